@@ -162,15 +162,14 @@ class LearnsPPO(Contender):
 
     def __init__(self, case: Case, dense: bool, extension: bool = True) -> None:
         from reactor_sb3.algorithms.ppo import PPOLoss
-        from reactor_torch import AutogradActorCritic, Network, Networks, PPOFormula
+        from reactor_torch import Autograd, Network, Networks
 
         self.model, self.case = model_of(case), case
         policy = self.model.policy
         loss = PPOLoss(0.2, None, self.model.ent_coef, self.model.vf_coef)
         self.nets = Networks({"policy": Network(policy, policy.optimizer, self.model.max_grad_norm)}, {"policy": loss})
         if not dense:
-            seen = AutogradActorCritic(policy.evaluate_actions, self.nets.flat("policy"))
-            self.nets.formulas["policy"] = PPOFormula(loss, False, seen)
+            self.nets.formulas["policy"], self.nets.dense = Autograd(loss, self.nets), False
         with using(extension):
             self.go(1)
 

@@ -1,16 +1,13 @@
 """Which networks of SB3's have formulas: those that consist of dense layers, and of nothing of their own.
 
-Each function is what a loss's ``formula`` returns. With ``nets.dense`` it is ``None`` where a network is anything else; then all
-losses are asked again, and see any network by autograd.
+Each function is what a loss's ``formula`` returns: ``None`` where a network is anything else. Then autograd computes all losses.
 """
 
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
-import torch
 from gymnasium import spaces
 from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
 from stable_baselines3.common.policies import ContinuousCritic
@@ -22,10 +19,6 @@ from reactor_sb3.acting.actor_critic import SB3, Base, DenseNetworks, dense_netw
 from reactor_sb3.acting.forwards import dense_forward
 from reactor_sb3.acting.squashed import is_plain_actor
 from reactor_torch import (
-    AutogradActorCritic,
-    AutogradCritics,
-    AutogradFunction,
-    AutogradSquashedActor,
     Bernoullis,
     Categoricals,
     Critics,
@@ -79,37 +72,37 @@ _CRITICS_METHODS = ("forward", "q1_forward", "extract_features")
 def sac_critics(loss: Loss, nets: Networks) -> Formula | None:
     """Of the critics of SAC."""
     critics, target, actor = _critics(nets, "critic"), _critics(nets, "critic_target"), _squashed_actor(nets, "actor")
-    return SACCriticFormula(loss, nets.dense, critics, target, actor) if critics and target and actor else None
+    return SACCriticFormula(loss, critics, target, actor) if critics and target and actor else None
 
 
 def sac_actor(loss: Loss, nets: Networks) -> Formula | None:
     """Of the actor of SAC."""
     critics, actor = _critics(nets, "critic"), _squashed_actor(nets, "actor")
-    return SACActorFormula(loss, nets.dense, actor, critics) if critics and actor else None
+    return SACActorFormula(loss, actor, critics) if critics and actor else None
 
 
 def td3_critics(loss: Loss, nets: Networks) -> Formula | None:
     """Of the critics of TD3."""
     critics, target, actor = _critics(nets, "critic"), _critics(nets, "critic_target"), _actor(nets, "actor_target")
-    return TD3CriticFormula(loss, nets.dense, critics, target, actor) if critics and target and actor else None
+    return TD3CriticFormula(loss, critics, target, actor) if critics and target and actor else None
 
 
 def td3_actor(loss: Loss, nets: Networks) -> Formula | None:
     """Of the actor of TD3."""
     critics, actor = _critics(nets, "critic"), _actor(nets, "actor")
-    return TD3ActorFormula(loss, nets.dense, actor, critics) if critics and actor else None
+    return TD3ActorFormula(loss, actor, critics) if critics and actor else None
 
 
 def dqn(loss: Loss, nets: Networks) -> Formula | None:
     """Of DQN's network."""
     q_net, target = _q_net(nets, "q_net"), _q_net(nets, "q_net_target")
-    return DQNFormula(loss, nets.dense, q_net, target) if q_net and target else None
+    return DQNFormula(loss, q_net, target) if q_net and target else None
 
 
 def q_values(loss: Loss, nets: Networks, weight: float = 1.0) -> Formula | None:
     """Of a network whose values are to become given returns."""
     q_net = _q_net(nets, "q_net")
-    return QFormula(loss, nets.dense, q_net, weight) if q_net else None
+    return QFormula(loss, q_net, weight) if q_net else None
 
 
 def ppo(loss: Loss, nets: Networks, base: Base = SB3) -> Formula | None:
@@ -121,21 +114,14 @@ def ppo(loss: Loss, nets: Networks, base: Base = SB3) -> Formula | None:
         base: What the policy derives from.
     """
     policy, flat = nets[loss.learns], nets.flat(loss.learns)
-    if not nets.dense:
-        return PPOFormula(loss, False, AutogradActorCritic(policy.evaluate_actions, flat))
     dense = _dense_actor_critic(policy, flat, base)
-    return PPOFormula(loss, True, dense) if dense else None
-
-
-# Of sb3-contrib's networks only dense ones have formulas: of others the loss as it is written is as fast.
+    return PPOFormula(loss, dense) if dense else None
 
 
 def qr_dqn(loss: Loss, nets: Networks) -> Formula | None:
     """Of QR-DQN's network."""
-    if not nets.dense:
-        return None
     net, target = _q_net(nets, "quantile_net", "quantile_net"), _q_net(nets, "quantile_net_target", "quantile_net")
-    return QRDQNFormula(loss, True, net, target, int(nets["quantile_net"].action_space.n)) if net and target else None
+    return QRDQNFormula(loss, net, target, int(nets["quantile_net"].action_space.n)) if net and target else None
 
 
 def recurrent_ppo(loss: Loss, nets: Networks, networks: DenseNetworks | None) -> Formula | None:
@@ -161,19 +147,15 @@ def recurrent_ppo(loss: Loss, nets: Networks, networks: DenseNetworks | None) ->
 
 def tqc_critics(loss: Loss, nets: Networks, kind: type[Any], actor: type[Any]) -> Formula | None:
     """Of the critics of TQC, which are of a kind, as its actor is."""
-    if not nets.dense:
-        return None
     critics, target = _quantile_critics(nets, "critic", kind), _quantile_critics(nets, "critic_target", kind)
     acting = _squashed_actor(nets, "actor", actor)
-    return TQCCriticFormula(loss, True, critics, target, acting) if critics and target and acting else None
+    return TQCCriticFormula(loss, critics, target, acting) if critics and target and acting else None
 
 
 def tqc_actor(loss: Loss, nets: Networks, kind: type[Any], actor: type[Any]) -> Formula | None:
     """Of the actor of TQC, which is of a kind, as its critics are."""
-    if not nets.dense:
-        return None
     critics, acting = _quantile_critics(nets, "critic", kind), _squashed_actor(nets, "actor", actor)
-    return SACActorFormula(loss, True, acting, critics) if critics and acting else None
+    return SACActorFormula(loss, acting, critics) if critics and acting else None
 
 
 # ---------------------------------------------------------------------- networks as formulas see them
@@ -181,8 +163,6 @@ def tqc_actor(loss: Loss, nets: Networks, kind: type[Any], actor: type[Any]) -> 
 
 def _critics(nets: Networks, name: str) -> Critics | None:
     module, flat = nets[name], nets.flat(name)
-    if not nets.dense:
-        return nets.seen_as(name, AutogradCritics(module, module.q1_forward, flat))
     networks = _networks_of(module, flat, ContinuousCritic)
     return nets.seen_as(name, DenseCritics(networks, flat) if networks else None)
 
@@ -194,23 +174,17 @@ def _quantile_critics(nets: Networks, name: str, kind: type[Any]) -> DenseQuanti
 
 def _squashed_actor(nets: Networks, name: str, kind: type[Any] = SACActor) -> SquashedActor | None:
     module, flat = nets[name], nets.flat(name)
-    if not nets.dense:
-        return nets.seen_as(name, AutogradSquashedActor(partial(_distribution_of, module), flat))
     return nets.seen_as(name, _dense_squashed_actor(module, flat, kind))
 
 
 def _actor(nets: Networks, name: str) -> Function | None:
     module, flat = nets[name], nets.flat(name)
-    if not nets.dense:
-        return nets.seen_as(name, AutogradFunction(module, flat))
     layers = _dense_layers(module, "mu", flat) if is_plain_actor(module) else None
     return nets.seen_as(name, Dense(layers, flat)) if layers else None
 
 
 def _q_net(nets: Networks, name: str, of_layers: str = "q_net") -> Function | None:
     module, flat = nets[name], nets.flat(name)
-    if not nets.dense:
-        return nets.seen_as(name, AutogradFunction(module, flat))
     layers = _dense_layers(module, of_layers, flat)
     return nets.seen_as(name, Dense(layers, flat)) if layers else None
 
@@ -247,11 +221,6 @@ def _dense_squashed_actor(actor: Any, flat: FlatParameters, kind: type[Any]) -> 
     heads = [layers_of([(name, getattr(actor, name))], width) for name in ("mu", "log_std")]
     known = [head[0] for head in heads if head and Dense.knows(head, flat)]
     return DenseSquashedActor(body, known[0], known[1], flat) if len(known) == 2 else None
-
-
-def _distribution_of(actor: SACActor, observations: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    mean, log_std, _ = actor.get_action_dist_params(observations)
-    return mean, log_std
 
 
 def _dense_actor_critic(policy: nn.Module, flat: FlatParameters, base: Base) -> DenseActorCritic | None:

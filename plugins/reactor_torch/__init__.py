@@ -7,13 +7,10 @@ from reactor_rl.plugin import require_extra
 
 with require_extra("sb3", "reactor_torch"):
     from reactor_torch.batches import Batch, MinibatchSlicer, QBatch, TransitionBatch, normalized
-    from reactor_torch.dense import AutogradFunction, Dense, Function, Layer, layers_of
+    from reactor_torch.dense import Dense, Function, Layer, layers_of
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
         ActorCritic,
-        AutogradActorCritic,
-        AutogradCritics,
-        AutogradSquashedActor,
         Bernoullis,
         Categoricals,
         Critics,
@@ -52,10 +49,6 @@ with require_extra("sb3", "reactor_torch"):
 __all__ = [
     "ActorCritic",
     "Autograd",
-    "AutogradActorCritic",
-    "AutogradCritics",
-    "AutogradFunction",
-    "AutogradSquashedActor",
     "Batch",
     "Bernoullis",
     "BoundForward",

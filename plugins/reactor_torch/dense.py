@@ -1,4 +1,4 @@
-"""Networks as losses see them; dense ones are differentiated by hand, layer by layer into buffers that are made once.
+"""Dense networks as losses see them: they are differentiated by hand, layer by layer into buffers that are made once.
 
 A pass of a small network through autograd is mostly bookkeeping. Here the gradients of parameters are written where
 :class:`~reactor_torch.FlatParameters` has them, and nothing is allocated: by our own extension in one call for a whole network each
@@ -15,7 +15,7 @@ from torch import nn
 
 from reactor_torch.flat import FlatParameters, kernels_for
 
-__all__ = ["Layer", "layers_of", "AutogradFunction", "Dense", "Function"]
+__all__ = ["Layer", "layers_of", "Dense", "Function"]
 
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 
@@ -169,31 +169,6 @@ class Dense:
             made = _Compiled(kernels, self.layers, self.flat, rows, self.passes_on, self.room)
         self._of_rows[rows] = made
         return made
-
-
-class AutogradFunction:
-    """A module, or a method of one, differentiated by autograd; see :class:`Function`.
-
-    Args:
-        evaluate: From observations to ``(rows, outputs)``, with a graph.
-        flat: The parameters of the module.
-    """
-
-    def __init__(self, evaluate: Callable[[Any], torch.Tensor], flat: FlatParameters) -> None:
-        self.evaluate, self.flat = evaluate, flat
-        self._outputs = torch.empty(0)
-
-    def forward(self, observations: Any) -> torch.Tensor:
-        """See :meth:`Function.forward`; observations are what the module takes."""
-        with torch.set_grad_enabled(bool(len(self.flat.gradients))):
-            self._outputs = self.evaluate(observations)
-        return self._outputs.detach()
-
-    def backward(self, gradient: torch.Tensor) -> None:
-        """See :meth:`Function.backward`."""
-        self.flat.begin_gradients()
-        self._outputs.backward(gradient)  # type: ignore[no-untyped-call]
-        self._outputs = torch.empty(0)
 
 
 class _Passes(Protocol):

@@ -75,8 +75,7 @@ class Loss(ABC):
         """The same with gradients derived by hand, ``None`` if nobody has derived them for these networks.
 
         Args:
-            nets: The :class:`~reactor_torch.Networks`. With ``nets.dense`` it is asked for a formula for dense
-                layers; where one loss has none, all are asked again without.
+            nets: The :class:`~reactor_torch.Networks`. Where one loss has none, autograd computes all of them.
         """
         return None
 
@@ -86,13 +85,11 @@ class Formula(Protocol):
 
     Attributes:
         loss: The loss, replaced when a round has another value of it.
-        dense: Whether it takes networks for dense layers, whose observations are preprocessed and flat.
         block: Rows of the blocks that it adds up as a tree, see :func:`reactor_torch.networks.halved`; ``None`` if it adds up all
             rows in an order that depends on how many there are.
     """
 
     loss: Any
-    dense: bool
     block: int | None
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:

@@ -68,7 +68,6 @@ class Autograd:
         nets: The :class:`~reactor_torch.Networks`, with which it is called.
     """
 
-    dense = False
     block: int | None = None
 
     def __init__(self, loss: Loss, nets: Any) -> None:
@@ -103,7 +102,7 @@ class Networks(Mapping[str, Any]):
     Attributes:
         parts: The networks.
         formulas: What computes the gradients of each loss.
-        dense: Whether all losses have formulas for dense layers; else none is computed by such.
+        dense: Whether all losses have formulas, and are computed by them; else autograd computes all.
         draws: Whether any network may draw from torch's generator while it learns: see :func:`~reactor_torch.draws`.
         seed: What such a network draws from in this round, together with :attr:`task` and the block of rows.
         task: How many times gradients were asked for in this round.
@@ -152,13 +151,11 @@ class Networks(Mapping[str, Any]):
 
     def _make_formulas(self, losses: Mapping[str, Loss]) -> None:
         self._seen: dict[Hashable, Any] = {}
-        self.dense = True
+        self.dense = True  # as far as formulas know that ask for kernels
         found = {name: loss.formula(self) for name, loss in losses.items()}
-        self.dense = all(formula is not None and formula.dense for formula in found.values())
-        if not self.dense:
-            self._seen = {}
-            found = {name: loss.formula(self) for name, loss in losses.items()}
-        self.formulas: dict[str, Formula] = {name: found[name] or Autograd(loss, self) for name, loss in losses.items()}
+        by_hand = {name: formula for name, formula in found.items() if formula is not None}
+        self.dense = len(by_hand) == len(losses)
+        self.formulas: dict[str, Formula] = by_hand if self.dense else {name: Autograd(loss, self) for name, loss in losses.items()}
 
     # ------------------------------------------------------------------ modules by name
 

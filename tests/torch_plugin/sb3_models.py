@@ -17,20 +17,16 @@ from reactor_sb3.algorithms import sync_dqn
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_torch import (
     Autograd,
-    AutogradActorCritic,
-    AutogradFunction,
-    DQNFormula,
     Formula,
     Network,
     Networks,
-    PPOFormula,
     TransitionBatch,
     normalized,
 )
 
 FEATURES = 5
-WAYS = ("dense", "autograd", "written")
-"""By formulas for dense layers; by the same ones for any network; the loss as it is written, by autograd."""
+WAYS = ("dense", "written")
+"""By formulas for dense layers; the loss as it is written, by autograd."""
 ACTIONS: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(3),
     "multi-discrete": spaces.MultiDiscrete([2, 4, 3]),
@@ -105,7 +101,7 @@ class Learner:
     def __init__(self, nets: Networks, name: str, formula: Formula | None = None) -> None:
         self.nets, self.name, self.flat = nets, name, nets.flat(name)
         if formula is not None:
-            nets.formulas[name], nets.dense = formula, formula.dense
+            nets.formulas[name], nets.dense = formula, False
         self.statistics = nets.loss(name).statistics
 
     def begin(self) -> None:
@@ -126,10 +122,7 @@ def ppo_learner(model: PPO, way: str) -> Learner:
     if way == "dense":
         assert nets.dense
         return Learner(nets, "policy")
-    if way == "written":
-        return Learner(nets, "policy", Autograd(loss, nets))
-    seen = AutogradActorCritic(model.policy.evaluate_actions, nets.flat("policy"))
-    return Learner(nets, "policy", PPOFormula(loss, False, seen))
+    return Learner(nets, "policy", Autograd(loss, nets))
 
 
 def ppo_batch(model: PPO, given: RolloutBufferSamples) -> PPOBatch:
@@ -148,10 +141,7 @@ def dqn_learner(model: DQN, way: str, double_q: bool = False, kind: Any = "huber
     if way == "dense":
         assert nets.dense
         return Learner(nets, "q_net")
-    if way == "written":
-        return Learner(nets, "q_net", Autograd(loss, nets))
-    seen = [AutogradFunction(nets[name], nets.flat(name)) for name in ("q_net", "q_net_target")]
-    return Learner(nets, "q_net", DQNFormula(loss, False, *seen))
+    return Learner(nets, "q_net", Autograd(loss, nets))
 
 
 def dqn_batch(model: DQN, given: ReplayBufferSamples) -> TransitionBatch:

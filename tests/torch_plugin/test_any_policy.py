@@ -50,9 +50,8 @@ CASES: dict[str, tuple[str, spaces.Space[Any], spaces.Space[Any], dict[str, Any]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["autograd", "written"])
 @pytest.mark.parametrize("case", CASES)
-def test_any_policy_by_autograd(case: str, way: str) -> None:
+def test_any_policy_by_autograd(case: str) -> None:
     name, observations, actions, arguments = CASES[case]
 
     def made() -> PPO:
@@ -61,7 +60,7 @@ def test_any_policy_by_autograd(case: str, way: str) -> None:
         return PPO(name, env, n_steps=ROWS, batch_size=ROWS, n_epochs=1, seed=0, device="cpu", **arguments)
 
     theirs, ours = made(), made()
-    learner = ppo_learner(ours, way)
+    learner = ppo_learner(ours, "written")
     theirs.learn(ROWS)  # fills the buffer, and moves away from the policy that filled it
     theirs.set_logger(configure(None, []))
     assert isinstance(theirs.rollout_buffer, DictRolloutBuffer) == (case == "dicts")

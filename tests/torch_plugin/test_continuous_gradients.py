@@ -19,18 +19,12 @@ from torch import nn
 from reactor_sb3.algorithms.sync_sac import SACBatch
 from reactor_sb3.algorithms.sync_td3 import TD3Batch
 from reactor_torch import (
-    AutogradCritics,
-    AutogradFunction,
-    AutogradSquashedActor,
-    Critics,
     Dense,
     DenseCritics,
     DenseSquashedActor,
     FlatParameters,
-    Function,
     SACActorFormula,
     SACCriticFormula,
-    SquashedActor,
     TD3ActorFormula,
     TD3CriticFormula,
     kernels,
@@ -42,7 +36,6 @@ CLOSE = 1e-5
 WAYS = [
     pytest.param("extension", marks=pytest.mark.skipif(kernels.compiled is None, reason="no extension")),
     "torch",
-    "autograd",
 ]
 ALPHA = 0.3
 BOUNDS = (-1.5, -0.5)
@@ -85,9 +78,7 @@ class Gaussian(nn.Module):
         actions = torch.tanh(chosen)
         return actions, normal.log_prob(chosen).sum(1) - torch.log(1 - actions**2 + 1e-6).sum(1)
 
-    def seen(self, flat: FlatParameters, way: str) -> SquashedActor:
-        if way == "autograd":
-            return AutogradSquashedActor(self.parameters_of, flat)
+    def seen(self, flat: FlatParameters) -> DenseSquashedActor:
         body = layers("body", self.body, self.features)
         heads = [
             layers_of([(name, module)], module.in_features)[0]  # type: ignore[index]
@@ -114,9 +105,7 @@ class Twins(nn.Module):
     def least(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return torch.cat(self(observations, actions), 1).min(1).values
 
-    def seen(self, flat: FlatParameters, way: str) -> Critics:
-        if way == "autograd":
-            return AutogradCritics(self, self.first, flat)
+    def seen(self, flat: FlatParameters) -> DenseCritics:
         return DenseCritics([layers(f"networks.{at}", one, self.width) for at, one in enumerate(self.networks)], flat)
 
 
@@ -188,10 +177,10 @@ def test_sac(
     assume(chosen.abs().max() < 0.99)
     of_actor = (ALPHA * likely - twins.least(batch.observations, chosen)).mean()
     with computed(way):
-        seen, judges = module.seen(flat_of(module), way), twins.seen(flat_of(twins), way)
-        of_target = targets.seen(flat_of(targets, False), way)
-        check(SACCriticFormula(None, True, judges, of_target, seen), judges.flat, twins, of_critics, batch, cut)
-        formula = SACActorFormula(None, True, seen, judges)
+        seen, judges = module.seen(flat_of(module)), twins.seen(flat_of(twins))
+        of_target = targets.seen(flat_of(targets, False))
+        check(SACCriticFormula(None, judges, of_target, seen), judges.flat, twins, of_critics, batch, cut)
+        formula = SACActorFormula(None, seen, judges)
         check(formula, seen.flat, module, of_actor, batch, cut)
         found = formula.gradients(batch)
     assert found[1] == pytest.approx(likely.mean().item(), rel=1e-4, abs=1e-4)
@@ -215,17 +204,16 @@ def test_td3(
     of_critics: Any = sum(nn.functional.mse_loss(one, returns) for one in twins(batch.observations, batch.actions))
     of_actor = -twins.first(batch.observations, module(batch.observations)).mean()
 
-    def function(one: nn.Module, learned: bool) -> Function:
-        flat = flat_of(one, learned)
-        return AutogradFunction(one, flat) if way == "autograd" else Dense(layers_of(one.named_children(), features) or (), flat)
+    def function(one: nn.Module, learned: bool) -> Dense:
+        return Dense(layers_of(one.named_children(), features) or (), flat_of(one, learned))
 
     with computed(way):
-        judges = twins.seen(flat_of(twins), way)
-        target = targets.seen(flat_of(targets, False), way)
-        of_critic = TD3CriticFormula(None, True, judges, target, function(target_module, False))
+        judges = twins.seen(flat_of(twins))
+        target = targets.seen(flat_of(targets, False))
+        of_critic = TD3CriticFormula(None, judges, target, function(target_module, False))
         check(of_critic, judges.flat, twins, of_critics, batch, cut)
         acts = function(module, True)
-        check(TD3ActorFormula(None, True, acts, judges), acts.flat, module, of_actor, batch, cut)
+        check(TD3ActorFormula(None, acts, judges), acts.flat, module, of_actor, batch, cut)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -234,9 +222,9 @@ def test_the_actors_loss_leaves_the_critics_gradients_alone(way: str) -> None:
     module, twins = Gaussian([("linear", 8), ("relu", 8)], 3, 2), Twins([("linear", 8), ("relu", 8)], 5, 2)
     batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2), ALPHA)
     with computed(way):
-        judges = twins.seen(flat_of(twins), way)
+        judges = twins.seen(flat_of(twins))
         judges.flat.gradients.fill_(7)
-        SACActorFormula(None, True, module.seen(flat_of(module), way), judges).gradients(batch)
+        SACActorFormula(None, module.seen(flat_of(module)), judges).gradients(batch)
     assert (judges.flat.gradients == 7).all()
 
 
@@ -248,8 +236,8 @@ def test_actions_at_their_bounds(way: str) -> None:
         module.mean.bias.copy_(torch.tensor([60.0, -60.0]))
     batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2), ALPHA)
     with computed(way):
-        seen = module.seen(flat_of(module), way)
-        formula = SACActorFormula(None, True, seen, twins.seen(flat_of(twins), way))
+        seen = module.seen(flat_of(module))
+        formula = SACActorFormula(None, seen, twins.seen(flat_of(twins)))
         assert formula.gradients(batch)[1] > 2 * -math.log(1e-6) - 10
     flat = seen.flat
     mean, log_std = flat.gradient("mean.weight"), flat.gradient("log_std.bias")
@@ -266,9 +254,9 @@ def test_a_weight_that_is_no_number_shows_in_a_loss(spoilt: str, way: str) -> No
     batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2), ALPHA)
     flats = {"actor": flat_of(module), "critics": flat_of(twins), "target": flat_of(targets, False)}
     with computed(way):
-        seen, judges = module.seen(flats["actor"], way), twins.seen(flats["critics"], way)
-        target = targets.seen(flats["target"], way)
-        formulas: list[Any] = [SACCriticFormula(None, True, judges, target, seen), SACActorFormula(None, True, seen, judges)]
+        seen, judges = module.seen(flats["actor"]), twins.seen(flats["critics"])
+        target = targets.seen(flats["target"])
+        formulas: list[Any] = [SACCriticFormula(None, judges, target, seen), SACActorFormula(None, seen, judges)]
         for at in range(0, len(flats[spoilt].data), 11):
             kept = float(flats[spoilt].data[at])
             flats[spoilt].data[at] = math.nan

@@ -1,4 +1,4 @@
-"""Gradients by hand are autograd's, and so are those through autograd into flat arrays, for any network, distribution and slice."""
+"""Gradients by hand are autograd's, for any network, distribution and slice."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from torch import nn
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.sync_dqn import DQNLoss
 from reactor_torch import (
-    ActorCritic,
-    AutogradActorCritic,
-    AutogradFunction,
     Bernoullis,
     Categoricals,
     Dense,
     DenseActorCritic,
     DQNFormula,
     FlatParameters,
-    Function,
     Gaussians,
+    Network,
+    Networks,
     PPOFormula,
     QBatch,
     QFormula,
@@ -45,7 +43,6 @@ CLOSE = 1e-5
 WAYS = [
     pytest.param("extension", marks=pytest.mark.skipif(kernels.compiled is None, reason="no extension")),
     "torch",
-    "autograd",
     "device",
 ]
 """``device`` is ``torch`` with a loss that does its sums as on a GPU, where numpy cannot."""
@@ -66,8 +63,8 @@ def layers(name: str, module: nn.Sequential, features: int) -> Any:
     return layers_of(((f"{name}{at}", one) for at, one in module.named_children()), features)
 
 
-def function_of(module: nn.Sequential, flat: FlatParameters, way: str, features: int) -> Function:
-    return AutogradFunction(module, flat) if way == "autograd" else Dense(layers("", module, features), flat)
+def dense_of(module: nn.Sequential, flat: FlatParameters, features: int) -> Dense:
+    return Dense(layers("", module, features), flat)
 
 
 def check(flat: FlatParameters, module: nn.Module, loss: torch.Tensor) -> None:
@@ -90,7 +87,7 @@ def test_any_network(way: str, parts: list[tuple[str, int]], features: int, outp
     module = network_of([kind for kind, _ in parts], [size for _, size in parts], features, outputs)
     flat = FlatParameters(module.named_parameters())
     with computed(way):
-        function = function_of(module, flat, way, features)
+        function = dense_of(module, flat, features)
         for number in (rows, rows + 1, rows):  # buffers are kept for each number of rows
             observations, slopes = torch.randn(number, features), torch.randn(number, outputs)
             kept = observations.clone()
@@ -117,7 +114,7 @@ def test_pqn_in_slices(kind: Any, way: str) -> None:
     of = {"huber": nn.functional.smooth_l1_loss, "mse": nn.functional.mse_loss}[kind]
     expected = 0.5 * of(picked, batch.returns)
     with computed(way):
-        formula = QFormula(None, way != "autograd", function_of(module, flat, way, 5), weight=0.5)
+        formula = QFormula(None, dense_of(module, flat, 5), weight=0.5)
         total, whole = torch.zeros_like(flat.gradients), 0.0
         for part in (slice(0, 17), slice(17, 18), slice(18, 40)):
             whole += formula.towards(batch[part], batch.returns[part], kind, of=40)[0]
@@ -143,8 +140,8 @@ def test_dqn(kind: Any, double_q: bool, way: str) -> None:
     picked = module(batch.observations).gather(1, batch.actions)
     expected = {"huber": nn.functional.smooth_l1_loss, "mse": nn.functional.mse_loss}[kind](picked, wanted)
     with computed(way):
-        functions = function_of(module, flat, way, 5), function_of(target, fixed, way, 5)
-        found = DQNFormula(DQNLoss(double_q, kind), True, *functions).gradients(batch)
+        functions = dense_of(module, flat, 5), dense_of(target, fixed, 5)
+        found = DQNFormula(DQNLoss(double_q, kind), *functions).gradients(batch)
     check(flat, module, expected)
     assert found == pytest.approx(float(expected.detach()), rel=1e-5)
     assert all(one.grad is None for one in target.parameters())
@@ -180,9 +177,7 @@ class Policy(nn.Module):
         found = [part.sample() for part in self.distributions(self.actor(observations))]
         return torch.stack(found, 1) if self.kind == "categoricals" else found[0]
 
-    def actor_critic(self, flat: FlatParameters, way: str) -> ActorCritic:
-        if way == "autograd":
-            return AutogradActorCritic(self.evaluate_actions, flat)
+    def actor_critic(self, flat: FlatParameters) -> DenseActorCritic:
         distribution: Any = {
             "categorical": lambda: Categoricals([3]), "categoricals": lambda: Categoricals([2, 4, 3]),
             "bernoullis": lambda: Bernoullis(4), "gaussian": lambda: Gaussians(flat),
@@ -228,7 +223,7 @@ def test_ppo_in_slices(kind: str, way: str, rows: int, width: int, clip_vf: floa
     flat = FlatParameters(policy.named_parameters())
     batch = ppo_batch(policy, rows)
     with computed(way):
-        formula = PPOFormula(PPOLoss(0.2, clip_vf, ent_coef, 0.7), True, policy.actor_critic(flat, way))
+        formula = PPOFormula(PPOLoss(0.2, clip_vf, ent_coef, 0.7), policy.actor_critic(flat))
         statistics = formula.gradients(batch)
         expected = ppo_loss(policy, batch, clip_vf, ent_coef)
         check(flat, policy, expected)
@@ -279,16 +274,23 @@ def test_what_cannot_be_differentiated_is_refused() -> None:
         Gaussians(flat)
 
 
+def by_autograd(policy: Policy, ent_coef: float) -> Networks:
+    learned = torch.optim.Adam([one for one in policy.parameters() if one.requires_grad])
+    nets = Networks({"policy": Network(policy, learned)}, {"policy": PPOLoss(0.2, None, ent_coef, 0.7)})
+    assert not nets.dense
+    return nets
+
+
 @pytest.mark.parametrize("part", ["actor", "critic"])
 def test_a_frozen_part(part: str) -> None:
     """Autograd leaves it out."""
     torch.manual_seed(0)
     policy = Policy("categorical", 8)
     getattr(policy, part).requires_grad_(False)
-    flat = FlatParameters(policy.named_parameters())
+    nets, batch = by_autograd(policy, 0.0), ppo_batch(policy, 20)
+    flat = nets.flat("policy")
     assert flat.frozen == {f"{part}.{name}" for name, _ in getattr(policy, part).named_parameters()}
-    batch = ppo_batch(policy, 20)
-    PPOFormula(PPOLoss(0.2, None, 0.0, 0.7), False, AutogradActorCritic(policy.evaluate_actions, flat)).gradients(batch)
+    nets.gradients("policy", batch)
     learned = [one for one in policy.parameters() if one.requires_grad]
     expected = torch.autograd.grad(ppo_loss(policy, batch, None, 0.0), learned)
     assert torch.allclose(flat.gradients, torch.cat([one.flatten() for one in expected]), atol=1e-6)
@@ -296,15 +298,21 @@ def test_a_frozen_part(part: str) -> None:
 
 def test_an_entropy_that_nobody_can_compute_is_estimated() -> None:
     """As SB3 does it: by the log-probabilities of the actions."""
+
+    class Closed(Policy):
+        def evaluate_actions(self, observations: torch.Tensor, actions: torch.Tensor) -> Any:
+            return (*super().evaluate_actions(observations, actions)[:2], None)
+
     torch.manual_seed(0)
-    policy = Policy("gaussian", 8)
-    flat = FlatParameters(policy.named_parameters())
-    batch = ppo_batch(policy, 20)
-
-    def evaluate(observations: torch.Tensor, actions: torch.Tensor) -> Any:
-        return (*policy.evaluate_actions(observations, actions)[:2], None)
-
-    statistics = PPOFormula(PPOLoss(0.2, None, 0.1, 0.7), False, AutogradActorCritic(evaluate, flat)).gradients(batch)
+    policy = Closed("gaussian", 8)
+    nets, batch = by_autograd(policy, 0.1), ppo_batch(policy, 20)
+    statistics = nets.gradients("policy", batch)
     log_prob = policy.evaluate_actions(batch.observations, batch.actions)[1]
-    check(flat, policy, ppo_loss(policy, batch, None, 0.0) + 0.1 * log_prob.mean())
+    open_policy = Policy("gaussian", 8)
+    open_policy.load_state_dict(policy.state_dict())
+    expected = torch.autograd.grad(
+        ppo_loss(open_policy, batch, None, 0.0) + 0.1 * open_policy.evaluate_actions(batch.observations, batch.actions)[1].mean(),
+        list(open_policy.parameters()),
+    )
+    assert torch.allclose(nets.flat("policy").gradients, torch.cat([one.flatten() for one in expected]), atol=1e-6)
     assert statistics[3] == pytest.approx(float(log_prob.mean().detach()), rel=1e-5)

@@ -1,9 +1,7 @@
 """Losses with gradients derived by hand, and networks as these see them: dense ones, or any by autograd."""
 
-from reactor_torch.formulas.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
+from reactor_torch.formulas.actor_critic import ActorCritic, DenseActorCritic
 from reactor_torch.formulas.continuous import (
-    AutogradCritics,
-    AutogradSquashedActor,
     Critics,
     DenseCritics,
     DenseSquashedActor,
@@ -22,9 +20,6 @@ from reactor_torch.formulas.recurrent import RecurrentActorCritic, RecurrentPPOF
 
 __all__ = [
     "ActorCritic",
-    "AutogradActorCritic",
-    "AutogradCritics",
-    "AutogradSquashedActor",
     "Bernoullis",
     "Categoricals",
     "Critics",

@@ -13,7 +13,7 @@ Methods", 2018. Nothing is drawn here: noise comes with the minibatch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -26,8 +26,6 @@ from reactor_torch.dense import Dense, Function, Layer
 from reactor_torch.flat import FlatParameters, kernels_for, numbers
 
 __all__ = [
-    "AutogradCritics",
-    "AutogradSquashedActor",
     "Critics",
     "DenseCritics",
     "DenseSquashedActor",
@@ -187,48 +185,6 @@ class DenseCritics:
         return torch.cat((observations, actions), 1, out=inputs)
 
 
-class AutogradCritics:
-    """Any critics, differentiated by autograd.
-
-    Args:
-        evaluate: From observations and actions to the values of each critic, ``(rows, 1)``, as SB3's ``ContinuousCritic``.
-        first: The same for the first critic alone, as its ``q1_forward``.
-        flat: Parameters of all critics.
-    """
-
-    def __init__(
-        self,
-        evaluate: Callable[[Any, torch.Tensor], Sequence[torch.Tensor]],
-        first: Callable[[Any, torch.Tensor], torch.Tensor],
-        flat: FlatParameters,
-    ) -> None:
-        self.evaluate, self.first, self.flat = evaluate, first, flat
-        self._values = torch.empty(0)
-
-    def q_values(self, observations: Any, actions: torch.Tensor) -> torch.Tensor:
-        """See :meth:`Critics.q_values`; observations are what the critics take."""
-        with torch.set_grad_enabled(bool(len(self.flat.gradients))):
-            self._values = torch.cat([one.view(1, -1) for one in self.evaluate(observations, actions)])
-        return self._values.detach().clone()
-
-    def backward(self, gradient: torch.Tensor) -> None:
-        """See :meth:`Critics.backward`."""
-        self.flat.begin_gradients()
-        self._values.backward(gradient)  # type: ignore[no-untyped-call]
-        self._values = torch.empty(0)
-
-    @torch.enable_grad()
-    def action_gradient(self, observations: Any, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """See :meth:`Critics.action_gradient`."""
-        actions = actions.detach().requires_grad_()
-        if first:
-            values = self.first(observations, actions).view(-1)
-        else:
-            values = torch.cat(tuple(self.evaluate(observations, actions)), 1).min(1).values
-        (gradient,) = torch.autograd.grad(values.sum(), actions)
-        return values.detach(), gradient
-
-
 EPSILON = 1e-6
 """Keeps the logarithm finite where an action is at its bound."""
 SMALLEST, LARGEST = -20.0, 2.0
@@ -353,33 +309,6 @@ class _Squashed:
         return self.by_mean, self.by_log_std
 
 
-class AutogradSquashedActor:
-    """Any actor, differentiated by autograd.
-
-    Args:
-        parameters_of: From observations to means and logarithms of standard deviations, ``(rows, n)`` each, with a graph.
-        flat: The actor's parameters.
-    """
-
-    def __init__(self, parameters_of: Callable[[Any], tuple[torch.Tensor, torch.Tensor]], flat: FlatParameters) -> None:
-        self.parameters_of, self.flat = parameters_of, flat
-        self._outputs: tuple[torch.Tensor, ...] = ()
-
-    @torch.enable_grad()
-    def act(self, observations: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """See :meth:`SquashedActor.act`; observations are what the actor takes."""
-        actions, log_prob = _squashed(*self.parameters_of(observations), noise)
-        self._outputs = (actions, log_prob)
-        return actions.detach(), log_prob.detach()
-
-    def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> None:
-        """See :meth:`SquashedActor.backward`."""
-        self.flat.begin_gradients()
-        gradients = (by_actions, torch.full_like(self._outputs[1], by_log_prob))
-        torch.autograd.backward(self._outputs, gradients)
-        self._outputs = ()
-
-
 Array = npt.NDArray[Any]
 
 
@@ -388,15 +317,14 @@ class SACCriticFormula:
 
     Args:
         loss: The loss.
-        dense: See :class:`~reactor_torch.Formula`.
         critics: What learns.
         target: Target critics.
         actor: What chooses next actions.
     """
 
-    def __init__(self, loss: Any, dense: bool, critics: Critics, target: Critics, actor: SquashedActor) -> None:
-        self.loss, self.dense, self.critics, self.target, self.actor = loss, dense, critics, target, actor
-        self.kernels = kernels_for(critics.flat.device) if dense else None
+    def __init__(self, loss: Any, critics: Critics, target: Critics, actor: SquashedActor) -> None:
+        self.loss, self.critics, self.target, self.actor = loss, critics, target, actor
+        self.kernels = kernels_for(critics.flat.device)
         self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
@@ -411,14 +339,13 @@ class SACActorFormula:
 
     Args:
         loss: The loss.
-        dense: See :class:`~reactor_torch.Formula`.
         actor: What learns.
         critics: What values its actions.
     """
 
-    def __init__(self, loss: Any, dense: bool, actor: SquashedActor, critics: Critics) -> None:
-        self.loss, self.dense, self.actor, self.critics = loss, dense, actor, critics
-        self.kernels = kernels_for(actor.flat.device) if dense else None
+    def __init__(self, loss: Any, actor: SquashedActor, critics: Critics) -> None:
+        self.loss, self.actor, self.critics = loss, actor, critics
+        self.kernels = kernels_for(actor.flat.device)
         self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
@@ -444,15 +371,14 @@ class TD3CriticFormula:
 
     Args:
         loss: The loss.
-        dense: See :class:`~reactor_torch.Formula`.
         critics: What learns.
         target: Target critics.
         target_actor: What chooses next actions, in [-1, 1].
     """
 
-    def __init__(self, loss: Any, dense: bool, critics: Critics, target: Critics, target_actor: Function) -> None:
-        self.loss, self.dense, self.critics, self.target, self.target_actor = loss, dense, critics, target, target_actor
-        self.kernels = kernels_for(critics.flat.device) if dense else None
+    def __init__(self, loss: Any, critics: Critics, target: Critics, target_actor: Function) -> None:
+        self.loss, self.critics, self.target, self.target_actor = loss, critics, target, target_actor
+        self.kernels = kernels_for(critics.flat.device)
         self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
@@ -467,14 +393,13 @@ class TD3ActorFormula:
 
     Args:
         loss: The loss.
-        dense: See :class:`~reactor_torch.Formula`.
         actor: What learns.
         critics: What values its actions.
     """
 
-    def __init__(self, loss: Any, dense: bool, actor: Function, critics: Critics) -> None:
-        self.loss, self.dense, self.actor, self.critics = loss, dense, actor, critics
-        self.kernels = kernels_for(actor.flat.device) if dense else None
+    def __init__(self, loss: Any, actor: Function, critics: Critics) -> None:
+        self.loss, self.actor, self.critics = loss, actor, critics
+        self.kernels = kernels_for(actor.flat.device)
         self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:

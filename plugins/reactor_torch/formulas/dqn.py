@@ -21,15 +21,14 @@ class QFormula:
 
     Args:
         loss: The loss.
-        dense: See :class:`~reactor_torch.Formula`.
         q_net: What learns: values ``(rows, actions)``.
         weight: Weight of the loss: PQN takes half the squared error.
     """
 
-    def __init__(self, loss: Any, dense: bool, q_net: Function, weight: float = 1.0) -> None:
-        self.loss, self.dense, self.q_net, self.weight = loss, dense, q_net, weight
+    def __init__(self, loss: Any, q_net: Function, weight: float = 1.0) -> None:
+        self.loss, self.q_net, self.weight = loss, q_net, weight
         self._by_values = torch.empty(0)
-        self.kernels = kernels_for(q_net.flat.device) if dense else None
+        self.kernels = kernels_for(q_net.flat.device)
         self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
@@ -75,14 +74,13 @@ class DQNFormula:
     Args:
         loss: The loss: ``double_q`` says whether ``q_net`` chooses the action that the target values, ``kind`` is as in
             :meth:`QFormula.towards`.
-        dense: See :class:`~reactor_torch.Formula`.
         q_net: What learns.
         target: The target network.
     """
 
-    def __init__(self, loss: Any, dense: bool, q_net: Function, target: Function) -> None:
-        self.loss, self.dense, self.q_net, self.target = loss, dense, q_net, target
-        self._errors = QFormula(loss, dense, q_net)
+    def __init__(self, loss: Any, q_net: Function, target: Function) -> None:
+        self.loss, self.q_net, self.target = loss, q_net, target
+        self._errors = QFormula(loss, q_net)
         self.kernels, self.block = self._errors.kernels, self._errors.block
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:

@@ -21,13 +21,12 @@ class PPOFormula:
 
     Args:
         loss: The loss: ``clip_range``, ``clip_range_vf``, ``ent_coef`` and ``vf_coef`` are as in SB3's ``PPO``.
-        dense: See :class:`~reactor_torch.Formula`.
         policy: Actor and critic.
     """
 
-    def __init__(self, loss: Any, dense: bool, policy: ActorCritic) -> None:
-        self.loss, self.dense, self.policy, self.device = loss, dense, policy, policy.flat.device
-        self.kernels = kernels_for(self.device) if dense else None
+    def __init__(self, loss: Any, policy: ActorCritic) -> None:
+        self.loss, self.policy, self.device = loss, policy, policy.flat.device
+        self.kernels = kernels_for(self.device)
         self.block: int | None = None if self.kernels is None else self.kernels.LEAF
         self._of_rows: dict[int, _Buffers] = {}
 

@@ -65,15 +65,14 @@ class QRDQNFormula:
 
     Args:
         loss: The loss.
-        dense: See :class:`~reactor_torch.Formula`.
         net: What learns: quantiles ``(rows, n * actions)``, of all actions, then the next one of all actions.
         target: The target network.
         actions: How many actions there are.
     """
 
-    def __init__(self, loss: Any, dense: bool, net: Function, target: Function, actions: int) -> None:
-        self.loss, self.dense, self.net, self.target, self.actions = loss, dense, net, target, actions
-        self.kernels = kernels_for(net.flat.device) if dense else None
+    def __init__(self, loss: Any, net: Function, target: Function, actions: int) -> None:
+        self.loss, self.net, self.target, self.actions = loss, net, target, actions
+        self.kernels = kernels_for(net.flat.device)
         self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
@@ -128,17 +127,14 @@ class TQCCriticFormula:
 
     Args:
         loss: The loss: ``drop`` is how many of all critics' quantiles are left out.
-        dense: See :class:`~reactor_torch.Formula`.
         critics: What learns.
         target: Target critics.
         actor: What chooses next actions.
     """
 
-    def __init__(
-        self, loss: Any, dense: bool, critics: DenseQuantileCritics, target: DenseQuantileCritics, actor: SquashedActor
-    ) -> None:
-        self.loss, self.dense, self.critics, self.target, self.actor = loss, dense, critics, target, actor
-        self.kernels = kernels_for(critics.flat.device) if dense else None
+    def __init__(self, loss: Any, critics: DenseQuantileCritics, target: DenseQuantileCritics, actor: SquashedActor) -> None:
+        self.loss, self.critics, self.target, self.actor = loss, critics, target, actor
+        self.kernels = kernels_for(critics.flat.device)
         self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:

@@ -122,7 +122,7 @@ class RecurrentPPOFormula(PPOFormula):
     policy: RecurrentActorCritic
 
     def __init__(self, loss: Any, policy: RecurrentActorCritic) -> None:
-        super().__init__(loss, True, policy)
+        super().__init__(loss, policy)
         self.block = None  # rows are sequences here, of which a leaf has no whole number
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
