@@ -14,7 +14,7 @@ from pettingzoo.classic.tictactoe import tictactoe
 from runner_envs import Herd
 
 from reactor_pettingzoo.learning import League, SyncIPPO
-from reactor_pettingzoo.learning.league import elo_of
+from reactor_pettingzoo.learning.league import Pool, elo_of
 from reactor_pettingzoo.runner.tournament import Tournament
 
 GAME = tictactoe.env
@@ -95,6 +95,7 @@ def test_main_plays_both_sides() -> None:
         def noting(seed: int, policy: Any, slots: Any, scores: Any, late: int) -> Any:
             rollouts = model.session.rollouts
             ended, rewards = rollouts.steps("dones"), rollouts.steps("next_observations:rewards")
+            assert np.array_equal(rollouts.steps("rewards"), rewards[..., 0])  # an opponent's are not counted
             seen.append((scores, (1 + np.sign(rewards[ended][:, 0])) / 2, rollouts.steps("observations:acts")[:, :, 0].mean()))
             return over(seed, policy, slots, scores, late)
 
@@ -103,6 +104,18 @@ def test_main_plays_both_sides() -> None:
     for scores, paid, share in seen:
         assert np.array_equal(scores, paid) and 0.4 < share < 0.6
     assert {0.0, 1.0} <= {score for scores, _, _ in seen for score in scores}
+
+
+def test_games_are_counted_for_who_was_played() -> None:
+    """With ``pipeline=1`` a round that is learned from was played against the opponents of the round before."""
+    for late in (0, 1):
+        policy = torch.nn.Linear(2, 2)
+        pool = Pool(policy, League(every=1, size=4, opponents=2, rule="latest"))
+        nobody, won = np.zeros(0, np.int64), np.array([0.0, 1.0, 0.5])
+        pool.round_over(0, policy, nobody, np.zeros(0), late)  # after this one, the second snapshot is played
+        assert pool.drawn.tolist() == [[1, 1], [0, 0]]
+        pool.round_over(0, policy, np.array([0, 1, 1]), won, late)
+        assert pool.games[1 - late].tolist() == [3.0, 1.5] and pool.games[late].tolist() == [0.0, 0.0]
 
 
 def test_rules() -> None:
