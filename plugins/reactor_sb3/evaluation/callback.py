@@ -117,7 +117,7 @@ class ReactorEvalCallback(EvalCallback):
         return goes_on
 
     def _log(self, report: EvaluationReport) -> None:
-        """Write the evaluation to the logger, the log file and the terminal, as ``EvalCallback`` does."""
+        """Write the evaluation to the logger, the log file and, with ``verbose=1``, the terminal, as ``EvalCallback`` does."""
         success = report.infos.get("is_success")
         if self.log_path is not None:
             self.evaluations_timesteps.append(self.num_timesteps)
@@ -132,9 +132,10 @@ class ReactorEvalCallback(EvalCallback):
                 ep_lengths=self.evaluations_length, **more,
             )  # fmt: skip
         if self.verbose >= 1:
-            low, high = report.interval()
-            print(f"Eval num_timesteps={self.num_timesteps}, episode_reward={report.mean:.2f} [{low:.2f}, {high:.2f}]")  # noqa: T201
+            print(f"Eval num_timesteps={self.num_timesteps}, episode_reward={report.mean:.2f} +/- {report.std:.2f}")  # noqa: T201
             print(f"Episode length: {report.lengths.mean():.2f} +/- {report.lengths.std():.2f}")  # noqa: T201
+            if success is not None:
+                print(f"Success rate: {100 * np.nanmean(success):.2f}%")  # noqa: T201
         self.logger.record("eval/mean_reward", report.mean)
         self.logger.record("eval/mean_ep_length", float(report.lengths.mean()))
         if success is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -69,3 +70,16 @@ def test_what_cannot_be_made_again_is_refused() -> None:
         ReactorEvalCallback(env)
     with pytest.raises(ValueError, match="`n_eval_episodes` must be positive"):
         ReactorEvalCallback("CartPole-v1", n_eval_episodes=0)
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_it_prints_what_sb3_prints(verbose: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same lines, but for their numbers; nothing with ``verbose=0``."""
+    said = []
+    for callback in (
+        EvalCallback(make_vec_env("CartPole-v1", 1, seed=0), n_eval_episodes=2, eval_freq=64, verbose=verbose),
+        ReactorEvalCallback("CartPole-v1", n_eval_episodes=2, eval_freq=64, executor="inline", verbose=verbose),
+    ):
+        new().learn(64, callback=callback)
+        said.append(re.sub(r"\d+\.\d+", "x", capsys.readouterr().out))
+    assert said[0] == said[1] and bool(said[0]) == bool(verbose)
