@@ -239,7 +239,7 @@ def mutated(which: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_mutant_is_found(which: str, case: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutated(which, old, new, monkeypatch)
     monkeypatch.setattr(guards, "_compared", lambda kernel: None)  # or it would not be used at all
-    monkeypatch.setattr(block, "WORTH_IT", 1)  # a kernel takes over again soon after states were compared
+    monkeypatch.setattr(block, "AT_ONCE", 1)  # a kernel takes over again soon after states were compared
     ours, theirs = pair(case, AutoresetMode.SAME_STEP)
     try:
         with pytest.raises(AssertionError):
