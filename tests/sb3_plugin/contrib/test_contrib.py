@@ -72,9 +72,9 @@ class Dying(BaseCallback):
 
     def _on_rollout_end(self):
         self.rounds += 1
-        if self.rounds == 6:
+        if self.rounds == 2:
             self.model.save_checkpoint("run.zip")
-        if self.rounds == 8:
+        if self.rounds == 4:
             os.kill(os.getpid(), signal.SIGKILL)
 
 if __name__ == "__main__":
@@ -85,7 +85,8 @@ if __name__ == "__main__":
 @pytest.mark.faults
 @each
 def test_killed_and_resumed(algorithm: str, tmp_path: Path) -> None:
-    (tmp_path / "killed.py").write_text(f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{KILLED}")
+    folders = [str(Path(__file__).parents[up]) for up in (1, 2)]
+    (tmp_path / "killed.py").write_text(f"import sys\nsys.path[:0] = {folders!r}\n{KILLED}")
     done = subprocess.run(
         [sys.executable, "killed.py", algorithm, str(STEPS)], cwd=tmp_path, timeout=100, check=False, capture_output=True
     )
