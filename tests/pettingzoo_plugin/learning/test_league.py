@@ -39,7 +39,7 @@ def alone(pipeline: int) -> dict[str, Any]:
         return all_of(model.learn(24 * 4 * 9))
 
 
-@pytest.mark.parametrize(("pipeline", "place"), [(0, THREADS), (1, PROCESSES)])
+@pytest.mark.parametrize(("pipeline", "place"), [(0, THREADS), pytest.param(1, PROCESSES, marks=pytest.mark.slow)])
 def test_the_same_league_on_any_workers(pipeline: int, place: dict[str, Any]) -> None:
     with trained(pipeline=pipeline, **place) as model:
         assert all_of(model.learn(24 * 4 * 9)) == alone(pipeline)
@@ -54,7 +54,7 @@ def test_the_same_league_on_all_workers(pipeline: int, executor: Any, workers: i
         assert all_of(model.learn(24 * 4 * 9)) == alone(pipeline)
 
 
-@pytest.mark.parametrize("pipeline", [0, 1])
+@pytest.mark.parametrize("pipeline", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_resumed_is_uninterrupted(pipeline: int, tmp_path: Path) -> None:
     with trained(pipeline=pipeline) as model:
         model.learn(24 * 4 * 5)

@@ -385,9 +385,7 @@ def test_all_observations_are_the_state() -> None:
 # ---------------------------------------------------------------------- wherever it runs
 
 
-@pytest.mark.parametrize(
-    ("env", "pipeline", "place"), [("masks", 0, PROCESSES), ("mixed", 1, THREADS), ("turns", 1, PROCESSES), ("late", 0, THREADS)]
-)
+@pytest.mark.parametrize(("env", "pipeline", "place"), [("masks", 0, PROCESSES), ("turns", 1, THREADS)])
 def test_the_same_on_any_workers(env: str, pipeline: int, place: dict[str, Any]) -> None:
     with make(env, pipeline=pipeline, **EVALUATED, **place) as model:
         assert outcome(model.learn(256)) == alone(env, pipeline)
@@ -403,7 +401,14 @@ def test_the_same_on_all_workers(env: str, pipeline: int, executor: Any, workers
         assert outcome(model.learn(256)) == alone(env, pipeline)
 
 
-@pytest.mark.parametrize(("env", "place"), [("mixed", INLINE), ("masks", THREADS), ("turns", PROCESSES)])
+@pytest.mark.parametrize(
+    ("env", "place"),
+    [
+        ("mixed", INLINE),
+        pytest.param("masks", THREADS, marks=pytest.mark.slow),
+        pytest.param("turns", PROCESSES, marks=pytest.mark.slow),
+    ],
+)
 def test_policies_are_learned_side_by_side(env: str, place: dict[str, Any]) -> None:
     """By workers of their own, with the same bits."""
     with make(env, n_learners=2, **EVALUATED, **place) as model:
