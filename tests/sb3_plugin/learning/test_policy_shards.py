@@ -106,7 +106,11 @@ def test_side_by_side_is_one_after_the_other(algorithm: str, monkeypatch: Any) -
     """A learner that computes both losses itself, from the same weights, comes to the same bits."""
     expected = alone(algorithm, True)
     choose = session.choose_placement
-    monkeypatch.setattr(session, "choose_placement", lambda config, model: choose(replace(config, split=False), model))
+
+    def chosen(config: Any, model: Any) -> Any:
+        return replace(choose(replace(config, split=False), model), split=True)
+
+    monkeypatch.setattr(session, "choose_placement", chosen)
     monkeypatch.setattr(session, "with_learners", lambda config, model, slices: replace(config, gradients=None))
     with new(algorithm, split=True, pipeline=1, **EVALUATED) as model:
         assert outcome(model.learn(STEPS)) == expected
