@@ -22,6 +22,7 @@ import reactor_gymnasium
 import reactor_rl
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.native.compiled import missing
+from reactor_rl.runtime import numeric_threads
 
 ENGINE, PLUGIN = (Path(str(package.__file__)).parent for package in (reactor_rl, reactor_gymnasium))
 PAGE = (Path(__file__).parents[3] / "docs" / "concepts" / "internals.md").read_text()
@@ -37,6 +38,13 @@ OF_KEEPING = {"environments/owning.py"}
 OF_INFOS = {"environments/infos.py", "runtime/worker/values.py", "pickling.py"}
 ASIDE = OF_PYTHON | OF_KEEPING | OF_INFOS
 """Files that the text below the picture is about."""
+
+
+@pytest.fixture(autouse=True)
+def in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if reactions had never run in another thread of this process: with others, ``runtime/guards.py`` takes part."""
+    monkeypatch.setattr(numeric_threads, "_several", False)
+    monkeypatch.setattr(numeric_threads, "_thread", None)
 
 
 class Keeping(gym.Wrapper):  # type: ignore[type-arg]
