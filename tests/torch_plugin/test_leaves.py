@@ -14,7 +14,7 @@ from reactor_torch.networks import blocks_of, halved
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="torch adds up all rows in an order of its own")
 
 
-@pytest.mark.parametrize("training", any_processor.TRAININGS)
+@pytest.mark.parametrize("training", sorted({*any_processor.TRAININGS} - {"RecurrentPPO"}))  # whose rows are whole sequences
 def test_slices_have_the_bits_of_the_whole(training: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
