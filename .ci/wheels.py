@@ -88,7 +88,9 @@ def main() -> None:
         work = Path(folder)
         sdist = build("sdist", ROOT, work / "sdist")
         with tarfile.open(sdist) as archive:
-            archive.extractall(work / "source", filter="data")
+            if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(work / "source")
         (source,) = (work / "source").iterdir()
         check_source(sdist)
         wheels = {
