@@ -57,7 +57,7 @@ def differentiating() -> str:
     return "torch" if compiled is None else _LABELS[compiled.using()]
 
 
-def gather(rows: npt.NDArray[np.int64], sources: tuple[Array, ...], targets: tuple[Array, ...]) -> None:
+def _gathered(rows: npt.NDArray[np.int64], sources: tuple[Array, ...], targets: tuple[Array, ...]) -> None:
     """Copy the same rows of several arrays.
 
     Args:
@@ -65,11 +65,12 @@ def gather(rows: npt.NDArray[np.int64], sources: tuple[Array, ...], targets: tup
         sources: Arrays without gaps, ``(any, ...)``.
         targets: Where the rows of each go, ``(n, ...)`` of its type.
     """
-    if compiled is not None:
-        compiled.gather(rows, sources, targets)
-        return
     for source, target in zip(sources, targets, strict=True):
         source.take(rows, 0, target, "clip")  # `mode="raise"` would gather into other memory first
+
+
+gather = _gathered if compiled is None else compiled.gather
+"""Copies the same rows of several arrays, see :func:`_gathered`."""
 
 
 def networks() -> Iterator[tuple[str, str, str | None]]:

@@ -1,24 +1,18 @@
-"""Every kind of soft actor-critic: a round teaches critics, an actor, and what a unit of log-probability costs.
+"""Parts of every kind of soft actor-critic: its batches, and the entropy coefficient, what a unit of log-probability costs.
 
-That cost, the entropy coefficient, is fixed or learned (Haarnoja et al. 2018, section 5), as SB3's SAC and its kin keep it.
+It is fixed or learned (Haarnoja et al. 2018, section 5), as SB3's SAC and its kin keep it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any
 
 import torch
-from stable_baselines3.common.noise import ActionNoise
-from stable_baselines3.sac.policies import Actor, SACPolicy
 
-from reactor_sb3 import formulas
-from reactor_sb3.acting.policy import Policy
-from reactor_sb3.acting.squashed import SquashedPolicy
-from reactor_sb3.trainers.off_policy import OffPolicyTrainer
-from reactor_torch import Network, TransitionBatch, Update
+from reactor_torch import Network, TransitionBatch
 
-__all__ = ["SACBatch", "SACTrainer", "entropy_network", "learn_entropy", "present_coefficient"]
+__all__ = ["SACBatch", "entropy_network", "learn_entropy", "present_coefficient", "refuse_sde"]
 
 
 @dataclass
@@ -36,52 +30,17 @@ class SACBatch(TransitionBatch):
     ent_coef: float
 
 
-class SACTrainer(OffPolicyTrainer):
-    """Soft actor-critic with the policies and arguments of SB3's ``SAC``."""
+def refuse_sde(model: Any, use_sde: bool) -> None:
+    """Refuse ``use_sde=True``.
 
-    policy_base: ClassVar[type[Any]] = SACPolicy  # what policies derive from
-    actor_base: ClassVar[type[Any]] = Actor
-
-    # the attributes of SB3's SAC
-    action_noise: ActionNoise | None
-    tau: float
-
-    def _set_options(self, env: Any) -> None:
-        if self.arguments["use_sde"]:
-            raise ValueError(
-                "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
-                f"policy; use {self.host}'s {self.default_log_name}, with ReactorVecEnv"
-            )
-        super()._set_options(env)
-
-    def networks(self) -> dict[str, Network]:
-        """Critics, actor, the critics' target and, where it is learned, the entropy coefficient."""
-        policy: Any = self.policy
-        return {
-            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor),
-            "actor": Network(policy.actor, policy.actor.optimizer),
-            "critic_target": Network(policy.critic_target),
-            **entropy_network(self),
-        }
-
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
-        """The actor, and how actions are drawn."""
-        formulas.check_squashed(cast(Any, self.policy).actor, self.actor_base)
-        return SquashedPolicy.of(self.policy, self.policy_base, self.action_noise, self.actor_base)
-
-    def batch(self, transitions: dict[str, Any]) -> SACBatch:
-        """Transitions with the noise of actions, drawn in SB3's order."""
-        actions = transitions["actions"]
-        noise, next_noise = (torch.randn(actions.shape).to(actions.device) for _ in range(2))
-        return SACBatch(**transitions, noise=noise, next_noise=next_noise, ent_coef=present_coefficient(self))
-
-    def update(self, batch: SACBatch) -> Update:
-        """The critics, the actor, the coefficient, the target."""
-        found = yield from self.descend(critic=batch, actor=batch)
-        found |= learn_entropy(self, found.pop("log_prob"), batch.ent_coef)
-        if self.update_in_round % self.target_update_interval == 0:  # the first update of a round ends with one, as in SB3
-            self.nets.follow("critic_target", "critic", self.tau)
-        return found
+    Raises:
+        ValueError: If it is.
+    """
+    if use_sde:
+        raise ValueError(
+            "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
+            f"policy; use {model.host}'s {model.default_log_name}, with ReactorVecEnv"
+        )
 
 
 def entropy_network(model: Any) -> dict[str, Network]:

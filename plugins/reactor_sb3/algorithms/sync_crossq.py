@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, cast
 
 import gymnasium
 import torch
@@ -15,9 +15,13 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 from torch.nn.functional import mse_loss
 
+from reactor_sb3 import formulas
+from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms import sync_sac
-from reactor_sb3.algorithms.sac import SACBatch, SACTrainer, entropy_network, learn_entropy, present_coefficient
+from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy, present_coefficient, refuse_sde
 from reactor_sb3.trainers.learner import shares_of
+from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Loss, Network, Update, squashed_sample
 
@@ -58,7 +62,7 @@ class ActorLoss(sync_sac.ActorLoss):
     formula = Loss.formula
 
 
-class SyncCrossQ(SACTrainer, CrossQ):
+class SyncCrossQ(OffPolicyTrainer, CrossQ):
     """CrossQ whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too. Each minibatch is normalised as a whole,
@@ -82,8 +86,6 @@ class SyncCrossQ(SACTrainer, CrossQ):
 
     default_log_name: ClassVar[str] = "CrossQ"
     host: ClassVar[str] = "sb3-contrib"
-    policy_base: ClassVar[type[Any]] = CrossQPolicy
-    actor_base: ClassVar[type[Any]] = Actor
 
     @keeps_arguments
     def __init__(
@@ -117,6 +119,7 @@ class SyncCrossQ(SACTrainer, CrossQ):
         _init_setup_model: bool = True,
         **options: Unpack[SplitOptions],
     ) -> None:
+        refuse_sde(self, use_sde)
         self.construct(CrossQ)
 
     def networks(self) -> dict[str, Network]:
@@ -131,6 +134,11 @@ class SyncCrossQ(SACTrainer, CrossQ):
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
         return {"critic": CriticLoss(), "actor": ActorLoss()}
+
+    def acting(self) -> tuple[torch.nn.Module, Policy]:
+        """The actor, and how actions are drawn."""
+        formulas.check_squashed(cast(Any, self.policy).actor, Actor)
+        return SquashedPolicy.of(self.policy, CrossQPolicy, self.action_noise, Actor)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, drawn in sb3-contrib's order, and the actor's only when it learns."""

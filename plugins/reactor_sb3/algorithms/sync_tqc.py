@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, cast
 
 import gymnasium
 import torch
@@ -16,10 +16,14 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 
 from reactor_sb3 import formulas
+from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms import sync_sac
-from reactor_sb3.algorithms.sac import SACBatch, SACTrainer
+from reactor_sb3.algorithms.sac import SACBatch, refuse_sde
+from reactor_sb3.algorithms.sync_sac import SyncSAC
+from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Formula, Loss, Networks, squashed_sample
+from reactor_torch import Formula, Loss, Network, Networks, Update, squashed_sample
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncTQC"]
 
@@ -64,7 +68,7 @@ class ActorLoss(sync_sac.ActorLoss):
         return formulas.tqc_actor(self, nets, Critic, Actor)
 
 
-class SyncTQC(SACTrainer, TQC):
+class SyncTQC(OffPolicyTrainer, TQC):
     """TQC whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too.
@@ -87,8 +91,6 @@ class SyncTQC(SACTrainer, TQC):
 
     default_log_name: ClassVar[str] = "TQC"
     host: ClassVar[str] = "sb3-contrib"
-    policy_base: ClassVar[type[Any]] = TQCPolicy
-    actor_base: ClassVar[type[Any]] = Actor
 
     @keeps_arguments
     def __init__(
@@ -124,8 +126,26 @@ class SyncTQC(SACTrainer, TQC):
         _init_setup_model: bool = True,
         **options: Unpack[SplitOptions],
     ) -> None:
+        refuse_sde(self, use_sde)
         self.construct(TQC)
+
+    def networks(self) -> dict[str, Network]:
+        """Those of :class:`~reactor_sb3.SyncSAC`."""
+        return SyncSAC.networks(cast(Any, self))
 
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
         return {"critic": CriticLoss(self.top_quantiles_to_drop_per_net * self.critic.n_critics), "actor": ActorLoss()}
+
+    def acting(self) -> tuple[torch.nn.Module, Policy]:
+        """The actor, and how actions are drawn."""
+        formulas.check_squashed(cast(Any, self.policy).actor, Actor)
+        return SquashedPolicy.of(self.policy, TQCPolicy, self.action_noise, Actor)
+
+    def batch(self, transitions: dict[str, Any]) -> SACBatch:
+        """Transitions with the noise of actions, as :class:`~reactor_sb3.SyncSAC` draws it."""
+        return SyncSAC.batch(cast(Any, self), transitions)
+
+    def update(self, batch: SACBatch) -> Update:
+        """That of :class:`~reactor_sb3.SyncSAC`."""
+        return (yield from SyncSAC.update(cast(Any, self), batch))
