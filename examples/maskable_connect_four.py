@@ -64,6 +64,7 @@ model = SyncMaskablePPO(
     workers=options.workers,
     evaluate_every=20,  # rounds; 50 games of the most probable moves, with masks, on a snapshot of the weights
     evaluate_episodes=50,
+    evaluate_steps=2000,
 )
 with model:
     model.learn(options.steps, log_interval=None)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.docs
 SHORTER = {
     "connect_four_selfplay.py": ["--steps", "45056"],
     "evaluate_policy.py": ["--timesteps", "2048", "--episodes", "20"],
-    "maskable_connect_four.py": ["--steps", "10240"],
+    "maskable_connect_four.py": ["--steps", "10752"],
     "multi_agent_inference.py": ["--episodes", "16"],
     "paper_blackjack.py": ["--rounds", "10"],
     "pettingzoo_ppo.py": ["--steps", "6144"],
@@ -23,7 +23,7 @@ SHORTER = {
     "pqn_atari.py": ["--steps", "1024"],
     "ray_sync_dqn.py": ["--timesteps", "800"],
     "simple_spread_ippo.py": ["--steps", "4096"],
-    "recurrent_cartpole.py": ["--steps", "10240"],
+    "recurrent_cartpole.py": ["--steps", "11264"],
     "sac_mujoco.py": ["--steps", "1024", "--update-to-data", "0.25"],
     "rllib_ppo.py": ["--iterations", "1"],
     "td3_pendulum.py": ["--steps", "2000"],

@@ -17,7 +17,7 @@ def test_inline_is_the_oracle(spec: ProgramSpec, debug: bool, skipping: bool) ->
     check(spec, told(spec), executor="inline", debug=debug, skipping=skipping)
 
 
-@settings(QUIET, max_examples=100)
+@settings(QUIET, max_examples=50)
 @given(st.data(), programs(), st.integers(2, 4), st.booleans(), st.booleans())
 def test_threads_are_the_oracle(data: Any, spec: ProgramSpec, workers: int, debug: bool, caller_works: bool) -> None:
     record = told(spec)

@@ -210,6 +210,7 @@ def test_doctor_measures_and_reports(here):
     assert found.stdout.count("us for a round trip") == 2
 
 
+@pytest.mark.slow
 def test_a_round_trip_is_timed():
     seconds, signal = round_trips(0.0)
     assert 0 < signal < seconds < 1

@@ -122,7 +122,7 @@ def test_a_restored_program_goes_on_as_it_would_have(data: Any, spec: ProgramSpe
     check(data, spec, ("inline", "threads", "federated"), restores=2)
 
 
-@settings(QUIET, max_examples=4)
+@settings(QUIET, max_examples=2)
 @given(st.data(), programs())
 def test_in_processes_too(data: Any, spec: ProgramSpec) -> None:
     check(data, spec, ("processes",), restores=1)

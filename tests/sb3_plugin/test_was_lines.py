@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import pytest
+import sb3_contrib
 import stable_baselines3
 import torch
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
@@ -24,6 +25,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 
 import reactor_gymnasium
 import reactor_sb3
+import reactor_sb3.contrib
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -58,7 +60,7 @@ def cartpole() -> Any:
 
 def names() -> dict[str, Any]:
     """What the pages' scripts have at hand."""
-    modules: list[Any] = [stable_baselines3, reactor_gymnasium, reactor_sb3]
+    modules: list[Any] = [stable_baselines3, sb3_contrib, reactor_gymnasium, reactor_sb3, reactor_sb3.contrib]
     known = {name: getattr(module, name) for module in modules for name in getattr(module, "__all__", dir(module))}
     return {
         **known, "gym": gymnasium, "AsyncVectorEnv": AsyncVectorEnv, "make_vec_env": make_vec_env, "SubprocVecEnv": SubprocVecEnv,

@@ -206,7 +206,7 @@ def results(program: Program, executor: str, workers: int, bank: int) -> list[by
     "count, kind, slices, split, processes",
     [
         (1, "plain", 2, False, 2), (1, "plain", 4, True, 4), (2, "plain", 1, True, 2), (2, "plain", 3, False, 2),
-        (2, "dropout", 2, True, 4), (2, "buffers", 2, True, 2), (3, "buffers", 3, False, 4), (3, "plain", 2, True, 2),
+        (2, "dropout", 2, True, 2), (2, "buffers", 2, True, 2), (3, "buffers", 3, False, 4), (3, "plain", 2, True, 2),
         (4, "plain", 1, True, 4), (5, "plain", 2, True, 4),
     ], kept=2)  # fmt: skip
 def test_one_result(count: int, kind: str, slices: int, split: bool, processes: int) -> None:

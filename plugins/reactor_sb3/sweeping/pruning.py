@@ -119,8 +119,10 @@ class OptunaPruner(Pruner):
         import optuna
         from optuna.trial import TrialState, create_trial
 
-        if any(not one.over and max(one.reports, default=-1) < step for one in before):
-            return None
+        for one in before:
+            # One that has come as far may wait for its own answer, with which the pruner notes something of it.
+            if not one.over and (max(one.reports, default=-1) < step or (step in one.reports and step not in one.attributes)):
+                return None
         storage = optuna.storages.InMemoryStorage()
         direction = optuna.study.StudyDirection.MAXIMIZE if sign > 0 else optuna.study.StudyDirection.MINIMIZE
         name = "sweep"  # pruners with brackets share out trials by it

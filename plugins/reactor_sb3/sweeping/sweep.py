@@ -333,7 +333,7 @@ def _carry_out(search: _Search, train: Any, workers: int, inline: bool, restarts
                 if seat not in doing and (training := search.ready()) is not None:
                     training.began, doing[seat] = True, training
                     seat.begin(search.job(training))
-            for seat, report in list(asked.items()):
+            for seat, report in sorted(asked.items(), key=lambda one: doing[one[0]].trial.number):
                 stops = search.judged(doing[seat], report)
                 if stops is not None:
                     del asked[seat]

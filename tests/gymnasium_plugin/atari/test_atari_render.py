@@ -46,7 +46,7 @@ def screens() -> list[list[Any]]:
         {"executor": "threads", "workers": 2, "batch_size": 2},
     ],
     ids=str,
-    kept=2,
+    kept=1,
 )
 def test_each_game_shows_what_it_shows_alone(place: dict[str, Any], screens: list[list[Any]]) -> None:
     batch = place.get("batch_size", N)

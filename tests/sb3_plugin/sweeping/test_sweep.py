@@ -23,6 +23,7 @@ from swept import SPACE, STEPS, brittle, by_function, curve, mortal, small_ppo, 
 
 from reactor_rl import RecoveryWarning
 from reactor_sb3 import SearchReport, SuccessiveHalving, Trial, sweep
+from reactor_sb3.sweeping.pruning import Contender, OptunaPruner
 
 FOLDER = str(Path(__file__).parent.parent)
 HALVING = SuccessiveHalving((100, 200))
@@ -40,6 +41,16 @@ def searched(train: Any = curve, space: Any = SPACE, trials: int = 12, **more: A
 
 
 # ---------------------------------------------------------------------- the same on anything
+
+
+def test_a_trial_is_judged_after_those_before_it() -> None:
+    """Whichever of them has reported first: pruners note of a trial how far it may go, and others are compared with that."""
+    pruner = OptunaPruner(PRUNERS["optuna-halving"]())
+    first, second = (Contender({}, {}, {100: value}) for value in (1.0, 2.0))
+    assert pruner.stops([first], 0, second, 100, 1) is None
+    assert pruner.stops([], 0, first, 100, 1) is False
+    assert pruner.stops([first], 0, second, 100, 1) is not None
+    assert first.attributes[100] and second.attributes[100]
 
 
 @pytest.mark.parametrize("prune", ["none", "halving", "median"])
@@ -125,6 +136,7 @@ def test_a_space_may_be_a_function() -> None:
     assert report.best.value is not None
 
 
+@pytest.mark.slow
 def test_models_are_evaluated_and_kept(tmp_path: Path) -> None:
     """Whole trainings of SB3's: the same weights in the calling thread and in processes."""
     arguments: dict[str, Any] = {"trials": 2, "seeds": 2, "episodes": 2, "prune": SuccessiveHalving((128,), 2)}

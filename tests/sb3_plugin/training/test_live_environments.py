@@ -135,6 +135,7 @@ def test_a_checkpoint_has_all_of_them(algorithm: str, tmp_path: Path) -> None:
             assert outcome(resumed.learn(192, reset_num_timesteps=False)) == straight
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The environment is already wrapped with a `Monitor`")
 @pytest.mark.parametrize("watched", [False, True])
 def test_a_log_of_all_episodes_is_written(watched: bool, tmp_path: Path) -> None:
