@@ -62,8 +62,7 @@ def test_modes(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 7, 123])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "seed"), [*zip(MODES, [0, 7, 123], strict=True)])
 @pytest.mark.parametrize("case", MUJOCO)
 def test_many_steps(case: str, mode: AutoresetMode, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(case, mode, 400, seed, monkeypatch)

@@ -58,8 +58,7 @@ def test_modes(case: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 7, 123])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "seed"), [*zip(MODES, [0, 7, 123], strict=True)])
 @pytest.mark.parametrize("case", CASES)
 def test_many_steps(case: str, mode: AutoresetMode, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(case, mode, 3000, seed, monkeypatch)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_other import every_other
 from gymnasium import Env
 from learning_envs import ENVS, EVALUATED, Late, Pair, Solo, make, outcome
 from mpe2.simple_spread import simple_spread
@@ -392,10 +393,7 @@ def test_the_same_on_any_workers(env: str, pipeline: int, place: dict[str, Any])
 
 
 @pytest.mark.slow
-@each
-@pytest.mark.parametrize("pipeline", [0, 1])
-@pytest.mark.parametrize("executor", ["threads", "processes"])
-@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@every_other(env=sorted(ENVS), pipeline=[0, 1], executor=["threads", "processes"], workers=[1, 2, 3, 4])
 def test_the_same_on_all_workers(env: str, pipeline: int, executor: Any, workers: int) -> None:
     with make(env, pipeline=pipeline, executor=executor, workers=workers, **EVALUATED) as model:
         assert outcome(model.learn(256)) == alone(env, pipeline)
