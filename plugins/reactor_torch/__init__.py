@@ -6,7 +6,7 @@ from reactor_rl import __version__
 from reactor_rl.plugin import require_extra
 
 with require_extra("sb3", "reactor_torch"):
-    from reactor_torch.batches import Batch, MinibatchSlicer, QBatch, TransitionBatch, normalized
+    from reactor_torch.batches import Batch, MaskedBatch, MinibatchSlicer, PPOBatch, QBatch, TransitionBatch, normalized
     from reactor_torch.dense import Dense, Function, Layer, layers_of
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
@@ -75,6 +75,7 @@ __all__ = [
     "Loss",
     "Lstm",
     "LstmWeights",
+    "MaskedBatch",
     "MinibatchSlicer",
     "Network",
     "Networks",
@@ -88,6 +89,7 @@ __all__ = [
     "SACCriticFormula",
     "SlicedGradients",
     "SquashedActor",
+    "PPOBatch",
     "QBatch",
     "Stacked",
     "TD3ActorFormula",

@@ -147,7 +147,7 @@ def lstm(
     steps: int, rows: int, features: int, hidden: int, inputs: _Floats, starts: _Floats, h: _Floats, c: _Floats, weights: _Floats,
     bias: _Floats, panels: _Floats, gates: _Floats, before: _Floats, cells: _Floats, outputs: _Floats, /,
 ) -> None:  # fmt: skip
-    """What LSTM cells make of inputs, ``(steps, rows, features)``: gates, what steps begin with, cells and outputs."""
+    """Gates, states that steps begin with, cells and outputs of LSTM cells, from inputs ``(steps, rows, features)``."""
 
 def unlstm(
     steps: int, rows: int, features: int, hidden: int, inputs: _Floats, starts: _Floats, panels: _Floats, gates: _Floats,

@@ -11,7 +11,17 @@ import torch
 
 from reactor_rl.plugin import aligned_zeros
 
-__all__ = ["Batch", "MinibatchSlicer", "QBatch", "TransitionBatch", "normalized", "on_device", "some_rows"]
+__all__ = [
+    "Batch",
+    "MaskedBatch",
+    "MinibatchSlicer",
+    "PPOBatch",
+    "QBatch",
+    "TransitionBatch",
+    "normalized",
+    "on_device",
+    "some_rows",
+]
 
 Array = npt.NDArray[Any]
 MOST = 2**17
@@ -90,6 +100,38 @@ class TransitionBatch(Batch):
     dones: torch.Tensor
     rewards: torch.Tensor
     discounts: torch.Tensor | float
+
+
+@dataclass
+class PPOBatch(Batch):
+    """Transitions of a round, or some of them; ``(rows,)`` and float32 unless it says more.
+
+    Attributes:
+        observations: As the policy takes them, ``(rows, ...)``, or a dict of such.
+        actions: ``(rows,)`` or ``(rows, n)``.
+        advantages: Advantages, normalised already if that is wanted.
+        returns: What values are to become.
+        old_log_prob: Log-probabilities with which the actions were chosen.
+        old_values: Values when they were chosen.
+    """
+
+    observations: Any
+    actions: torch.Tensor
+    advantages: torch.Tensor
+    returns: torch.Tensor
+    old_log_prob: torch.Tensor
+    old_values: torch.Tensor
+
+
+@dataclass
+class MaskedBatch(PPOBatch):
+    """Transitions, with what was allowed before each action.
+
+    Attributes:
+        action_masks: ``(rows, choices)``, bool.
+    """
+
+    action_masks: torch.Tensor
 
 
 @dataclass

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import random
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -213,24 +210,6 @@ class AfterRounds(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         self.found.append(self.look(self.model))
-
-
-class Killing(BaseCallback):
-    """Kills a helper when some rounds begin."""
-
-    def __init__(self, rounds: set[int]) -> None:
-        super().__init__()
-        self.rounds, self.round = rounds, 0
-
-    def _on_rollout_start(self) -> None:
-        self.round += 1
-        if self.round in self.rounds:
-            draw = random.Random(self.round)
-            helpers = sorted([process.pid for process in multiprocessing.active_children() if process.pid is not None])
-            os.kill(draw.choice(helpers), signal.SIGKILL)
-
-    def _on_step(self) -> bool:
-        return True
 
 
 # ---------------------------------------------------------------------- SB3's surface

@@ -19,9 +19,8 @@ from torch_plugin.sb3_models import dqn, ppo
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.sac import entropy_network, learn_entropy, present_coefficient
-from reactor_sb3.algorithms.sync_maskable_ppo import MaskedBatch
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
-from reactor_torch import Network, Networks, QBatch, TransitionBatch, normalized
+from reactor_torch import MaskedBatch, Network, Networks, QBatch, TransitionBatch, normalized
 
 ROWS, UPDATES = 200, 12
 

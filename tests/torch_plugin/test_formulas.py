@@ -18,9 +18,8 @@ from torch_plugin.sb3_models import replay as replay_of_q
 from reactor_sb3 import algorithms
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
-from reactor_sb3.algorithms.sync_maskable_ppo import MaskedBatch
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
-from reactor_torch import Autograd, Loss, Network, Networks, QBatch, TransitionBatch
+from reactor_torch import Autograd, Loss, MaskedBatch, Network, Networks, QBatch, TransitionBatch
 
 CLOSE = 1e-5
 SLICES = (slice(0, 5), slice(5, 20), slice(20, ROWS))
@@ -62,7 +61,6 @@ def surrogate(kind: str, clip_range_vf: float | None) -> Made:
 
 
 def masked_agents() -> Made:
-    from reactor_pettingzoo.learning.policies import MaskedBatch as AgentsBatch
     from reactor_pettingzoo.learning.policies import MaskedLoss
 
     nets, batch = surrogate("discrete", 0.2)
@@ -70,7 +68,7 @@ def masked_agents() -> Made:
     masks = torch.rand(ROWS, policy.action_net.out_features) < 0.6
     masks[torch.arange(ROWS), batch.actions] = True
     losses = {"policy": MaskedLoss(0.2, 0.2, 0.01, 0.5)}
-    return Networks({"policy": Network(policy, policy.optimizer)}, losses), AgentsBatch(**vars(batch), action_masks=masks)
+    return Networks({"policy": Network(policy, policy.optimizer)}, losses), MaskedBatch(**vars(batch), action_masks=masks)
 
 
 def transitions(actions: torch.Tensor) -> tuple[Any, ...]:

@@ -15,10 +15,10 @@ from torch import nn
 
 from reactor_pettingzoo.learning.league import MAIN, OPPONENT, League, Pool
 from reactor_pettingzoo.learning.seats import Block, Seats
-from reactor_sb3.plugin import PPOBatch, PPOLoss, copied
+from reactor_sb3.plugin import PPOLoss, copied
 from reactor_torch import Formula, Networks
 
-__all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedBatch", "MaskedLoss", "rows_of"]
+__all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedLoss", "rows_of"]
 
 FORBIDDEN = -1e8
 """Logit of what is forbidden."""
@@ -132,17 +132,6 @@ def forbid(distribution: Any, masks: torch.Tensor) -> None:
     logits = distribution.distribution.logits
     allowed = logits.masked_fill(~masks.bool(), FORBIDDEN)
     distribution.distribution = torch.distributions.Categorical(logits=allowed)
-
-
-@dataclass
-class MaskedBatch(PPOBatch):
-    """Transitions, with what was allowed before each action.
-
-    Attributes:
-        action_masks: ``(rows, choices)``, bool.
-    """
-
-    action_masks: torch.Tensor
 
 
 @dataclass(frozen=True)

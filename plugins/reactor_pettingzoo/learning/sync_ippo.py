@@ -21,7 +21,7 @@ from reactor_pettingzoo.agents import AgentID, EnvFn, probe_agents
 from reactor_pettingzoo.learning.joint_env import JointMaker
 from reactor_pettingzoo.learning.joint_policy import JointPolicy, Part
 from reactor_pettingzoo.learning.league import MAIN, OPPONENT, League, LeagueReport, Pool, sides_of
-from reactor_pettingzoo.learning.policies import Actor, AgentPolicies, CentralisedPolicy, MaskedBatch, MaskedLoss, rows_of
+from reactor_pettingzoo.learning.policies import Actor, AgentPolicies, CentralisedPolicy, MaskedLoss, rows_of
 from reactor_pettingzoo.learning.seats import TOTALS, Block, Seats, names_of, seats_of, state_size
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.plugin import (
@@ -36,7 +36,7 @@ from reactor_sb3.plugin import (
     SampledPolicy,
     keeps_arguments,
 )
-from reactor_torch import Batch, Loss, Network, Task, Update, normalized
+from reactor_torch import Batch, Loss, MaskedBatch, Network, Task, Update, normalized
 
 __all__ = ["SyncIPPO"]
 

@@ -18,30 +18,9 @@ from reactor_gymnasium.plugin import checked_number
 from reactor_sb3 import formulas
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, mean_of, usual_steps
-from reactor_torch import Batch, Formula, Loss, Network, Networks, Update, normalized
+from reactor_torch import Formula, Loss, Network, Networks, PPOBatch, Update, normalized
 
 __all__ = ["PPOBatch", "PPOLoss", "PPOTrainer"]
-
-
-@dataclass
-class PPOBatch(Batch):
-    """Transitions of a round, or some of them; ``(rows,)`` and float32 unless it says more.
-
-    Attributes:
-        observations: As the policy takes them, ``(rows, ...)``, or a dict of such.
-        actions: ``(rows,)`` or ``(rows, n)``.
-        advantages: Advantages, normalised already if that is wanted.
-        returns: What values are to become.
-        old_log_prob: Log-probabilities with which the actions were chosen.
-        old_values: Values when they were chosen.
-    """
-
-    observations: Any
-    actions: torch.Tensor
-    advantages: torch.Tensor
-    returns: torch.Tensor
-    old_log_prob: torch.Tensor
-    old_values: torch.Tensor
 
 
 @dataclass(frozen=True)

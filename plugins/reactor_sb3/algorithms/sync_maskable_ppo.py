@@ -17,10 +17,10 @@ from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from reactor_sb3 import formulas
 from reactor_sb3.acting.actor_critic import MASKS, Base, SampledPolicy
 from reactor_sb3.acting.policy import Policy
-from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
+from reactor_sb3.algorithms.ppo import PPOLoss, PPOTrainer
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_torch import Formula, Networks
+from reactor_torch import Formula, MaskedBatch, Networks
 
 __all__ = ["MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
 
@@ -32,17 +32,6 @@ _BASE = Base(
         distributions.MaskableBernoulliDistribution,
     ),
 )
-
-
-@dataclass
-class MaskedBatch(PPOBatch):
-    """Transitions, with what was allowed before each action.
-
-    Attributes:
-        action_masks: ``(rows, choices)``, bool.
-    """
-
-    action_masks: torch.Tensor
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from reactor_sb3 import formulas
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy, checked_spread
 from reactor_sb3.acting.policy import Policy
-from reactor_sb3.algorithms.q_learning import QLearningTrainer
+from reactor_sb3.algorithms.sync_dqn import QLearningTrainer
 from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
 from reactor_torch import Formula, Loss, Networks, TransitionBatch
 

@@ -48,9 +48,11 @@ class ReplaySampler:
         self._rewards, self._dones, self._timeouts = (
             _Column(column, batch_size, n_steps) for column in (buffer.rewards, buffer.dones, buffer.timeouts)
         )
-        self._now = [*self._observations.columns.values(), self._actions]
-        self._next = [*self._next_observations.columns.values()]
-        self._ends = [self._rewards, self._dones, self._timeouts]
+        now, later = [*self._observations.columns.values(), self._actions], [*self._next_observations.columns.values()]
+        ends = [self._rewards, self._dones, self._timeouts]
+        # With n steps each of these is taken from other rows; else as many as possible from the same.
+        self._now, self._next, self._ends = _Columns(now), _Columns(later), _Columns(ends)
+        self._ended, self._all = _Columns(now + ends), _Columns(now + ends + later)
 
     def sample(self) -> ReplayBufferSamples:
         """A minibatch, valid until the next one is sampled; see SB3's ``ReplayBuffer.sample``."""
@@ -64,14 +66,14 @@ class ReplaySampler:
         discounts: Array | None = None
         if isinstance(buffer, NStepReplayBuffer):
             last, dones, rewards, discounts = self._of_n_steps(buffer, steps, envs)
-            _take(self._now, rows)
-            _take(self._next, last)
+            self._now.take(rows)
+            self._next.take(last)
         else:
             if buffer.optimize_memory_usage:
-                _take(self._now + self._ends, rows)
-                _take(self._next, (steps + 1) % buffer.buffer_size * buffer.n_envs + envs)
+                self._ended.take(rows)
+                self._next.take((steps + 1) % buffer.buffer_size * buffer.n_envs + envs)
             else:
-                _take(self._now + self._ends + self._next, rows)
+                self._all.take(rows)
             dones, rewards = self._dones.rows, self._normalized_rewards(self._rewards.rows)
             dones *= 1 - self._timeouts.rows
         device = buffer.device
@@ -108,7 +110,7 @@ class ReplaySampler:
         newest = buffer.pos - 1
         before = buffer.timeouts[newest].copy()
         buffer.timeouts[newest] = np.logical_or(before, buffer.dones[newest] == 0)  # the oldest one does not follow it
-        _take(self._ends, each.reshape(-1))
+        self._ends.take(each.reshape(-1))
         buffer.timeouts[newest] = before
         dones, timeouts, rewards = self._dones.rows, self._timeouts.rows, self._normalized_rewards(self._rewards.rows)
         ends = np.logical_or(dones, timeouts)
@@ -131,9 +133,15 @@ class _Column:
         self.flat = self.rows.reshape(-1, *self.column.shape[1:])
 
 
-def _take(columns: list[_Column], rows: npt.NDArray[np.int64]) -> None:
-    """Gather rows; what was gathered before is overwritten."""
-    gather(rows, tuple([one.column for one in columns]), tuple([one.flat for one in columns]))
+class _Columns:
+    """Columns whose rows are gathered in one call."""
+
+    def __init__(self, columns: list[_Column]) -> None:
+        self.sources, self.targets = tuple(one.column for one in columns), tuple(one.flat for one in columns)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> None:
+        """Gather rows; what was gathered before is overwritten."""
+        gather(rows, self.sources, self.targets)
 
 
 class _Observations:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 from functools import cache, partial
@@ -16,6 +13,7 @@ import pytest
 import torch
 from every_other import every_other
 from gymnasium import Env
+from killing import Killing
 from learning_envs import ENVS, EVALUATED, Late, Pair, Solo, make, outcome
 from mpe2.simple_spread import simple_spread
 from runner_envs import Herd, Table
@@ -425,32 +423,20 @@ def test_resumed_is_uninterrupted(env: str, pipeline: int, tmp_path: Path) -> No
 
 
 KILLED = """
-import os, signal, sys
-from stable_baselines3.common.callbacks import BaseCallback
+import sys
+from killing import Dying
 from learning_envs import EVALUATED, make
 
-class Dying(BaseCallback):
-    rounds = 0
-
-    def _on_step(self):
-        return True
-
-    def _on_rollout_end(self):
-        self.rounds += 1
-        if self.rounds == 2:
-            self.model.save_checkpoint("run.zip")
-        if self.rounds == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-
 if __name__ == "__main__":
-    make(sys.argv[1], **EVALUATED).learn(256, callback=Dying())
+    make(sys.argv[1], **EVALUATED).learn(256, callback=Dying("run.zip", saved=2, dies=3))
 """
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("env", ["deaths", "turns"])
 def test_killed_and_resumed(env: str, tmp_path: Path) -> None:
-    (tmp_path / "killed.py").write_text(f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{KILLED}")
+    folders = [str(folder) for folder in Path(__file__).parents[1:3]]
+    (tmp_path / "killed.py").write_text(f"import sys\nsys.path[:0] = {folders!r}\n{KILLED}")
     done = subprocess.run([sys.executable, "killed.py", env], cwd=tmp_path, timeout=100, check=False, capture_output=True)
     assert done.returncode == -9, done.stderr
     with SyncIPPO.resume(tmp_path / "run.zip", executor="inline") as resumed:
@@ -463,23 +449,6 @@ def test_killed_and_resumed(env: str, tmp_path: Path) -> None:
 def test_killed_workers_change_no_weight(env: str) -> None:
     with pytest.warns(RecoveryWarning), make(env, executor="processes", workers=3, restarts=9, **EVALUATED) as model:
         assert outcome(model.learn(256, callback=Killing({2, 4}))) == alone(env)
-
-
-class Killing(BaseCallback):
-    """Kills a helper when some rounds begin."""
-
-    def __init__(self, rounds: set[int]) -> None:
-        super().__init__()
-        self.rounds, self.round = rounds, 0
-
-    def _on_rollout_start(self) -> None:
-        self.round += 1
-        if self.round in self.rounds:
-            helpers = sorted(process.pid for process in multiprocessing.active_children() if process.pid is not None)
-            os.kill(helpers[self.round % len(helpers)], signal.SIGKILL)
-
-    def _on_step(self) -> bool:
-        return True
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from contrib_trainers import CONTINUOUS, CONTRIB, ToyOf, each, make
 from every_other import in_turn
-from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Killing, Seen, outcome
+from killing import Killing
+from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Seen, outcome
 
 from reactor_rl import RecoveryWarning
 from reactor_torch import networks
@@ -60,25 +61,12 @@ def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, tmp_path: Path)
 
 
 KILLED = """
-import os, signal, sys
-from stable_baselines3.common.callbacks import BaseCallback
+import sys
 from contrib_trainers import make
-
-class Dying(BaseCallback):
-    rounds = 0
-
-    def _on_step(self):
-        return True
-
-    def _on_rollout_end(self):
-        self.rounds += 1
-        if self.rounds == 2:
-            self.model.save_checkpoint("run.zip")
-        if self.rounds == 4:
-            os.kill(os.getpid(), signal.SIGKILL)
+from killing import Dying
 
 if __name__ == "__main__":
-    make(sys.argv[1], evaluate_every=3, evaluate_episodes=2).learn(int(sys.argv[2]), callback=Dying())
+    make(sys.argv[1], evaluate_every=3, evaluate_episodes=2).learn(int(sys.argv[2]), callback=Dying("run.zip", saved=2, dies=4))
 """
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import gymnasium
 import pytest
+from killing import Killing
 from stable_baselines3.common.vec_env import DummyVecEnv
 from stalling import check_named_or_replaced, stall
-from trainers import Killing
 
 from reactor_rl import RecoveryWarning
 from reactor_sb3 import ReactorVecEnv, SyncDQN, SyncPPO
