@@ -135,15 +135,23 @@ def training(result: Result) -> str:
     """Ours as it is, and with the setting of ours that is fastest, each against the fastest of either rival's settings."""
     rows = []
     for name, found in result["cases"].items():
+        if "reactor_rl" not in found.get("rates", {}):
+            rows.append([name, found.get("error", "-"), *["-"] * 5])
+            continue
         of = {one: rate["median"] for one, rate in found["rates"].items()}
-        best = {who: max((one for one in of if one.startswith(who)), key=of.__getitem__) for who in ("reactor_rl,", "SB3", "SBX")}
         row = [name]
-        for ours in ("reactor_rl", best["reactor_rl,"]):
+        for ours in ("reactor_rl", _fastest(of, "reactor_rl,")):
             said = "" if ours == "reactor_rl" else f"{ours.removeprefix('reactor_rl, ')}: "
             row.append(f"{said}{of[ours]:,.0f}")
-            row += [times(_of_rounds(found, ours, best[rival])) for rival in ("SB3", "SBX")]
+            for rival in (_fastest(of, "SB3", "sb3-contrib"), _fastest(of, "SBX")):
+                row.append(times(_of_rounds(found, ours, rival)) if rival else "-")
         rows.append(row)
-    return table(["", "steps/s", "SB3", "SBX", "steps/s with", "SB3", "SBX"], rows)
+    return table(["", "steps/s", "SB3, sb3-contrib", "SBX", "steps/s with", "SB3, sb3-contrib", "SBX"], rows)
+
+
+def _fastest(rates: dict[str, float], *beginnings: str) -> str:
+    """Name of the fastest contender of those whose names begin so; empty if there is no such contender."""
+    return max((one for one in rates if one.startswith(beginnings)), key=rates.__getitem__, default="")
 
 
 def _of_rounds(found: dict[str, Any], one: str, other: str) -> dict[str, float]:
@@ -209,6 +217,25 @@ def products(result: Result) -> str:
             if product != "error":
                 rows.append([shape, product, *(f"{rate['max'] / 1e9:.0f}" for rate in figures["rates"].values())])
     return table(["rows x inputs x outputs", "", "reactor_rl", "torch.mm", "numpy.dot", "oneDNN"], rows)
+
+
+def evaluate(result: Result) -> str:
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="episodes/s", shown=digits)
+
+
+def sweep(result: Result) -> str:
+    """Wall time of a search, and how many different ones came out of the rounds."""
+    rows = []
+    for found in result["cases"].values():
+        for name, rate in found["rates"].items():
+            ratio = found["ratios"].get(name)
+            different = f"{found['different'][name]} of {len(found['searches'][name])}"
+            rows.append([name, f"{found['trials'] / rate['median']:.1f} s", times(ratio) if ratio else "-", different])
+    return table(["", "a search", "ours is", "different searches"], rows)
+
+
+def multi_agent_training(result: Result) -> str:
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"))
 
 
 def learner(result: Result) -> str:
@@ -409,7 +436,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
             vector_env, auto, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
             free_threading,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
-            recovery, kills, faults, federation, federation_delays, one_line,
+            recovery, kills, faults, federation, federation_delays, one_line, products, evaluate, sweep, multi_agent_training,
         )
     },
     **{name: ((name,), rllib) for name in ("rllib", "rllib_multi_agent")},

@@ -42,8 +42,8 @@ WARM = 10
 BATCHES, FEWEST, BATCH_SECONDS = 12, 3, 5e-3
 """Batches of ticks; the fewest ticks in each; seconds that each lasts, about a time slice: in a shorter time others go unnoticed.
 
-The mean of a batch, because on a busy machine it is few ticks that take long; the second-longest batch, because on a quiet one
-a single batch may be hit.
+The mean of a batch, because on a busy machine it is few ticks that take long. The longest but for a quarter of them, because on
+a quiet machine some may be hit; where somebody else wants the core, nearly all are late.
 """
 PROBE = 5_000
 """How far to count when the speed of counting is measured."""
@@ -112,7 +112,7 @@ def _measured(spin: float | None, away: float, context: str | None, work: float)
         number = _number(work)
         alone = min(_ticks("inline", spin, 0.0, None, number, 2))  # the fastest: anything slower was disturbed from outside
         shared = sorted(_ticks(executor, spin, away, context, number, BATCHES))
-        return max(0.0, shared[-2] - (alone / 2 if number else alone))
+        return max(0.0, shared[3 * len(shared) // 4 - 1] - (alone / 2 if number else alone))
     return math.inf
 
 
