@@ -143,8 +143,8 @@ def training(result: Result) -> str:
         for ours in ("reactor_rl", _fastest(of, "reactor_rl,")):
             said = "" if ours == "reactor_rl" else f"{ours.removeprefix('reactor_rl, ')}: "
             row.append(f"{said}{of[ours]:,.0f}")
-            for rival in (_fastest(of, "SB3", "sb3-contrib"), _fastest(of, "SBX")):
-                row.append(times(_of_rounds(found, ours, rival)) if rival else "-")
+            rivals = _fastest(of, "SB3", "sb3-contrib"), _fastest(of, "SBX")
+            row += [times(_of_rounds(found, ours, rival)) if rival else "-" for rival in rivals]
         rows.append(row)
     return table(["", "steps/s", "SB3, sb3-contrib", "SBX", "steps/s with", "SB3, sb3-contrib", "SBX"], rows)
 
