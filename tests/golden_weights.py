@@ -1,4 +1,4 @@
-"""Fingerprints of some ninety short trainings on this machine: ``--write`` before a change, ``--check`` behind it.
+"""Fingerprints of some hundred short trainings on this machine: ``--write`` before a change, ``--check`` behind it.
 
 Weights differ from one kind of processor to the next, so none are committed. What is hashed of each training: the policy's whole
 state, the optimisers', the replay or rollout buffer, evaluations and the returns of episodes.
@@ -22,9 +22,13 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 sys.path.insert(0, str(Path(__file__).parent / "sb3_plugin"))
+sys.path.insert(0, str(Path(__file__).parent / "pettingzoo_plugin"))
+import learning_envs
 from contrib_trainers import CONTRIB, make
+from pettingzoo.classic.tictactoe import tictactoe
 from trainers import BOX, SPACES, Toy, new
 
+from reactor_pettingzoo.learning import League
 from reactor_rl.fingerprint import canonical, new_hash
 
 FILE = Path(__file__).parent.parent / "build" / "golden_weights.json"
@@ -71,6 +75,11 @@ def _cases() -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield f"{algorithm} pipeline {pipeline}", algorithm, {"pipeline": pipeline, **evaluated}
         yield f"{algorithm} learners 2", algorithm, {"n_learners": 2}
         yield f"{algorithm} envs_per_actor", algorithm, {"n_actors": 2, "envs_per_actor": 2}
+    for env in learning_envs.ENVS:
+        yield f"ippo {env}", "ippo", {"env": env, **evaluated}
+    yield "ippo learners 2", "ippo", {"env": "masks", "n_learners": 2}
+    yield "ippo centralised", "ippo", {"env": "deaths", "centralised_critic": True, "pipeline": 1}
+    yield "ippo league", "ippo", {"env": tictactoe.env, "league": League(every=2, size=3, opponents=3), "n_actors": 4}
     yield "sac fixed entropy", "sac", {"ent_coef": 0.1}
     yield "dqn double", "dqn", {"double_q": True, "loss": "mse"}
     yield "dqn spread", "dqn", {"epsilon_spread": 7.0}
@@ -94,6 +103,8 @@ class Dropping(torch.nn.Sequential):
 def _made(algorithm: str, arguments: dict[str, Any]) -> Any:
     if algorithm in CONTRIB:
         return make(algorithm, **arguments)
+    if algorithm == "ippo":
+        return learning_envs.make(**arguments)
     arguments = dict(arguments)
     env = arguments.pop("env", _env(algorithm))
     policy = "MlpPolicy"
@@ -137,6 +148,9 @@ def _seen(model: Any) -> dict[str, str]:
         for name, part in vars(owner or object.__new__(Toy)).items()
         if isinstance(part, torch.optim.Optimizer)
     }
+    for name, agent in dict(getattr(model.policy, "agents", {})).items():  # of SyncIPPO; an opponent has none
+        if getattr(agent, "optimizer", None) is not None:
+            optimizers[f"agents.{name}"] = agent.optimizer.state_dict()
     return {
         "weights": model.fingerprint(),
         "policy": _hashed(model.policy.state_dict()),

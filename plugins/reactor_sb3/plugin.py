@@ -2,7 +2,9 @@
 
 from reactor_sb3.acting.actor_critic import MASKS, SampledPolicy, advantages
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
+from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.forwards import copied
+from reactor_sb3.acting.player import PlayConfig
 from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
@@ -10,11 +12,14 @@ from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
 from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions, keeps_arguments
+from reactor_sb3.trainers.session import Referee
+from reactor_sb3.trainers.verify_targets import Training
 
 __all__ = [
     "MASKS",
     "BoundPolicy",
     "EpsilonGreedy",
+    "Evaluation",
     "Field",
     "Minibatch",
     "OffPolicyOptions",
@@ -24,12 +29,15 @@ __all__ = [
     "PPOBatch",
     "PPOLoss",
     "PPOTrainer",
+    "PlayConfig",
     "Policy",
+    "Referee",
     "Rollout",
     "Rollouts",
     "SampledPolicy",
     "SplitOptions",
     "SquashedPolicy",
+    "Training",
     "Turn",
     "advantages",
     "copied",

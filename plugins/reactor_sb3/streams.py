@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     EVALUATION = 4
     MINIBATCHES = 5
     WATCHING = 6
+    MATCHES = 7
 
 
 def stream(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:

@@ -123,6 +123,8 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
         if over:
             of_agents = {str(agent): round(self.totals[seat], 6) for agent, seat in self.at.items()}
             total = sum(sum(self.totals[block.seats]) for block in self.seats.learning)
+            if self.seats.rivals:
+                total = 2 * total - sum(self.totals)
             info["episode"] = {"r": round(total, 6), "l": self.length, **of_agents}
         return self.seen, reward, over and not self.truncated, over and self.truncated, info
 

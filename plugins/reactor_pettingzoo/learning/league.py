@@ -1,14 +1,15 @@
 """Self-play: a policy that learns against snapshots of itself, drawn from a pool by a rule.
 
 Everything that a league knows is in buffers of the trainer's policy, which every checkpoint has; who plays whom in a round is drawn
-from a stream that is keyed by the round alone.
+from streams that are keyed by the round alone. Snapshots play each other beside the training, on a worker that would wait: which
+match is played, and what is known of it, is decided between two rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,21 +17,25 @@ import torch
 from torch import nn
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_pettingzoo.agents import AgentID, AgentSpecs, EnvFn
-from reactor_pettingzoo.runner.tournament import Tournament, tournament
-from reactor_sb3.plugin import copied
+from reactor_pettingzoo.agents import AgentID, AgentSpecs
+from reactor_pettingzoo.learning.joint_env import JointMaker
+from reactor_pettingzoo.learning.payoffs import Payoffs, nash_of
+from reactor_rl.plugin import encode, require_module
+from reactor_sb3.plugin import Evaluation, PlayConfig, copied
 
-if TYPE_CHECKING:
-    from reactor_rl.plugin import ExecutorName
-
-__all__ = ["MAIN", "OPPONENT", "League", "LeagueReport", "Pool", "elo_of", "sides_of"]
+__all__ = ["MAIN", "OPPONENT", "PLAYERS", "League", "Matches", "Pool", "sides_of"]
 
 Array = npt.NDArray[Any]
-Rule = Literal["latest", "uniform", "pfsp"]
+Rule = Literal["latest", "uniform", "pfsp", "nash"]
 MAIN, OPPONENT = "main", "opponent"
 """Names of the policy that learns, and of those that it plays."""
+PLAYERS = "first", "second"
+"""Names of the policies that play a match."""
 _STREAM = 36
-"""Key of the streams that opponents are drawn from."""
+"""Key of the streams that opponents and matches are drawn from."""
+_OPPONENTS, _MATCH = 0, 1
+_BASE = 2**31
+"""More snapshots than there ever are: a match is a number in two digits."""
 
 
 @dataclass(frozen=True)
@@ -41,55 +46,93 @@ class League:
     opponents are there at the same time: the first one is always the newest snapshot, the others are drawn anew for each round. An
     actor plays one of them, on each side in turn; a game that is under way when a round ends goes on with the next opponent.
 
+    Beside the training snapshots play each other: in each round ``n_steps`` moves on a worker that would wait. Their games are the
+    league's payoffs.
+
     Args:
         every: Rounds from one snapshot to the next.
         size: Snapshots that the pool holds.
         opponents: How many there are at the same time: actor ``i`` plays the ``i``-th, round and round.
-        rule: ``"latest"``: all are the newest snapshot. ``"uniform"``: each in the pool is as likely. ``"pfsp"``: prioritised
-            fictitious self-play (Vinyals et al. 2019): as likely as the square of the share of games that is not won against it, by
-            all training games so far.
+        rule: ``"latest"``: all are the newest snapshot. ``"uniform"``: each in the pool is as likely (fictitious self-play).
+            ``"pfsp"``: prioritised fictitious self-play (Vinyals et al. 2019): as likely as the square of the share of games that
+            is not won against it, by all training games so far and by the payoffs of the newest snapshot. ``"nash"``: as likely as
+            its share in the mixture of snapshots that none of them beats (policy-space response oracles, Lanctot et al. 2017).
+            That needs scipy.
+        games: Games after which two snapshots have played enough; 0: they do not play each other.
 
     Raises:
         TypeError: If a number is not one.
         ValueError: If it is too small, or there is no such rule.
+        ModuleNotFoundError: If scipy is not installed, and wanted.
     """
 
     every: int = 10
     size: int = 16
     opponents: int = 4
     rule: Rule = "pfsp"
+    games: int = 8
 
     def __post_init__(self) -> None:
         for name in ("every", "size", "opponents"):
             checked_number(name, getattr(self, name), 1)
+        checked_number("games", self.games, 0)
         if self.rule not in get_args(Rule):
             raise ValueError(f"rule={self.rule!r}: there are {', '.join(map(repr, get_args(Rule)))}")
+        if self.rule == "nash":
+            require_module("scipy", "League(rule='nash')")
+            if not self.games:
+                raise ValueError("rule='nash' draws by the games of snapshots against each other, and games=0 lets none be played")
 
-    def draw(self, seed: int, round: int, newest: int, played: Array, won: Array) -> list[int]:
+    def draw(self, seed: int, round: int, newest: int, games: Array, payoffs: Array) -> list[int]:
         """Draw the opponents of a round.
 
         Args:
             seed: Of the trainer.
             round: Number of the round.
             newest: Place of the newest snapshot.
-            played: Games against each snapshot in the pool, ``(snapshots,)``.
-            won: How many of them were won, likewise; a draw is half a win.
+            games: Training games against each snapshot in the pool, and how many of them were won, ``(snapshots, 2)``; a draw is
+                half a win.
+            payoffs: Likewise, of games between snapshots, ``(snapshots, snapshots, 2)``.
 
         Returns:
             Their places in the pool.
         """
         if self.rule == "latest" or self.opponents == 1:
             return [newest] * self.opponents
-        random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_STREAM, round))))
-        weights = np.ones(len(played))
+        weights = np.ones(len(games))
         if self.rule == "pfsp":
+            played, won = (games + payoffs[newest]).T
             weights = (1 - (won + 1) / (played + 2)) ** 2  # as if one had been won, and one lost
-        drawn = random.choice(len(played), self.opponents - 1, p=weights / weights.sum())
+        elif self.rule == "nash":
+            weights = nash_of(payoffs[..., 0], payoffs[..., 1])
+        drawn = _stream(seed, round, _OPPONENTS).choice(len(weights), self.opponents - 1, p=weights / weights.sum())
         return [newest, *map(int, drawn)]
+
+    def pair(self, seed: int, round: int, played: Array) -> tuple[int, int] | None:
+        """Draw who play the next match, of those who have played the least.
+
+        Args:
+            seed: Of the trainer.
+            round: Number of the round.
+            played: Games between snapshots in the pool, ``(snapshots, snapshots)``.
+
+        Returns:
+            Their places in the pool; ``None`` if all have played enough.
+        """
+        one, other = np.triu_indices(len(played), 1)
+        if not len(one) or (least := played[one, other].min()) >= self.games:
+            return None
+        which = np.flatnonzero(played[one, other] == least)
+        drawn = which[int(_stream(seed, round, _MATCH).integers(len(which)))]
+        return int(one[drawn]), int(other[drawn])
+
+
+def _stream(seed: int, round: int, purpose: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_STREAM, round, purpose))))
 
 
 class Pool(nn.Module):
-    """Snapshots of a policy, and what is known of games against them: buffers, of which checkpoints and ``save()`` take care.
+    """Snapshots of a policy, and what is known of their games: buffers, of which checkpoints and ``save()`` take care.
 
     Args:
         policy: The policy.
@@ -101,11 +144,15 @@ class Pool(nn.Module):
     rounds: torch.Tensor
     """Round after which each was taken, ``(size,)``, int64; -1 for members that were not taken."""
     games: torch.Tensor
-    """Games against each, and those that were won, ``(size, 2)``, float64."""
+    """Training games against each, and those that were won, ``(size, 2)``, float64."""
+    payoffs: torch.Tensor
+    """Games of each against each, and those that the first one has won, ``(size, size, 2)``, float64."""
     drawn: torch.Tensor
     """Places of the opponents now and in the round before, ``(2, opponents)``, int64."""
     counts: torch.Tensor
     """Rounds, and snapshots, so far, ``(2,)``, int64."""
+    match: torch.Tensor
+    """Which snapshots, counted from the first one ever taken, may play each other now, ``(2,)``, int64; -1 for none."""
 
     def __init__(self, policy: nn.Module, league: League) -> None:
         super().__init__()
@@ -114,8 +161,10 @@ class Pool(nn.Module):
         self.register_buffer("weights", torch.zeros(league.size, size))
         self.register_buffer("rounds", torch.full((league.size,), -1))
         self.register_buffer("games", torch.zeros(league.size, 2, dtype=torch.float64))
+        self.register_buffer("payoffs", torch.zeros(league.size, league.size, 2, dtype=torch.float64))
         self.register_buffer("drawn", torch.zeros(2, league.opponents, dtype=torch.int64))
         self.register_buffer("counts", torch.zeros(2, dtype=torch.int64))
+        self.register_buffer("match", torch.full((2,), -1))
         self.add(policy)
 
     def add(self, policy: nn.Module) -> None:
@@ -124,12 +173,18 @@ class Pool(nn.Module):
         with torch.no_grad():
             self.weights[place] = torch.cat([one.detach().flatten() for one in policy.parameters()])
         self.rounds[place], self.games[place] = self.counts[0], 0
+        self.payoffs[place] = self.payoffs[:, place] = 0
         self.counts[1] += 1
 
     @property
     def newest(self) -> int:
         """Place of the newest snapshot."""
         return (int(self.counts[1]) - 1) % self.league.size
+
+    @property
+    def filled(self) -> int:
+        """How many snapshots there are."""
+        return min(int(self.counts[1]), self.league.size)
 
     def put(self, place: int, policy: nn.Module) -> None:
         """Let a policy be a snapshot."""
@@ -159,72 +214,97 @@ class Pool(nn.Module):
         self.counts[0] += 1
         if int(self.counts[0]) % self.league.every == 0:
             self.add(policy)
-        there = int((self.rounds >= 0).sum())
-        games = self.games[:there].numpy()
-        drawn = self.league.draw(seed, int(self.counts[0]), self.newest, games[:, 0], games[:, 1])
+        there = slice(self.filled)
+        games, payoffs = self.games[there].numpy(), self.payoffs[there, there].numpy()
+        drawn = self.league.draw(seed, int(self.counts[0]), self.newest, games, payoffs)
         self.drawn[1] = self.drawn[0].clone()
         self.drawn[0] = torch.tensor(drawn)
         return drawn
 
+    # ------------------------------------------------------------------ matches between snapshots
+
+    def begin_match(self, seed: int) -> tuple[int, int] | None:
+        """Draw who may play each other in the next round.
+
+        Args:
+            seed: Of the trainer.
+
+        Returns:
+            Their places; ``None`` if all have played enough.
+        """
+        there = slice(self.filled)
+        pair = self.league.pair(seed, int(self.counts[0]), self.payoffs[there, there, 0].numpy())
+        last, size = int(self.counts[1]) - 1, self.league.size
+        numbers = (-1, -1) if pair is None else [last - (self.newest - place) % size for place in pair]
+        self.match[:] = torch.tensor(numbers)
+        return pair
+
+    def match_over(self, first: int, second: int, scores: Array) -> None:
+        """Count the games of a match, if both snapshots are still there.
+
+        Args:
+            first: One of them, counted from the first one ever taken.
+            second: The other one.
+            scores: Whether the first one has won, 0 to 1, ``(games,)``.
+        """
+        size = self.league.size
+        if min(first, second) < int(self.counts[1]) - size:
+            return
+        one, other = first % size, second % size
+        won = torch.tensor([len(scores), float(scores.sum())], dtype=torch.float64)
+        self.payoffs[one, other] += won
+        self.payoffs[other, one] += torch.stack([won[0], won[0] - won[1]])
+
+    # ------------------------------------------------------------------ what is told
+
+    def _by_age(self) -> tuple[list[str], list[int]]:
+        """Names and places of the snapshots, the oldest first."""
+        there = sorted((int(round), place) for place, round in enumerate(self.rounds) if round >= 0)
+        return [f"round {round}" for round, _ in there], [place for _, place in there]
+
     def snapshots(self, policy: nn.Module) -> dict[str, nn.Module]:
         """Policies as they were, the oldest first, by the round after which they were taken."""
-        there = sorted((int(round), place) for place, round in enumerate(self.rounds) if round >= 0)
         found = {}
-        for round, place in there:
-            found[f"round {round}"] = one = copied(policy, {id(getattr(policy, "optimizer", None)): None})
+        for name, place in zip(*self._by_age(), strict=True):
+            found[name] = one = copied(policy, {id(getattr(policy, "optimizer", None)): None})
             self.put(place, one)
         return found
 
+    def told(self) -> Payoffs:
+        """The payoffs, the oldest snapshot first."""
+        names, places = self._by_age()
+        found = self.payoffs[places][:, places].numpy()
+        return Payoffs(tuple(names), found[..., 0], found[..., 1])
 
-@dataclass(frozen=True)
-class LeagueReport:
-    """How snapshots play each other.
 
-    Attributes:
-        tournament: Every one against every other one, on both sides.
-        elo: Rating of each: 400 points more are ten wins to one, and their mean is 0.
+class Matches:
+    """The :class:`~reactor_sb3.plugin.Referee` of a league: which snapshots play each other beside the training.
+
+    Args:
+        pool: The snapshots.
     """
 
-    tournament: Tournament
-    elo: dict[str, float]
+    episodes = 2
+    """Of a match: most often one on each side."""
 
-    def __str__(self) -> str:
-        ratings = ", ".join(f"{name} {rating:.0f}" for name, rating in self.elo.items())
-        return f"{self.tournament}\nElo: {ratings}"
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
 
-    @classmethod
-    def of(
-        cls,
-        env_fn: EnvFn,
-        population: Mapping[str, Any],
-        episodes: int,
-        seed: int,
-        workers: int | None,
-        executor: ExecutorName,
-    ) -> LeagueReport:
-        """Let them play; what they do is drawn from their distributions."""
-        found = tournament(
-            env_fn, population, episodes=episodes, seed=seed, deterministic=False, workers=workers, executor=executor,
-            progress_bar=False,
-        )  # fmt: skip
-        return cls(found, elo_of(found))
+    def plan(self, model: Any, played: Callable[..., PlayConfig]) -> PlayConfig:
+        """See :class:`~reactor_sb3.plugin.Referee`."""
+        make = JointMaker(model.env.get_attr("env_fn")[0], replace(model.seats, rivals=True))
+        return played(
+            make=encode(make), policy=model.match_policy(), every=1, episodes=self.episodes, steps=model.n_steps, drawn=True
+        )
 
+    def due(self) -> int | None:
+        """See :class:`~reactor_sb3.plugin.Referee`."""
+        first, second = self.pool.match.tolist()
+        return None if first < 0 else first * _BASE + second
 
-def elo_of(found: Tournament) -> dict[str, float]:
-    """Ratings by which the payoffs of a game that is won (1), lost (-1) or drawn are the most likely (Bradley, Terry 1952)."""
-    # What is won on either side: of each policy against each other one.
-    won = (np.clip((found.payoffs[0] + 1) / 2, 0, 1) + np.clip((found.payoffs[1].T + 1) / 2, 0, 1)) / 2
-    n = len(found.names)
-    games = 2.0 * found.episodes
-    wins = won * games + 0.5  # nobody's rating is infinite
-    total = wins + wins.T
-    np.fill_diagonal(total, 0)
-    np.fill_diagonal(wins, 0)
-    strength = np.ones(n)
-    for _ in range(1000):
-        strength = wins.sum(1) / (total / (strength[:, None] + strength[None, :])).sum(1)
-        strength /= np.exp(np.log(strength).mean())
-    return dict(zip(found.names, (400 * np.log10(strength)).tolist(), strict=True)) if n > 1 else {found.names[0]: 0.0}
+    def over(self, match: Evaluation) -> None:
+        """See :class:`~reactor_sb3.plugin.Referee`."""
+        self.pool.match_over(*divmod(match.timesteps, _BASE), (1 + np.sign(match.returns)) / 2)
 
 
 def sides_of(specs: AgentSpecs) -> tuple[dict[AgentID, str], dict[AgentID, str]]:

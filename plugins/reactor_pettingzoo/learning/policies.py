@@ -13,7 +13,7 @@ from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, MlpExtractor
 from torch import nn
 
-from reactor_pettingzoo.learning.league import MAIN, OPPONENT, League, Pool
+from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Pool
 from reactor_pettingzoo.learning.seats import Block, Seats
 from reactor_sb3.plugin import PPOLoss, copied
 from reactor_torch import Formula, Networks
@@ -33,8 +33,8 @@ class AgentPolicies(BasePolicy):
         league: If they are the one that learns, and those that play it.
 
     Attributes:
-        agents: The policies, by name.
-        pool: Snapshots of the one that learns.
+        agents: The policies, by name; in a league opponents, too, and the two that play a match.
+        pool: Snapshots of the one that learns; ``None`` without a league.
     """
 
     def __init__(self, seats: Seats, policies: Mapping[str, ActorCriticPolicy], league: League | None = None) -> None:
@@ -43,9 +43,10 @@ class AgentPolicies(BasePolicy):
         self.agents = nn.ModuleDict(dict(policies))
         self.pool = None if league is None else Pool(policies[MAIN], league)
         if league is not None:
-            for number in range(league.opponents):
-                opponent: Any = copied(policies[MAIN], {id(policies[MAIN].optimizer): None})
-                self.agents[f"{OPPONENT}_{number}"] = opponent.requires_grad_(False)
+            opponents = (f"{OPPONENT}_{number}" for number in range(league.opponents))
+            for name in (*opponents, *(PLAYERS if league.games else ())):
+                other: Any = copied(policies[MAIN], {id(policies[MAIN].optimizer): None})
+                self.agents[name] = other.requires_grad_(False)
 
     def forward(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
         """Actions of all agents, as :meth:`predict` gives them."""

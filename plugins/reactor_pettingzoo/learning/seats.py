@@ -137,6 +137,7 @@ class Seats:
         orders: The agent on each seat; of several orders an episode has one, the next one the next.
         counted: Policies that learn; their agents' rewards make up the environment's.
         whole: Whether the state that critics see is all observations, and not what the environment says of its state.
+        rivals: Whether the return of an episode is by how much policies that learn have got more than the others.
     """
 
     specs: AgentSpecs
@@ -144,6 +145,7 @@ class Seats:
     orders: tuple[tuple[AgentID, ...], ...]
     counted: frozenset[str]
     whole: bool = False
+    rivals: bool = False
 
     @property
     def count(self) -> int:

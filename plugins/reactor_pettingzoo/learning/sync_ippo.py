@@ -20,7 +20,8 @@ from stable_baselines3.ppo import CnnPolicy, MlpPolicy, MultiInputPolicy
 from reactor_pettingzoo.agents import AgentID, EnvFn, probe_agents
 from reactor_pettingzoo.learning.joint_env import JointMaker
 from reactor_pettingzoo.learning.joint_policy import JointPolicy, Part
-from reactor_pettingzoo.learning.league import MAIN, OPPONENT, League, LeagueReport, Pool, sides_of
+from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Matches, Pool, sides_of
+from reactor_pettingzoo.learning.payoffs import LeagueReport, Payoffs
 from reactor_pettingzoo.learning.policies import Actor, AgentPolicies, CentralisedPolicy, MaskedLoss, rows_of
 from reactor_pettingzoo.learning.seats import TOTALS, Block, Seats, names_of, seats_of, state_size
 from reactor_rl.plugin import ExecutorName
@@ -91,7 +92,6 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         "MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy, "MultiInputPolicy": MultiInputPolicy,
     }  # fmt: skip
     default_log_name: ClassVar[str] = "IPPO"
-    independent: ClassVar[bool] = True
     policy: AgentPolicies
     seats: Seats
 
@@ -184,6 +184,8 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
                 self.device
             )
         self.policy = AgentPolicies(self.seats, policies, self.league).to(self.device)
+        if self.policy.pool is not None and self.policy.pool.league.games:
+            self.session.referee = Matches(self.policy.pool)
 
     @property
     def policies(self) -> dict[str, Any]:
@@ -213,18 +215,18 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The policies, from whose distributions their agents' actions are drawn."""
-        return self.policy.agents, JointPolicy(tuple(map(self._part, range(len(self.seats.blocks)))), self.seats.specs.turns)
+        names = [self.policy.names(block) for block in self.seats.blocks]
+        return self.policy.agents, JointPolicy(tuple(map(self._part, range(len(names)), names)), self.seats.specs.turns)
 
-    def _part(self, number: int) -> Part:
+    def _part(self, number: int, names: tuple[str, ...], plays: bool = False) -> Part:
         block = self.seats.blocks[number]
-        names = self.policy.names(block)
         policy = self.policy.agents[names[0]]
         sampled = SampledPolicy.of(policy, self.gamma, self.gae_lambda, masked=MASKS if block.masked else "")
         if block.masked and sampled.distribution is None:
             raise ValueError(
                 f"{type(policy).__name__} draws actions by itself, and would draw forbidden ones: its agents have masks"
             )
-        learns = block.policy in self.seats.counted
+        learns = block.policy in self.seats.counted and not plays
         return Part(block, self.seats.columns[number], sampled, tuple(f"{name}." for name in names), learns)
 
     def store(self, rollouts: Rollouts) -> None:
@@ -339,11 +341,18 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
     # ------------------------------------------------------------------ self-play
 
     def round(self, transitions: Any, infos: Any) -> Update:
-        """Keep a round, make its updates, and draw the opponents of the next one."""
+        """Keep a round, make its updates, and draw who plays whom in the next one."""
         yield from super().round(transitions, infos)
         if self.policy.pool is not None:
             self._change_opponents(self.policy.pool)
+            if self.session.referee is not None:
+                for place, name in zip(self.policy.pool.begin_match(self._base_seed) or (), PLAYERS, strict=False):
+                    self.policy.pool.put(place, self.policy.agents[name])
         return {}
+
+    def match_policy(self) -> JointPolicy:
+        """How two snapshots act that play each other."""
+        return JointPolicy(tuple(self._part(number, (name,), True) for number, name in enumerate(PLAYERS)), self.seats.specs.turns)
 
     def _change_opponents(self, pool: Pool) -> None:
         rollouts: Rollouts = self.session.rollouts
@@ -366,14 +375,27 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         Raises:
             ValueError: If there is no league.
         """
+        return self._pool().snapshots(self.policy.agents[MAIN])
+
+    def payoffs(self) -> Payoffs:
+        """How snapshots have played each other so far, beside the training; the oldest first.
+
+        Raises:
+            ValueError: If there is no league.
+        """
+        return self._pool().told()
+
+    def _pool(self) -> Pool:
         if self.policy.pool is None:
             raise ValueError("there are no snapshots without a league: pass league=League()")
-        return self.policy.pool.snapshots(self.policy.agents[MAIN])
+        return self.policy.pool
 
     def league_report(
         self, episodes: int = 20, seed: int = 0, workers: int | None = None, executor: ExecutorName = "auto"
     ) -> LeagueReport:
-        """Let all snapshots, and the policy as it is now, play each other; see :func:`~reactor_pettingzoo.tournament`.
+        """Let all snapshots, and the policy as it is now, play a :func:`~reactor_pettingzoo.tournament`.
+
+        That takes its time after the training; what is known without it, :meth:`payoffs` tells.
 
         Args:
             episodes: How many each pairing plays.

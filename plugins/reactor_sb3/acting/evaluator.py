@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_sb3.acting.player import PlayConfig, Player
-from reactor_sb3.streams import Purpose
+from reactor_sb3.streams import Purpose, restore, state_of
 
 __all__ = ["Evaluation", "Evaluator"]
 
@@ -20,7 +20,7 @@ class Evaluation:
     """The results of one evaluation.
 
     Attributes:
-        timesteps: Steps of training that the evaluated parameters have seen.
+        timesteps: Steps of training that the evaluated parameters have seen; of a match, its number.
         returns: Of the episodes.
         lengths: Of the episodes.
     """
@@ -36,23 +36,29 @@ class Evaluation:
 
 
 class Evaluator(Reactor):
-    """Plays greedy episodes, a slice of steps at each tick, with the parameters as they were when it began."""
+    """Plays series of episodes, a slice of steps at each tick, with the parameters as they were when a series began.
+
+    Args:
+        plan: The episodes.
+        parameters: Layout of the parameters.
+        purpose: The purpose of the episodes.
+    """
 
     parameters = Input()
     changed = Input()
     """See :class:`~reactor_sb3.acting.actor.Actor`."""
     timesteps = Input()
-    """Steps of training that the parameters of this tick have seen, ``()``, int64."""
+    """Steps of training that the parameters of this tick have seen, or the number of a match, ``()``, int64."""
     result = Output()
 
-    def __init__(self, plan: PlayConfig, parameters: npt.DTypeLike) -> None:
-        self.plan, self.record = plan, np.dtype(parameters)
+    def __init__(self, plan: PlayConfig, parameters: npt.DTypeLike, purpose: Purpose = Purpose.EVALUATION) -> None:
+        self.plan, self.record, self.purpose = plan, np.dtype(parameters), purpose
         self.player: Player | None = None
 
     @reaction(startup)
     def build(self) -> None:
         """Make the environment."""
-        self.player = Player(self.plan, Purpose.EVALUATION, self.record)
+        self.player = Player(self.plan, self.purpose, self.record)
         self.returns: list[float] = []
         self.lengths: list[int] = []
 
@@ -85,8 +91,9 @@ class Evaluator(Reactor):
             return self.__dict__.copy()
         player = self.player
         memory = {} if player.memory is None else {"memory": player.memory}
+        drawn = {} if player.random is None else {"drawn": state_of(player.random)}
         return {
-            **memory,
+            **memory, **drawn,
             "envs": player.envs.saved(), "snapshot": player.snapshot.copy(), "began": player.began, "wait": player.wait,
             "returns": self.returns, "lengths": self.lengths,
         }  # fmt: skip
@@ -101,3 +108,5 @@ class Evaluator(Reactor):
         player.snapshot[...] = state["snapshot"]
         player.began, player.wait, player.memory = state["began"], state["wait"], state.get("memory")
         self.returns, self.lengths = list(state["returns"]), list(state["lengths"])
+        if player.random is not None:
+            restore(player.random, state["drawn"])

@@ -1,4 +1,4 @@
-"""Greedy episodes with a snapshot of the parameters, a slice of steps at a time: what is evaluated, and what is shown."""
+"""Episodes with a snapshot of the parameters, a slice of steps at a time: what is evaluated, shown, or played as a match."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy.typing as npt
 from reactor_gymnasium.plugin import BoundRows
 from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.acting.normalization import Normalization
-from reactor_sb3.acting.policy import Policy, Rollout
+from reactor_sb3.acting.policy import Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.seeded_envs import SeededEnvs, kept_info
-from reactor_sb3.streams import Purpose
+from reactor_sb3.streams import Purpose, stream
 
 __all__ = ["Episode", "PlayConfig", "Player", "remembered"]
 
@@ -36,6 +36,7 @@ class PlayConfig:
         episodes: How many episodes a series has.
         steps: How many steps are taken at a tick, at most.
         normalization: As for the actors.
+        drawn: Whether actions are drawn, as actors draw theirs, and are not the best ones.
     """
 
     make: Pickled
@@ -46,6 +47,7 @@ class PlayConfig:
     episodes: int
     steps: int
     normalization: Normalization | None = None
+    drawn: bool = False
 
 
 class Episode(NamedTuple):
@@ -62,7 +64,7 @@ def remembered(policy: Policy, envs: int) -> dict[str, Array] | None:
 
 
 class Player:
-    """Plays series of greedy episodes, each with the parameters as they were when it began.
+    """Plays series of episodes, each with the parameters as they were when it began.
 
     Args:
         plan: What is played.
@@ -75,6 +77,7 @@ class Player:
         wait: Rounds until the next one may begin.
         snapshot: The parameters.
         memory: What the policy remembers of the episode.
+        random: What actions are drawn from; ``None`` if they are the best ones.
     """
 
     def __init__(self, plan: PlayConfig, purpose: Purpose, parameters: npt.DTypeLike) -> None:
@@ -91,9 +94,11 @@ class Player:
         self.put, self.out = layout.writer(given), BoundRows(layout, given)
         fields = [field for field in plan.policy.fields if field.asked]
         self.asked = {field.name: field.asked for field in fields}
-        self.rollout = Rollout({one.name: np.zeros((1, 1, *one.shape), one.dtype) for one in fields}, self.rows, {})
+        kept = plan.policy.fields if plan.drawn else fields
+        self.rollout = Rollout({one.name: np.zeros((1, 1, *one.shape), one.dtype) for one in kept}, self.rows, {})
         self.policy = plan.policy.bind(self.snapshot, self.rollout)
         self.memory = remembered(plan.policy, 1)
+        self.random = stream(plan.seed, purpose, 0) if plan.drawn else None
         self.began: int | None = None
         self.wait = 0
 
@@ -128,7 +133,7 @@ class Player:
         Returns:
             The episodes that ended.
         """
-        plan, envs, greedy = self.plan, self.envs, self.policy.greedy
+        plan, envs, choose = self.plan, self.envs, self.policy.greedy if self.random is None else self._draw
         self.show = show
         envs.begin_round(afresh=False)
         normalizing = None if plan.normalization is None else plan.normalization.by(self.snapshot)
@@ -143,7 +148,7 @@ class Player:
                 normalizing.observations(self.given, self.rows)
             if ask is not None:
                 ask(0)
-            actions.append(greedy(0, self.memory).copy())  # the next ones may be in the same array
+            actions.append(choose(0, self.memory).copy())  # the next ones may be in the same array
             envs.step(actions[-1], self.out)
             if envs.ended:
                 self.memory = remembered(plan.policy, 1)
@@ -155,6 +160,11 @@ class Player:
                     break
         envs.end_round(np.array(actions))
         return ended
+
+    def _draw(self, step: int, memory: Any) -> Array:
+        """Actions as an actor draws them."""
+        assert self.random is not None
+        return self.policy.begin(Turn(self.random, np.zeros(1, np.float32), memory, 0, 1))(step)
 
     def _last_info(self, row: int, info: dict[str, Any]) -> dict[str, Any]:
         if self.show is not None:

@@ -7,6 +7,7 @@ its run is started (:func:`expected_run`) and goes on (:func:`expected_outputs`)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,8 @@ def check_outline(state: Any, size: int) -> None:
         want(count is None or (is_count(count, 1) and count <= _MOST_THREADS), name)
     want((state["sent"] is None) == (run is None), "sent")
     if run is not None:
-        want(len(run["reactors"]) == actors + (arguments.get("evaluate_every") is not None), "the number of actors")
+        others = len(run["reactors"]) - actors - (arguments.get("evaluate_every") is not None)
+        want(others in (0, 1), "the number of actors")  # whether there is a referee is known when there is a program
 
 
 # ---------------------------------------------------------------------- before anything is put into the trainer
@@ -226,7 +228,7 @@ def expected_run(config: ProgramConfig, whole_infos: bool) -> dict[str, Any]:
         seeded_envs.check(saved, actors.action_space, actions)
         return True
 
-    def is_evaluator(saved: Any) -> bool:
+    def is_evaluator(saved: Any, drawn: bool = False) -> bool:
         evaluator = {
             "envs": [is_env],
             "snapshot": np.zeros((), config.parameters.dtype),
@@ -234,17 +236,18 @@ def expected_run(config: ProgramConfig, whole_infos: bool) -> dict[str, Any]:
             "wait": at_least(-LARGE),
             **dict.fromkeys(("returns", "lengths"), anything),
             **({} if (memory := remembered(actors.policy, 1)) is None else {"memory": memory}),
+            **({"drawn": is_stream} if drawn else {}),
         }
         alike(saved, evaluator, "the evaluator")
         return _are_episodes(saved["returns"], saved["lengths"])
 
     actor = {"random": is_stream, "memory": is_memory, "envs": [is_env] * actors.envs}
-    kinds: dict[str, Any] = {"Actor": actor, "Evaluator": is_evaluator}
+    kinds: dict[str, Any] = {"Actor": actor, "Evaluator": is_evaluator, "referee": partial(is_evaluator, drawn=True)}
     topology = program_of(config.saved).topology()
     named = saved_parts(topology, topology)
     ports = {name: topology.outputs[index] for name, index in named.outputs.items()}
     return {
-        "reactors": {name: kinds[topology.reactors[index].kind] for name, index in named.reactors.items()},
+        "reactors": {name: kinds.get(name, kinds[topology.reactors[index].kind]) for name, index in named.reactors.items()},
         "outputs": {
             name: {"stamps": Each(at_least(-1)), "slots": _objects(whole_infos) if port.dtype is None else _slots(port)}
             for name, port in ports.items()

@@ -64,7 +64,7 @@ def fill_replay(buffer: Any, saved: Any) -> Any:
 
 
 def run_state(part: WorkerState, named: SavedParts, *, whole_infos: bool) -> dict[str, Any]:
-    """The parts of a snapshot: the state of actors and evaluator, and of ports that have a name in ``named``."""
+    """The parts of a snapshot: the state of actors, evaluator and referee, and of ports that have a name in ``named``."""
     return {
         "reactors": {name: loads(part.reactors[index]) for name, index in named.reactors.items()},
         "outputs": {

@@ -26,7 +26,6 @@ class Model(Protocol):
     """The attributes that parts use of :class:`~reactor_sb3.trainers.trainer.Trainer` and of SB3's ``BaseAlgorithm``."""
 
     log_unit: ClassVar[Any]
-    independent: ClassVar[bool]
     split: bool
     arguments: dict[str, Any]
     session: Any

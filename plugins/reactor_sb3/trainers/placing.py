@@ -64,7 +64,7 @@ def choose_placement(config: ProgramConfig, learning: Model) -> Placement:
         config: What the program is made from.
         learning: The trainer, a throw-away update of which may be timed.
     """
-    if learning.independent and len(config.shares) > 1:
+    if config.independent:
         config = replace(config, split=_worth_splitting(config, learning))
     return _choice(config, learning)
 
@@ -102,7 +102,7 @@ def _choice(config: ProgramConfig, learning: Model) -> Placement:
         executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
     if executor == "inline":
         workers, slices = 1, slices if told else 1
-        if learning.independent and not told:
+        if config.independent and not told:
             config = replace(config, split=False)
         overlap, learners = _overlaps(config, slices), config.lanes * slices
     homes = placed(config.actors.actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners)
@@ -134,7 +134,7 @@ def _overlaps(config: ProgramConfig, slices: int) -> bool:
 
 def _workers(config: ProgramConfig, slices: int) -> int:
     """The most that there is something to do for."""
-    others = _overlaps(config, slices) or config.evaluation is not None or config.viewing is not None
+    others = _overlaps(config, slices) or any(one is not None for one in (config.evaluation, config.matches, config.viewing))
     return min(config.workers or usable_cores(), max(config.actors.actors + others, config.lanes * slices))
 
 
@@ -211,7 +211,7 @@ def gained(
         workers: How many there are.
         actor: Seconds of an actor's round.
         learner: Seconds of the learner's round.
-        aside: What evaluator and viewer do in a round, in rounds of an actor.
+        aside: What evaluator, referee and viewer do in a round, in rounds of an actor.
         overlap: Whether the actors sample while the learner learns.
         learners: Reactors that compute its gradients, when all others are done.
         share: What one of them has of these in any case.
@@ -235,8 +235,8 @@ def placed(
 ) -> dict[str, int]:
     """A worker for every reactor, so that all workers end together.
 
-    The learner and the logger are on worker 0, which is the caller; what goes on beside the training (``aside``: evaluator and
-    viewer, and the seconds that they take) on the last one. Actors go one by one to the worker with the least to do: where the
+    The learner and the logger are on worker 0, which is the caller; what goes on beside the training (``aside``: evaluator, referee
+    and viewer, and the seconds that they take) on the last one. Actors go one by one to the worker with the least to do: where the
     learner waits for them (``overlap=False``), its time is there for ``aside`` for nothing.
     Gradient workers go round: each microstep has a slice for all of them, and ends when everybody is done.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,8 +20,9 @@ from reactor_sb3.acting.player import PlayConfig
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.acting.viewer import ViewConfig, Viewer
 from reactor_sb3.environments.live_vec_env import shown_to_actors
+from reactor_sb3.streams import Purpose
 from reactor_sb3.trainers.learner import Learner, LocalRef, Logger, ParallelLearner
-from reactor_torch import GradientWorker, SlicedGradients, WorkerConfig, exchanged_bytes
+from reactor_torch import GradientWorker, Loss, SlicedGradients, WorkerConfig, exchanged_bytes
 
 __all__ = ["ProgramConfig", "SavedParts", "config_of", "program_of", "saved_parts", "with_learners"]
 
@@ -41,12 +42,14 @@ class ProgramConfig:
         workers: Likewise, ``None`` for the cores that this process may use.
         learner_threads: Threads of torch that the learner has.
         viewing: For the viewer; ``None`` without one.
+        matches: For the referee, with whom somebody has episodes played beside the training; ``None`` without one.
         gradients: For every gradient worker; ``None`` if the learner computes all gradients itself.
         n_learners: As the user has given it: slices of a minibatch at most; ``None`` for as many as pay.
         blocks: Blocks of rows of the largest minibatch: it has no more slices than that.
         split: Whether losses have lanes of their own.
         exchanged: Bytes that go to a gradient worker and back for each minibatch, but for the minibatch itself.
         shares: Share of each loss in the time that gradients take; those of different lanes are computed at the same time.
+        independent: Whether there are losses none of which looks at what another one learns: side by side they have the same bits.
     """
 
     name: str
@@ -59,12 +62,14 @@ class ProgramConfig:
     workers: int | None
     learner_threads: int
     viewing: ViewConfig | None = None
+    matches: PlayConfig | None = None
     gradients: WorkerConfig | None = None
     n_learners: int | None = None
     blocks: int = 1
     split: bool = False
     exchanged: int = 0
     shares: tuple[float, ...] = (1.0,)
+    independent: bool = False
 
     @property
     def lanes(self) -> int:
@@ -86,14 +91,15 @@ class ProgramConfig:
         return replace(self, viewing=None, gradients=None)
 
     def aside(self, actor: float, picture: float) -> dict[str, float]:
-        """Work of evaluator and viewer at a tick, by name of those that there are.
+        """Work of evaluator, referee and viewer at a tick, by name of those that there are.
 
         Args:
             actor: Seconds of an actor's round.
             picture: Seconds that it takes to show one.
         """
         step = actor / (self.actors.steps * self.actors.envs)
-        seconds = {} if self.evaluation is None else {"evaluator": self.evaluation.steps * step}
+        plans = {"evaluator": self.evaluation, "referee": self.matches}
+        seconds = {name: plan.steps * step for name, plan in plans.items() if plan is not None}
         return seconds if self.viewing is None else {**seconds, "viewer": self.viewing.play.steps * (step + picture)}
 
 
@@ -123,15 +129,21 @@ def config_of(model: Any) -> ProgramConfig:
             make=(session.evaluate_env or session.makes).pickled(1)[0], every=model.evaluate_every,
             episodes=model.evaluate_episodes, steps=model.evaluate_steps or steps,
         )  # fmt: skip
+    matches = None if session.referee is None else session.referee.plan(model, played)
     on_cpu = model.device.type == model.policy_device().type == "cpu"
     blocks = model.nets.most_blocks if on_cpu else 1
     config = ProgramConfig(
         name=type(model).__name__, live=session.live, actors=actors, evaluation=evaluation,
         parameters=session.parameters(model), pipeline=model.pipeline, executor=model.executor, workers=model.workers,
-        learner_threads=model.learner_threads, viewing=session.display.plan_of(model, played, steps), n_learners=model.n_learners,
-        blocks=blocks, split=model.split, exchanged=exchanged_bytes(model.nets), shares=model.shares(),
+        learner_threads=model.learner_threads, viewing=session.display.plan_of(model, played, steps), matches=matches,
+        n_learners=model.n_learners, blocks=blocks, split=model.split, exchanged=exchanged_bytes(model.nets), shares=model.shares(),
+        independent=_independent(list(model.nets.losses.values())),
     )  # fmt: skip
     return with_learners(config, model, min(model.n_learners or 1, blocks))
+
+
+def _independent(losses: Sequence[Loss]) -> bool:
+    return len({loss.learns for loss in losses}) == len(losses) > 1 and not any(loss.reads for loss in losses)
 
 
 def with_learners(config: ProgramConfig, model: Any, slices: int) -> ProgramConfig:
@@ -205,22 +217,27 @@ def program_of(config: ProgramConfig) -> Program:
     program.connect(actors.transitions, program.output("transitions").rows)
     program.connect(actors.infos, program.output("infos").rows)
     program.connect(actors.episodes, program.output("episodes").rows)
+
+    def playing(player: Any, asked: Any) -> Any:
+        """Let somebody play with the learner's parameters when asked."""
+        program.connect(learner.parameters, player.parameters, after=1, initial=config.parameters)
+        program.connect(changed, player.changed)
+        program.connect(asked, player.timesteps)
+        return player
+
     timesteps = None
     if config.evaluation is not None:
         timesteps = program.input("timesteps", (), np.int64)
-        evaluator = program.add(Evaluator, config.evaluation, record, name="evaluator")
-        program.connect(learner.parameters, evaluator.parameters, after=1, initial=config.parameters)
-        program.connect(changed, evaluator.changed)
-        program.connect(timesteps, evaluator.timesteps)
+        evaluator = playing(program.add(Evaluator, config.evaluation, record, name="evaluator"), timesteps)
         program.connect(evaluator.result, program.output("evaluation"))
+    if config.matches is not None:
+        referee = program.add(Evaluator, config.matches, record, Purpose.MATCHES, name="referee")
+        program.connect(playing(referee, program.input("pairing", (), np.int64)).result, program.output("match"))
     logger = program.add(Logger, config.live, name="logger")
     program.connect(program.input("records"), logger.records)
     if config.viewing is not None:
         viewer = program.add(Viewer, config.viewing, record, name="viewer")
-        program.connect(learner.parameters, viewer.parameters, after=1, initial=config.parameters)
-        program.connect(changed, viewer.changed)
-        program.connect(timesteps or program.input("timesteps", (), np.int64), viewer.timesteps)
-        program.connect(viewer.showing, program.output("showing"))
+        program.connect(playing(viewer, timesteps or program.input("timesteps", (), np.int64)).showing, program.output("showing"))
     program.worker_setup(repeat_registrations())
     return program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,9 @@ from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from reactor_gymnasium.plugin import recover_for
 from reactor_rl import Recover, RunError
 from reactor_rl.plugin import transport_for
+from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, statistics_of
+from reactor_sb3.acting.player import PlayConfig
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker
@@ -31,9 +33,30 @@ from reactor_torch import ParameterWriter, SlicedGradients, parameter_record, wr
 if TYPE_CHECKING:
     from reactor_rl import Run
 
-__all__ = ["Session"]
+__all__ = ["Referee", "Session"]
 
 Array = npt.NDArray[Any]
+
+
+class Referee(Protocol):
+    """Has matches played beside the training, a slice of steps a round on a worker that would wait: those of a league, say.
+
+    It is asked and told between two rounds, so that nothing depends on where matches are played.
+    """
+
+    def plan(self, model: Any, played: Callable[..., PlayConfig]) -> PlayConfig:
+        """The episodes of a match.
+
+        Args:
+            model: The trainer.
+            played: Makes the plan, with what is the same for all who play.
+        """
+
+    def due(self) -> int | None:
+        """Number of the match that may begin in the coming round, with the parameters that actors have then; ``None`` to pause."""
+
+    def over(self, match: Evaluation) -> None:
+        """Note a match: its number, which is in ``timesteps``, and its returns."""
 
 
 class Session:
@@ -63,6 +86,7 @@ class Session:
         acting: The policy, and what of it acts; ``None`` if nobody has asked.
         sent: The parameters that the actors have, ``None`` if that is not known.
         afresh: Whether the actors are to begin new episodes.
+        referee: Who has matches played beside the training, ``None`` for nobody.
         late_cut: Environments whose episodes end with the round that is still under way, ``(n_envs,)``, bool.
         draws: Whether batches, updates or networks may draw from torch's generator.
         sliced: Gradients in slices, as the learner sees them; ``None`` if it has no gradient workers.
@@ -92,6 +116,7 @@ class Session:
         self.acting: tuple[Any, torch.nn.Module] | None = None
         self.sent: Array | None = None
         self.afresh = True
+        self.referee: Referee | None = None
         self.late_cut: Array | None = None
         self.in_round = False
         self.sliced: SlicedGradients | None = None
@@ -192,7 +217,12 @@ class Session:
         if self.report.records is not None:
             run.set(records=self.report.records)
             self.report.records = None
+        due = None if self.referee is None else self.referee.due()
+        if due is not None:
+            run.set(pairing=np.array(due))
         run.tick()
+        if self.referee is not None and (match := run.match) is not None:
+            self.referee.over(match)
         self.late_cut = None
 
     def learn(self, model: Model, total_timesteps: int, callback: BaseCallback, log_interval: int | None) -> None:
@@ -268,7 +298,7 @@ def _statistics(model: Model) -> Mapping[str, torch.Tensor]:
 
 def _replacing(restarts: int, config: ProgramConfig, executor: str) -> Recover | None:
     """How often workers are replaced, if every environment could be brought back that a result depends on."""
-    recover, evaluation = recover_for(restarts, executor, config.actors.makes), config.evaluation
-    if evaluation is not None:
-        recover_for(restarts, executor, [evaluation.make], "evaluation environment")
+    recover = recover_for(restarts, executor, config.actors.makes)
+    if config.evaluation is not None:
+        recover_for(restarts, executor, [config.evaluation.make], "evaluation environment")
     return recover

@@ -61,7 +61,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         nets: The networks, by name.
         update_in_round: Number of the update that is being made, counted from 0 in each round.
         n_learners: Reactors that compute the gradients of a minibatch, at most; ``None`` for as many as pay.
-        split: Whether all losses of an update are computed at the same time.
+        split: Whether all losses of an update are computed at the same time. Where none looks at what another one learns, a run
+            decides by cost: it changes no bit.
         session: The run, and the parts that report and show. ``save()`` leaves it out.
         wants_infos: Whether the learner needs the infos of each step.
     """
@@ -88,8 +89,6 @@ class Trainer(RunOwner, BaseAlgorithm):
     """Unit of ``log_interval``."""
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
-    independent: ClassVar[bool] = False
-    """Whether losses look at no network but the one that they learn: to compute them side by side then changes no bit."""
     draws_noise: ClassVar[bool] = True
     """Whether batches and updates draw from torch's generator; ``False`` saves lending them one."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from killing import Killing
 from learning_envs import EVALUATED, Late, make, outcome
+from pettingzoo import AECEnv
 from pettingzoo.classic.tictactoe import tictactoe
 from runner_envs import Herd
 
-from reactor_pettingzoo.learning import League, SyncIPPO
-from reactor_pettingzoo.learning.league import Pool, elo_of
+from reactor_pettingzoo.learning import League, Payoffs, SyncIPPO
+from reactor_pettingzoo.learning.league import Pool
+from reactor_pettingzoo.learning.payoffs import nash_of
 from reactor_pettingzoo.runner.tournament import Tournament
+from reactor_rl import RecoveryWarning
 
 GAME = tictactoe.env
 LEAGUE = League(every=2, size=3, opponents=3)
@@ -64,11 +71,42 @@ def test_resumed_is_uninterrupted(pipeline: int, tmp_path: Path) -> None:
         assert resumed.fingerprint() == alone(pipeline)["weights"]
 
 
+KILLED = """
+import sys
+from killing import Dying
+from test_league import trained
+
+if __name__ == "__main__":
+    trained().learn(24 * 4 * 9, callback=Dying("run.zip", saved=5, dies=7))
+"""
+
+
+@pytest.mark.faults
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    folders = [str(folder) for folder in [Path(__file__).parent, *Path(__file__).parents[1:3]]]
+    (tmp_path / "killed.py").write_text(f"import sys\nsys.path[:0] = {folders!r}\n{KILLED}")
+    done = subprocess.run([sys.executable, "killed.py"], cwd=tmp_path, timeout=100, check=False, capture_output=True)
+    assert done.returncode == -9, done.stderr
+    with SyncIPPO.resume(tmp_path / "run.zip", executor="inline") as resumed:
+        assert all_of(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == alone(0)
+
+
+@pytest.mark.faults
+@pytest.mark.filterwarnings("always")
+def test_killed_workers_change_nothing() -> None:
+    with pytest.warns(RecoveryWarning), trained(executor="processes", workers=3, restarts=9) as model:
+        assert all_of(model.learn(24 * 4 * 9, callback=Killing({2, 5}))) == alone(0)
+
+
 def test_the_pool_has_snapshots_and_games() -> None:
     found = alone(0)["pool"]
     assert sorted(found["rounds"]) == [4, 6, 8] and found["counts"] == [9, 5]
     games = np.array(found["games"])
     assert games[:, 0].sum() > 20 and (games[:, 1] <= games[:, 0]).all()
+    payoffs = np.array(found["payoffs"])
+    assert payoffs[..., 0].sum() > 0 and (payoffs.diagonal() == 0).all()  # one match after the other, beside the training
+    assert np.array_equal(payoffs[..., 0], payoffs[..., 0].T)
+    assert np.array_equal(payoffs[..., 1] + payoffs[..., 1].T, payoffs[..., 0])
     assert len(set(map(tuple, found["weights"]))) == 3
 
 
@@ -119,18 +157,27 @@ def test_games_are_counted_for_who_was_played() -> None:
 
 
 def test_rules() -> None:
-    played, won = np.array([10.0, 10.0, 0.0]), np.array([10.0, 0.0, 0.0])
+    games, payoffs = np.array([[6.0, 6.0], [6.0, 0.0], [0.0, 0.0]]), np.zeros((3, 3, 2))
+    payoffs[2, :2], payoffs[:2, 2] = (4, 4), (4, 0)  # the newest has won against both
     drawn = {}
-    for rule in ("latest", "uniform", "pfsp"):
+    for rule in ("latest", "uniform", "pfsp", "nash"):
         league = League(opponents=3, rule=rule)  # type: ignore[arg-type]
-        rounds = [league.draw(0, number, 2, played, won) for number in range(400)]
-        assert rounds == [league.draw(0, number, 2, played, won) for number in range(400)]
+        rounds = [league.draw(0, number, 2, games, payoffs) for number in range(400)]
+        assert rounds == [league.draw(0, number, 2, games, payoffs) for number in range(400)]
         assert all(one[0] == 2 for one in rounds)
         drawn[rule] = np.bincount([place for one in rounds for place in one[1:]], minlength=3) / 800
     assert drawn["latest"].tolist() == [0, 0, 1]
     assert np.allclose(drawn["uniform"], 1 / 3, atol=0.06)
-    weights = np.array([1 / 12, 11 / 12, 1 / 2]) ** 2
+    weights = np.array([1 / 12, 7 / 12, 1 / 2]) ** 2
     assert np.allclose(drawn["pfsp"], weights / weights.sum(), atol=0.06)
+    assert drawn["nash"].tolist() == [0, 0, 1]
+
+
+def test_matches_are_of_those_who_have_played_the_least() -> None:
+    played = np.array([[0.0, 8, 4, 6], [8, 0, 4, 6], [4, 4, 0, 8], [6, 6, 8, 0]])
+    pairs = [League().pair(0, round, played) for round in range(40)]
+    assert set(pairs) == {(0, 2), (1, 2)} and pairs == [League().pair(0, round, played) for round in range(40)]
+    assert League(games=4).pair(0, 0, played) is None and League().pair(0, 0, np.zeros((1, 1))) is None
 
 
 def test_a_report_has_payoffs_and_ratings() -> None:
@@ -145,16 +192,118 @@ def test_a_report_has_payoffs_and_ratings() -> None:
 def test_ratings() -> None:
     payoffs = np.array([[0.0, 0.8, 1.0], [-0.8, 0.0, 0.8], [-1.0, -0.8, 0.0]])
     both = np.stack([payoffs, -payoffs])
-    found = elo_of(Tournament(("a", "b", "c"), both, both, both, 100, 0, 0.0, ""))
+    table = Payoffs.of(Tournament(("a", "b", "c"), both, both, both, 100, 0, 0.0, ""))
+    found = table.elo
     assert found["a"] > found["b"] > found["c"]
     assert found["a"] - found["b"] == pytest.approx(400 * np.log10(9), abs=60)
+    assert table.shares[0, 1:].tolist() == [0.9, 1.0] and np.isnan(table.shares.diagonal()).all()
+    assert table.nash() == {"a": 1.0, "b": 0.0, "c": 0.0}
+    assert [line.split() for line in str(table).splitlines()][1] == ["a", "-", "90", "100"]
+    assert repr(table) == "Payoffs(3 policies, 600 games)"
+
+
+def test_mixtures_that_nobody_beats() -> None:
+    """Stone, paper and scissors, of which there are two; then one that loses to all."""
+    gains = np.array([[0, -1, 1, 1], [1, 0, -1, -1], [-1, 1, 0, 0], [-1, 1, 0, 0]])
+    games = 1000.0 * (1 - np.eye(4))
+    assert nash_of(games, (gains + 1) / 2 * games) == pytest.approx([1 / 3, 1 / 3, 1 / 6, 1 / 6], abs=1e-3)
+    worst = np.pad(gains, (0, 1), constant_values=1)
+    worst[4], worst[4, 4] = -1, 0
+    games = 1000.0 * (1 - np.eye(5))
+    assert nash_of(games, (worst + 1) / 2 * games) == pytest.approx([1 / 3, 1 / 3, 1 / 6, 1 / 6, 0], abs=1e-3)
+    assert nash_of(np.zeros((4, 4)), np.zeros((4, 4))).tolist() == [0.25] * 4  # nothing is known
+    assert nash_of(np.zeros((1, 1)), np.zeros((1, 1))).tolist() == [1]
+
+
+class Higher(AECEnv):
+    """Who names the higher number gets 1, the other one nothing."""
+
+    metadata = {"name": "higher"}
+    possible_agents = ["one", "other"]
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0, 1, (2,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        self.agents, self.agent_selection, self.named = self.possible_agents[:], "one", []
+        self.rewards, self._cumulative_rewards = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
+        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        self.infos: dict[str, Any] = {agent: {} for agent in self.agents}
+        self._skip_agent_selection: Any = None
+
+    def observe(self, agent: str) -> Any:
+        return np.array([agent == "one", 1], np.float32)
+
+    def step(self, action: Any) -> None:
+        if self.terminations[self.agent_selection]:
+            self._was_dead_step(action)
+            return
+        self.named.append(int(action))
+        self.agent_selection = "other"
+        if len(self.named) == 2:
+            one, other = self.named
+            self.rewards = {"one": float(one > other), "other": float(other > one)}
+            self.terminations = dict.fromkeys(self.agents, True)
+
+
+@pytest.mark.parametrize("pipeline", [0, 1])
+def test_payoffs_are_those_of_the_snapshots(pipeline: int) -> None:
+    """Snapshots that name the higher number beat the one that does not, on both sides, though nobody gets less than nothing."""
+    league = League(every=9, size=3, opponents=1, games=12)
+    with make(Higher, league=league, learning_rate=0.0, n_actors=1, pipeline=pipeline) as model:
+        pool, main = model.policy.pool, model.policy.agents["main"]
+        with torch.no_grad():
+            main.action_net.bias.copy_(torch.tensor([30.0, 0.0]))
+            pool.weights[0] = torch.cat([one.flatten() for one in main.parameters()])
+            main.action_net.bias.copy_(torch.tensor([0.0, 30.0]))
+        assert model.payoffs().names == ("round 0",) and model.payoffs().games.sum() == 0
+        model.learn(16 * 2 * (18 + pipeline))
+        found = model.payoffs()
+        assert found.names == ("round 0", "round 9", "round 18")
+        assert found.games[0, 1] >= 12 and found.won[0, 1] == 0 and found.won[1, 0] == found.games[0, 1]
+        assert found.games[1, 2] == 0 and pool.match.tolist() != [-1, -1]
+
+
+def test_a_match_of_a_snapshot_that_has_gone_is_not_counted() -> None:
+    policy = torch.nn.Linear(2, 2)
+    pool = Pool(policy, League(every=1, size=2, opponents=1))
+    pool.add(policy)
+    pool.match_over(0, 1, np.array([1.0, 0.5]))
+    assert pool.payoffs[0, 1].tolist() == [2, 1.5] and pool.payoffs[1, 0].tolist() == [2, 0.5]
+    pool.add(policy)
+    pool.match_over(0, 1, np.array([1.0, 1.0]))
+    assert not pool.payoffs.any()
+    pool.match_over(2, 1, np.array([1.0]))  # of the one that is in its place
+    assert pool.payoffs[0, 1].tolist() == [1, 1]
+    assert pool.begin_match(0) == (0, 1) and pool.match.tolist() == [2, 1]
+
+
+def test_without_matches() -> None:
+    with trained(league=League(every=2, size=3, games=0)) as model:
+        model.learn(24 * 4 * 3)
+        assert "first" not in model.policy.agents and not model.policy.pool.payoffs.any()
+        assert [one.name for one in model.program().topology().reactors if one.name == "referee"] == []
+
+
+def test_scipy_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(ModuleNotFoundError, match=r"League\(rule='nash'\) needs scipy: pip install scipy"):
+        League(rule="nash")
+    with pytest.raises(ModuleNotFoundError, match="Nash averaging needs scipy: pip install scipy"):
+        Payoffs(("a",), np.zeros((1, 1)), np.zeros((1, 1))).nash()
+    League()
 
 
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="a league is of two agents with equal spaces, and"):
         make(Herd, league=LEAGUE)
-    with pytest.raises(ValueError, match="rule='best': there are 'latest', 'uniform', 'pfsp'"):
+    with pytest.raises(ValueError, match="rule='best': there are 'latest', 'uniform', 'pfsp', 'nash'"):
         League(rule="best")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="rule='nash' draws by the games of snapshots"):
+        League(rule="nash", games=0)
     with pytest.raises(ValueError, match="every"):
         League(every=0)
     with make(partial(Late, 4)) as model, pytest.raises(ValueError, match="there are no snapshots without a league"):
