@@ -6,7 +6,7 @@ Each function is what a loss's ``formula`` returns: ``None`` where a network is 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from gymnasium import spaces
 from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
@@ -21,7 +21,8 @@ from reactor_sb3.acting.squashed import is_plain_actor
 from reactor_torch import (
     Bernoullis,
     Categoricals,
-    Critics,
+    CrossQActorFormula,
+    CrossQCriticFormula,
     Dense,
     DenseActorCritic,
     DenseCritics,
@@ -52,7 +53,10 @@ from reactor_torch import (
 )
 
 __all__ = [
+    "CrossQKinds",
     "check_squashed",
+    "crossq_actor",
+    "crossq_critics",
     "dqn",
     "ppo",
     "q_values",
@@ -158,13 +162,40 @@ def tqc_actor(loss: Loss, nets: Networks, kind: type[Any], actor: type[Any]) -> 
     return SACActorFormula(loss, acting, critics) if critics and acting else None
 
 
+class CrossQKinds(NamedTuple):
+    """The classes of sb3-contrib's networks, which it alone imports who has it.
+
+    Attributes:
+        critic: Of critics.
+        actor: Of actors.
+        renormalising: Of their batch renormalisation.
+    """
+
+    critic: type[Any]
+    actor: type[Any]
+    renormalising: type[nn.Module]
+
+
+def crossq_critics(loss: Loss, nets: Networks, kinds: CrossQKinds) -> Formula | None:
+    """Of the critics of CrossQ, where there is the extension."""
+    critics, actor = _critics(nets, "critic", kinds), _squashed_actor(nets, "actor", kinds.actor, kinds.renormalising)
+    return CrossQCriticFormula(loss, critics, actor) if critics and actor and critics.kernels is not None else None
+
+
+def crossq_actor(loss: Loss, nets: Networks, kinds: CrossQKinds) -> Formula | None:
+    """Of the actor of CrossQ, where there is the extension."""
+    critics, actor = _critics(nets, "critic", kinds), _squashed_actor(nets, "actor", kinds.actor, kinds.renormalising)
+    return CrossQActorFormula(loss, actor, critics) if critics and actor and critics.kernels is not None else None
+
+
 # ---------------------------------------------------------------------- networks as formulas see them
 
 
-def _critics(nets: Networks, name: str) -> Critics | None:
+def _critics(nets: Networks, name: str, kinds: CrossQKinds | None = None) -> DenseCritics | None:
     module, flat = nets[name], nets.flat(name)
-    networks = _networks_of(module, flat, ContinuousCritic)
-    return nets.seen_as(name, DenseCritics(networks, flat) if networks else None)
+    kind, renormalising = (ContinuousCritic, None) if kinds is None else (kinds.critic, kinds.renormalising)
+    networks = _networks_of(module, flat, kind, renormalising)
+    return nets.seen_as(name, DenseCritics(networks, flat, _buffers(module)) if networks else None)
 
 
 def _quantile_critics(nets: Networks, name: str, kind: type[Any]) -> DenseQuantileCritics | None:
@@ -172,9 +203,11 @@ def _quantile_critics(nets: Networks, name: str, kind: type[Any]) -> DenseQuanti
     return nets.seen_as(name, DenseQuantileCritics(networks, nets.flat(name)) if networks else None)
 
 
-def _squashed_actor(nets: Networks, name: str, kind: type[Any] = SACActor) -> SquashedActor | None:
+def _squashed_actor(
+    nets: Networks, name: str, kind: type[Any] = SACActor, renormalising: type[nn.Module] | None = None
+) -> SquashedActor | None:
     module, flat = nets[name], nets.flat(name)
-    return nets.seen_as(name, _dense_squashed_actor(module, flat, kind))
+    return nets.seen_as(name, _dense_squashed_actor(module, flat, kind, renormalising))
 
 
 def _actor(nets: Networks, name: str) -> Function | None:
@@ -189,7 +222,13 @@ def _q_net(nets: Networks, name: str, of_layers: str = "q_net") -> Function | No
     return nets.seen_as(name, Dense(layers, flat)) if layers else None
 
 
-def _dense_layers(network: Any, name: str, flat: FlatParameters, actions: int = 0) -> tuple[Layer, ...] | None:
+def _buffers(module: nn.Module) -> dict[str, Any]:
+    return dict(module.named_buffers())
+
+
+def _dense_layers(
+    network: Any, name: str, flat: FlatParameters, actions: int = 0, renormalising: type[nn.Module] | None = None
+) -> tuple[Layer, ...] | None:
     """Layers of a network, if there is nothing but what there are formulas for.
 
     Args:
@@ -197,30 +236,35 @@ def _dense_layers(network: Any, name: str, flat: FlatParameters, actions: int = 
         name: Name of the layers in it.
         flat: The network's parameters, all of which have to be there.
         actions: How many numbers of actions come behind those of observations.
+        renormalising: See :func:`~reactor_torch.layers_of`.
     """
-    layered = dense_forward(network, network.observation_space, name, actions)
+    layered = dense_forward(network, network.observation_space, name, actions, renormalising)
     whole = flat.names == tuple(name for name, _ in network.named_parameters())
     return layered.layers if layered is not None and whole and Dense.knows(layered.layers, flat) else None
 
 
-def _networks_of(critic: Any, flat: FlatParameters, kind: type[Any]) -> list[tuple[Layer, ...]] | None:
+def _networks_of(
+    critic: Any, flat: FlatParameters, kind: type[Any], renormalising: type[nn.Module] | None = None
+) -> list[tuple[Layer, ...]] | None:
     """The layers of each critic, if there is nothing but what there are formulas for, and no method of its own."""
     if any(getattr(type(critic), name, None) is not getattr(kind, name, None) for name in _CRITICS_METHODS):
         return None
     count, numbers = get_action_dim(critic.action_space), range(critic.n_critics)
-    networks = [layers for number in numbers if (layers := _dense_layers(critic, f"qf{number}", flat, count))]
-    linear = all(layers[0].kind == "linear" for layers in networks)
+    networks = [layers for number in numbers if (layers := _dense_layers(critic, f"qf{number}", flat, count, renormalising))]
+    linear = all(layers[0].kind in ("linear", "renormalised") for layers in networks)
     return networks if linear and len(networks) == critic.n_critics else None
 
 
-def _dense_squashed_actor(actor: Any, flat: FlatParameters, kind: type[Any]) -> DenseSquashedActor | None:
-    body = _dense_layers(actor, "latent_pi", flat)
+def _dense_squashed_actor(
+    actor: Any, flat: FlatParameters, kind: type[Any], renormalising: type[nn.Module] | None
+) -> DenseSquashedActor | None:
+    body = _dense_layers(actor, "latent_pi", flat, renormalising=renormalising)
     if body is None or not is_plain_actor(actor, kind):
         return None
     width = body[-1].outputs if body else actor.features_dim
     heads = [layers_of([(name, getattr(actor, name))], width) for name in ("mu", "log_std")]
     known = [head[0] for head in heads if head and Dense.knows(head, flat)]
-    return DenseSquashedActor(body, known[0], known[1], flat) if len(known) == 2 else None
+    return DenseSquashedActor(body, known[0], known[1], flat, _buffers(actor)) if len(known) == 2 else None
 
 
 def _dense_actor_critic(policy: nn.Module, flat: FlatParameters, base: Base) -> DenseActorCritic | None:

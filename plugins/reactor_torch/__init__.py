@@ -7,13 +7,15 @@ from reactor_rl.plugin import require_extra
 
 with require_extra("sb3", "reactor_torch"):
     from reactor_torch.batches import Batch, MaskedBatch, MinibatchSlicer, PPOBatch, QBatch, TransitionBatch, normalized
-    from reactor_torch.dense import Dense, Function, Layer, layers_of
+    from reactor_torch.dense import Dense, Function, Layer, Renormalisation, layers_of
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
         ActorCritic,
         Bernoullis,
         Categoricals,
         Critics,
+        CrossQActorFormula,
+        CrossQCriticFormula,
         DenseActorCritic,
         DenseCritics,
         DenseQuantileCritics,
@@ -54,6 +56,8 @@ __all__ = [
     "BoundForward",
     "Categoricals",
     "Critics",
+    "CrossQActorFormula",
+    "CrossQCriticFormula",
     "DQNFormula",
     "Dense",
     "DenseActorCritic",
@@ -85,6 +89,7 @@ __all__ = [
     "QRDQNFormula",
     "RecurrentActorCritic",
     "RecurrentPPOFormula",
+    "Renormalisation",
     "SACActorFormula",
     "SACCriticFormula",
     "SlicedGradients",

@@ -120,7 +120,7 @@ FUNCTION(py_unlstm)
     }
     products->outer((long)all, (long)wide, s.features, slopes, (long)wide, inputs, s.features, by_weights, scratch);
     products->outer((long)all, (long)wide, s.hidden, slopes, (long)wide, before, s.hidden, by_recurrent, scratch);
-    products->columns((long)all, (long)wide, slopes, (long)wide, by_bias);
+    products->columns(VALUES, (long)all, (long)wide, slopes, (long)wide, NULL, NULL, 0, by_bias);
     if (state != NULL) {
         PyEval_RestoreThread(state);
     }

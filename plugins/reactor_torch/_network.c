@@ -20,14 +20,15 @@ enum {
     BESIDE = 8, /* rows that are computed beside each other, without AVX2 */
 };
 
-typedef enum { LINEAR, RELU, TANH, NORMALISED } Kind;
+typedef enum { LINEAR, RELU, TANH, NORMALISED, RENORMALISED, UNKNOWN } Kind;
 
-static const char *const KINDS[] = {"linear", "relu", "tanh", "normalised"};
+static const char *const KINDS[] = {"linear", "relu", "tanh", "normalised", "renormalised"};
 
 typedef struct {
     Kind kind;
     Py_ssize_t inputs, outputs; /* of one row */
     Py_buffer weight, bias;     /* a linear layer may have no bias */
+    Py_buffer mean, variance;   /* of batches */
     float epsilon;
 } Layer;
 
@@ -95,6 +96,17 @@ normalise(const Layer *layer, const float *x, float *y)
     float scale = 1.0f / sqrtf(sum_of(squares) / (float)n + layer->epsilon);
     for (Py_ssize_t i = 0; i < n; i++) {
         y[i] = y[i] * scale * weight[i] + bias[i];
+    }
+}
+
+/* By running statistics of batches */
+INLINE void
+renormalise(const Layer *layer, const float *x, float *y)
+{
+    const float *weight = layer->weight.buf, *bias = layer->bias.buf, *mean = layer->mean.buf, *variance = layer->variance.buf;
+
+    for (Py_ssize_t i = 0; i < layer->outputs; i++) {
+        y[i] = (x[i] - mean[i]) * (weight[i] / sqrtf(variance[i] + layer->epsilon)) + bias[i];
     }
 }
 
@@ -329,8 +341,10 @@ evaluate(const Network *network, Py_ssize_t step, Linear *linearly)
                     rectify(in, out, layer->outputs);
                 } else if (layer->kind == TANH) {
                     squash(in, out, layer->outputs);
-                } else {
+                } else if (layer->kind == NORMALISED) {
                     normalise(layer, in, out);
+                } else {
+                    renormalise(layer, in, out);
                 }
             }
         }
@@ -412,11 +426,20 @@ floats_of(PyObject *array, const char *what, Py_ssize_t rows, Py_ssize_t columns
     return -1;
 }
 
-/* Fill in a layer from (kind, weight or None, bias or None, outputs, epsilon). */
+static void
+let_go(Layer *layer)
+{
+    PyBuffer_Release(&layer->weight); /* does nothing if there is none */
+    PyBuffer_Release(&layer->bias);
+    PyBuffer_Release(&layer->mean);
+    PyBuffer_Release(&layer->variance);
+}
+
+/* Fill in a layer from (kind, weight or None, bias or None, outputs, epsilon), and for one of batches their mean and variance. */
 static int
 layer_of(PyObject *given, Py_ssize_t inputs, Layer *layer)
 {
-    PyObject *kind, *weight, *bias;
+    PyObject *kind, *weight, *bias, *mean = Py_None, *variance = Py_None;
     double epsilon;
     Py_ssize_t outputs;
     int number = 0;
@@ -425,13 +448,13 @@ layer_of(PyObject *given, Py_ssize_t inputs, Layer *layer)
         PyErr_SetString(PyExc_TypeError, "a layer is a tuple (kind, weight, bias, outputs, epsilon)");
         return -1;
     }
-    if (!PyArg_ParseTuple(given, "UOOnd:layer", &kind, &weight, &bias, &outputs, &epsilon)) {
+    if (!PyArg_ParseTuple(given, "UOOnd|OO:layer", &kind, &weight, &bias, &outputs, &epsilon, &mean, &variance)) {
         return -1;
     }
-    while (number < 4 && PyUnicode_CompareWithASCIIString(kind, KINDS[number]) != 0) {
+    while (number < UNKNOWN && PyUnicode_CompareWithASCIIString(kind, KINDS[number]) != 0) {
         number++;
     }
-    if (number == 4) {
+    if (number == UNKNOWN) {
         PyErr_Format(PyExc_ValueError, "there are no layers of the kind %R", kind);
         return -1;
     }
@@ -446,10 +469,15 @@ layer_of(PyObject *given, Py_ssize_t inputs, Layer *layer)
     if (number == LINEAR && floats_of(weight, "weight", outputs, inputs, PyBUF_SIMPLE, &layer->weight) < 0) {
         return -1;
     }
-    if (number == NORMALISED && floats_of(weight, "weight", outputs, 0, PyBUF_SIMPLE, &layer->weight) < 0) {
+    int normalises = number == NORMALISED || number == RENORMALISED;
+    if (normalises && floats_of(weight, "weight", outputs, 0, PyBUF_SIMPLE, &layer->weight) < 0) {
         return -1;
     }
-    if (number == NORMALISED || (number == LINEAR && bias != Py_None)) {
+    if (number == RENORMALISED && (floats_of(mean, "mean", outputs, 0, PyBUF_SIMPLE, &layer->mean) < 0 ||
+                                   floats_of(variance, "variance", outputs, 0, PyBUF_SIMPLE, &layer->variance) < 0)) {
+        return -1;
+    }
+    if (normalises || (number == LINEAR && bias != Py_None)) {
         return floats_of(bias, "bias", outputs, 0, PyBUF_SIMPLE, &layer->bias);
     }
     return 0;
@@ -483,7 +511,7 @@ fill_in(Network *network, PyObject *observations, Py_ssize_t numbers, PyObject *
     for (; network->count < count; network->count++) {
         Layer *layer = network->layers + network->count;
         if (layer_of(PyTuple_GetItem(layers, network->count), width, layer) < 0) {
-            PyBuffer_Release(&layer->weight); /* does nothing if there is none */
+            let_go(layer);
             return -1;
         }
         width = layer->outputs;
@@ -557,8 +585,7 @@ network_dealloc(Network *network)
     freefunc free = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
     for (Py_ssize_t i = 0; i < network->count; i++) {
-        PyBuffer_Release(&network->layers[i].weight); /* does nothing if there is none */
-        PyBuffer_Release(&network->layers[i].bias);
+        let_go(network->layers + i);
     }
     PyMem_Free(network->layers);
     PyMem_Free(network->scratch[0]);

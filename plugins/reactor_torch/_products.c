@@ -32,6 +32,7 @@
 
 typedef enum { NONE, RELU, TANH } Kind;
 typedef enum { AS_IT_IS, RECTIFIED, WHERE_POSITIVE, ADDED } Finish;
+typedef enum { VALUES, SQUARES, ALONG } Summed; /* down a column: values, their squared distances from a centre, products with distances */
 enum { LEAF = 64, DEPTH = 256, SUPER = 256, LEVELS = 3, FEW = 4, MANY = 8 };
 #define TILE(rows, columns) ((rows) * (columns) + 16) /* a multiple of 4 KB would have all tiles in one set of the cache */
 #define TILES(columns) (((columns) + 5) / 6 * TILE(SUPER, 6))
@@ -54,7 +55,10 @@ typedef struct {
     void (*forward)(Kind, long, long, long, const float *, long, const float *, const float *, float *);
     void (*multiply)(long, long, long, const float *, long, const float *, long, int, float *, long, const float *, Kind, const float *);
     void (*outer)(long, long, long, const float *, long, const float *, long, float *, float *);
-    void (*columns)(long, long, const float *, long, float *);
+    void (*columns)(Summed, long, long, const float *, long, const float *, const float *, long, float *);
+    void (*shifted)(long, long, const float *, long, const float *, const float *, const float *, float *);
+    void (*combined)(Kind, long, long, const float *, const float *, long, const float *, const float *, const float *, const float *, float *);
+    void (*weighted)(long, long, const float *, long, const float *, float *);
     void (*activate)(Kind, float *, long);
     void (*differentiate)(Kind, const float *, float *, long);
     void (*adam)(long, float *, const float *, float *, float *, const Adam *);
@@ -444,7 +448,8 @@ agrees(const Products *other)
             if (m * n <= MOST) {
                 both[i]->multiply(m, n, k, g, n, w, k, 0, result + MOST, k, NULL, (Kind)(s % 3), x);
                 both[i]->outer(m, n, k, g, n, x, k, result + 2 * MOST, scratch);
-                both[i]->columns(m, n, g, n, result + 3 * MOST);
+                both[i]->columns((Summed)(s % 3), m, n, g, n, w, x, n, result + 3 * MOST);
+                both[i]->combined((Kind)(s % 3), m, n, g, x, n, w, w + n, w + 2 * n, w + 3 * n, result + 3 * MOST + n);
             }
             Adam how = {0.1f, 0.999f, 0.001f, 0.01f, 0.5f, 1e-8f, 0.01f, 1.0f, 0};
             memcpy(result + 4 * MOST, x, 1024 * sizeof(float));
@@ -533,7 +538,9 @@ done(Held *held)
 
 /* ---------------------------------------------------------------- a network for one number of rows */
 
-typedef enum { LINEAR, NORMALISED, PLAIN } Type;
+typedef enum { LINEAR, NORMALISED, PLAIN, RENORMALISED } Type;
+
+#include "_renormalised.h"
 
 typedef struct {
     Type type;
@@ -543,12 +550,13 @@ typedef struct {
     const float *w, *b;
     float *dw, *db, *y, *dx;
     float *hat, *scale; /* of a normalisation */
+    Batch batch;        /* of one of batches */
 } Layer;
 
 typedef struct {
     PyObject_HEAD
     long rows, work;
-    int layers, held, learns, has_inputs;
+    int layers, held, learns, has_inputs, together;
     Layer *layer;
     Py_buffer *views;
     Py_buffer inputs;
@@ -573,6 +581,7 @@ network_dealloc(PyObject *object)
     for (int i = 0; self->layer != NULL && i < self->layers; i++) {
         free(self->layer[i].hat);
         free(self->layer[i].scale);
+        free(self->layer[i].batch.memory);
     }
     free(self->layer);
     free(self->views);
@@ -606,18 +615,57 @@ hold(Network *self, PyObject *array, const char *what, Py_ssize_t rows, Py_ssize
     return view->buf;
 }
 
+/* What a layer knows of earlier batches, and how far it is bound by it: (mean, variance, steps, momentum, rmax, dmax, warmup) */
+static int
+add_batch(Network *self, PyObject *given, Layer *layer)
+{
+    Batch *batch = &layer->batch;
+    PyObject *mean, *variance, *steps;
+    double momentum, rmax, dmax;
+    long n = layer->n;
+
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "a layer that normalises batches is given (mean, variance, steps, momentum, rmax, dmax, warmup)");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(given, "OOOdddL:statistics", &mean, &variance, &steps, &momentum, &rmax, &dmax, &batch->warmup)) {
+        return -1;
+    }
+    batch->mean = hold(self, mean, "mean", n, -1, 1, 0);
+    batch->variance = hold(self, variance, "variance", n, -1, 1, 0);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    Py_buffer *view = &self->views[self->held];
+    if (PyObject_GetBuffer(steps, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+        return -1;
+    }
+    self->held++;
+    if (view->format == NULL || strlen(view->format) != 1 || strchr("ql", view->format[0]) == NULL || view->len != sizeof(int64_t)) {
+        PyErr_SetString(PyExc_ValueError, "steps must be one int64");
+        return -1;
+    }
+    batch->steps = view->buf, batch->momentum = (float)momentum, batch->rmax = (float)rmax, batch->dmax = (float)dmax;
+    batch->memory = calloc((size_t)n * ROOM, sizeof(float));
+    if (batch->memory == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
+
 static int
 add_layer(Network *self, PyObject *given, long *width)
 {
     Layer *layer = &self->layer[self->layers];
     long type, kind, n;
     double epsilon;
-    PyObject *w, *b, *dw, *db, *y, *dx;
+    PyObject *w, *b, *dw, *db, *y, *dx, *batch = Py_None;
 
-    if (!PyArg_ParseTuple(given, "lllldOOOOOO:layer", &type, &kind, &layer->k, &n, &epsilon, &w, &b, &dw, &db, &y, &dx)) {
+    if (!PyArg_ParseTuple(given, "lllldOOOOOO|O:layer", &type, &kind, &layer->k, &n, &epsilon, &w, &b, &dw, &db, &y, &dx, &batch)) {
         return -1;
     }
-    if (type < LINEAR || type > PLAIN || kind < NONE || kind > TANH || layer->k < 1 || n < 1 || (type != LINEAR && n != layer->k)) {
+    if (type < LINEAR || type > RENORMALISED || kind < NONE || kind > TANH || layer->k < 1 || n < 1 || (type != LINEAR && n != layer->k)) {
         PyErr_Format(PyExc_ValueError, "there is no layer of type %ld with activation %ld from %ld to %ld numbers", type, kind, layer->k, n);
         return -1;
     }
@@ -637,6 +685,9 @@ add_layer(Network *self, PyObject *given, long *width)
     if (PyErr_Occurred()) {
         return -1;
     }
+    if (type == RENORMALISED && add_batch(self, batch, layer) < 0) {
+        return -1;
+    }
     if (type == NORMALISED) {
         layer->hat = malloc((size_t)(self->rows * n + 1) * sizeof(float));
         layer->scale = malloc((size_t)(self->rows + 1) * sizeof(float));
@@ -653,7 +704,7 @@ add_layer(Network *self, PyObject *given, long *width)
 }
 
 /* Network(rows, layers): each layer is (type, activation, inputs, outputs, epsilon, weight, bias, and where its gradients, what it
- * gives, and the gradient of its inputs go) */
+ * gives, and the gradient of its inputs go), and what it knows of earlier batches */
 static PyObject *
 network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -679,7 +730,7 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     self->rows = rows, self->learns = 1;
     self->layer = calloc((size_t)count, sizeof(Layer));
-    self->views = calloc((size_t)count * 6, sizeof(Py_buffer));
+    self->views = calloc((size_t)count * 9, sizeof(Py_buffer));
     if (self->layer == NULL || self->views == NULL) {
         PyErr_NoMemory();
         goto failed;
@@ -711,12 +762,12 @@ failed:
     return NULL;
 }
 
-/* run(inputs): overwrite what the layers give */
+/* Overwrite what the layers give; `together`: batches are normalised by their own statistics, too, and running ones learn from them. */
 static PyObject *
-network_run(PyObject *object, PyObject *inputs)
+evaluated(PyObject *object, PyObject *inputs, int together)
 {
     Network *self = (Network *)object;
-    const Layer *layer = self->layer;
+    Layer *layer = self->layer;
 
     if (self->has_inputs) {
         self->has_inputs = 0;
@@ -735,6 +786,7 @@ network_run(PyObject *object, PyObject *inputs)
         return NULL;
     }
     long ldx = self->ldx = self->rows < 2 ? layer->k : (long)(view->strides[0] / (Py_ssize_t)sizeof(float));
+    self->together = together;
     const float *x = view->buf;
     const Products *with = products;
     PyThreadState *state = self->work >= LARGE ? PyEval_SaveThread() : NULL;
@@ -744,6 +796,14 @@ network_run(PyObject *object, PyObject *inputs)
         } else {
             if (layer->type == NORMALISED) {
                 with->normalise(self->rows, layer->n, x, ldx, layer->w, layer->b, layer->epsilon, layer->y, layer->hat, layer->scale);
+            } else if (layer->type == RENORMALISED) {
+                if (together) {
+                    batch_of(with, &layer->batch, self->rows, layer->n, x, ldx, layer->epsilon);
+                } else {
+                    batch_before(&layer->batch, layer->n, layer->epsilon);
+                }
+                weighted_by(&layer->batch, layer->n, layer->w);
+                with->shifted(self->rows, layer->n, x, ldx, CENTRE(&layer->batch, layer->n), FACTOR(&layer->batch, layer->n), layer->b, layer->y);
             } else {
                 for (long row = 0; row < self->rows; row++) {
                     memcpy(layer->y + row * layer->n, x + row * ldx, (size_t)layer->n * sizeof(float));
@@ -757,6 +817,20 @@ network_run(PyObject *object, PyObject *inputs)
         PyEval_RestoreThread(state);
     }
     Py_RETURN_NONE;
+}
+
+/* run(inputs): overwrite what the layers give */
+static PyObject *
+network_run(PyObject *object, PyObject *inputs)
+{
+    return evaluated(object, inputs, 0);
+}
+
+/* run_together(inputs): the same while learning */
+static PyObject *
+network_run_together(PyObject *object, PyObject *inputs)
+{
+    return evaluated(object, inputs, 1);
 }
 
 /* back(gradient): gradients of parameters and inputs from that of what was given last, which may be overwritten */
@@ -788,16 +862,18 @@ network_back(PyObject *object, PyObject *given)
         if (layer->type == LINEAR) {
             with->outer(rows, layer->n, layer->k, g, layer->n, x, ldx, layer->dw, self->scratch);
             if (layer->db != NULL) {
-                with->columns(rows, layer->n, g, layer->n, layer->db);
+                with->columns(VALUES, rows, layer->n, g, layer->n, NULL, NULL, 0, layer->db);
             }
             if (layer->dx != NULL) {
                 with->multiply(rows, layer->n, layer->k, g, layer->n, layer->w, layer->k, 0, layer->dx, layer->k, NULL, kind, values);
             }
+        } else if (layer->type == RENORMALISED) {
+            through_batch(with, &layer->batch, self->together, kind, rows, layer->n, g, x, ldx, layer->dw, layer->db, layer->dx);
         } else {
             if (layer->type == NORMALISED) {
-                with->columns(rows, layer->n, g, layer->n, layer->db);
+                with->columns(VALUES, rows, layer->n, g, layer->n, NULL, NULL, 0, layer->db);
                 with->unnormalise(rows, layer->n, g, layer->w, layer->hat, layer->scale, NULL, layer->dx);
-                with->columns(rows, layer->n, g, layer->n, layer->dw);
+                with->columns(VALUES, rows, layer->n, g, layer->n, NULL, NULL, 0, layer->dw);
             } else if (layer->dx != NULL) {
                 memcpy(layer->dx, g, (size_t)(rows * layer->n) * sizeof(float));
             }
@@ -860,8 +936,11 @@ network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
             PyErr_Format(PyExc_IndexError, "there are %ld rows, and none with the number %lld", self->rows, (long long)rows[i]);
         }
     }
-    if (self->layer->type != LINEAR && !PyErr_Occurred() && first) {
+    if (self->layer->type != LINEAR && self->layer->type != RENORMALISED && !PyErr_Occurred() && first) {
         PyErr_SetString(PyExc_ValueError, "some inputs alone are those of a linear layer");
+    }
+    if (self->together && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "rows that are normalised together have no slopes of their own");
     }
     UNLESS_FAILED
     const Products *with = products;
@@ -878,7 +957,10 @@ network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
             long k = under ? layer->k : layer->k - first;
             with->multiply(count, layer->n, k, g, layer->n, layer->w + (under ? 0 : first), layer->k, 0, to, k, NULL, kind, values);
         } else {
-            if (layer->type == NORMALISED) {
+            if (layer->type == RENORMALISED) {
+                long from = under ? 0 : first;
+                with->weighted(count, layer->n - from, g + from, layer->n, FACTOR(&layer->batch, layer->n) + from, to);
+            } else if (layer->type == NORMALISED) {
                 with->unnormalise(count, layer->n, g, layer->w, layer->hat, layer->scale, rows, to);
             } else {
                 memcpy(to, g, (size_t)(count * layer->n) * sizeof(float));
@@ -897,6 +979,7 @@ network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
 
 static PyMethodDef network_methods[] = {
     {"run", network_run, METH_O, "Overwrite what the layers give."},
+    {"run_together", network_run_together, METH_O, "The same, batches being normalised by their own statistics, from which running ones learn."},
     {"back", network_back, METH_O, "Overwrite the gradients of parameters and inputs."},
     {"slopes", (PyCFunction)(void (*)(void))network_slopes, METH_FASTCALL, "Gradients by inputs alone, of some rows."},
     {NULL, NULL, 0, NULL},
@@ -1162,7 +1245,7 @@ FUNCTION(py_undraw)
     float *gradient = OUT(4, "gradient", rows * n), *terms = OUT(5, "terms", rows * n), *by_log_std = OUT(6, "log_std_gradient", n);
     UNLESS_FAILED
     products->undraw((long)rows, (long)n, inverse, distances, by_log_prob, by_entropy, gradient, terms);
-    products->columns((long)rows, (long)n, terms, (long)n, by_log_std);
+    products->columns(VALUES, (long)rows, (long)n, terms, (long)n, NULL, NULL, 0, by_log_std);
     return done(&held);
 }
 

@@ -388,59 +388,7 @@ NAME(outer)(long m, long n, long k, const float *g, long ldg, const float *x, lo
     }
 }
 
-/* sums[j] = sum of g[row][j], in the same order, of so many vectors of columns at once */
-TARGET INLINE void
-NAME(columns_of)(const int vectors, long m, const float *g, long ldg, float *sums, long columns)
-{
-    V level[33][MANY];
-    unsigned leaf = 0;
-    int waiting = 0;
-
-    for (long r = 0; r < m || r == 0; r += LEAF, leaf++) {
-        long end = m - r < LEAF ? m : r + LEAF;
-        V sum[MANY];
-        STRAIGHT for (int v = 0; v < vectors; v++) {
-            sum[v] = SPREAD(0.0f);
-        }
-        for (long row = r; row < end; row++) {
-            STRAIGHT for (int v = 0; v < vectors; v++) {
-                SOME some = FIRST(columns - v * WIDTH);
-                sum[v] = ADD(sum[v], LOAD_SOME(g + row * ldg + v * WIDTH, some));
-            }
-        }
-        for (unsigned bits = leaf; bits & 1; bits >>= 1) {
-            waiting--;
-            STRAIGHT for (int v = 0; v < vectors; v++) {
-                sum[v] = ADD(level[waiting][v], sum[v]);
-            }
-        }
-        STRAIGHT for (int v = 0; v < vectors; v++) {
-            level[waiting][v] = sum[v];
-        }
-        waiting++;
-    }
-    for (; waiting > 1; waiting--) {
-        STRAIGHT for (int v = 0; v < vectors; v++) {
-            level[waiting - 2][v] = ADD(level[waiting - 2][v], level[waiting - 1][v]);
-        }
-    }
-    STRAIGHT for (int v = 0; v < vectors; v++) {
-        SOME some = FIRST(columns - v * WIDTH);
-        STORE_SOME(sums + v * WIDTH, level[0][v], some);
-    }
-}
-
-TARGET static void
-NAME(columns)(long m, long n, const float *g, long ldg, float *sums)
-{
-    long j = 0;
-    for (; j + MANY * WIDTH <= n; j += MANY * WIDTH) {
-        NAME(columns_of)(MANY, m, g + j, ldg, sums + j, MANY * WIDTH);
-    }
-    for (; j < n; j += WIDTH) {
-        NAME(columns_of)(1, m, g + j, ldg, sums + j, n - j);
-    }
-}
+#include "_columns.h"
 
 /* ---------------------------------------------------------------- c += a b, for a b that stays: laid out as panels, one after the other */
 
@@ -646,7 +594,7 @@ NAME(squares)(long count, const float *g)
 }
 
 static const Products NAME(products) = {
-    NAME(forward), NAME(multiply), NAME(outer), NAME(columns), NAME(activate), NAME(differentiate),
+    NAME(forward), NAME(multiply), NAME(outer), NAME(columns), NAME(shifted), NAME(combined), NAME(weighted), NAME(activate), NAME(differentiate),
     NAME(adam), NAME(blend), NAME(squares), NAME(lay_out), NAME(add_product), LOSSES,
 };
 

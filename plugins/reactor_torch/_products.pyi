@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 _Floats = npt.NDArray[np.float32]
 _Integers = npt.NDArray[np.int64]
+_Statistics = tuple[_Floats, _Floats, _Integers, float, float, float, int]
 _Layer = tuple[
-    int, int, int, int, float, _Floats | None, _Floats | None, _Floats | None, _Floats | None, _Floats, _Floats | None
+    int, int, int, int, float, _Floats | None, _Floats | None, _Floats | None, _Floats | None, _Floats, _Floats | None,
+    _Statistics | None,
 ]  # fmt: skip
 
 LEAF: int
@@ -33,14 +35,18 @@ def check(name: str, /) -> bool:
 class Network:
     """Layers that follow each other, for one number of rows.
 
-    Each is a tuple: type (0 linear, 1 normalisation, 2 nothing but an activation), activation (0 none, 1 ReLU, 2 tanh), numbers of
-    inputs and outputs, what a normalisation adds to the variance, weight, bias, and where gradients of both, the outputs and the
-    gradient of the inputs go.
+    Each is a tuple: type (0 linear, 1 normalisation, 2 nothing but an activation, 3 batch renormalisation), activation (0 none,
+    1 ReLU, 2 tanh), numbers of inputs and outputs, what a normalisation adds to the variance, weight, bias, and where gradients of
+    both, the outputs and the gradient of the inputs go. Batch renormalisation has behind them running means, running variances and
+    the number of steps, which are overwritten, momentum, bounds of its ratio and its shift, and the steps before it is any.
     """
 
     def __new__(cls, rows: int, layers: tuple[_Layer, ...], /) -> Network: ...
     def run(self, inputs: _Floats, /) -> None:
         """Overwrite what the layers give for inputs, ``(rows, inputs)``."""
+
+    def run_together(self, inputs: _Floats, /) -> None:
+        """The same, batches being normalised by their own statistics, from which the running ones learn."""
 
     def back(self, gradient: _Floats, /) -> None:
         """Overwrite the gradients of parameters and inputs, from that of the outputs, which may be overwritten."""

@@ -7,7 +7,7 @@ way, or, without it and on other devices, by torch layer by layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -15,20 +15,38 @@ from torch import nn
 
 from reactor_torch.flat import FlatParameters, kernels_for
 
-__all__ = ["Layer", "layers_of", "Dense", "Function"]
+__all__ = ["Layer", "Renormalisation", "layers_of", "Dense", "Function"]
 
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
+
+
+class Renormalisation(NamedTuple):
+    """How a layer normalises batches: by their own statistics, as far as running ones let it (Ioffe 2017).
+
+    Attributes:
+        momentum: How far running statistics move towards those of a batch.
+        rmax: How many times wider or narrower the running standard deviation may say that a batch is than the batch itself says.
+        dmax: How far apart both means may be, in running standard deviations.
+        warmup: Steps before running statistics have a say.
+    """
+
+    momentum: float
+    rmax: float
+    dmax: float
+    warmup: int
 
 
 class Layer(NamedTuple):
     """One layer.
 
     Attributes:
-        kind: ``"linear"``, ``"normalised"`` (LayerNorm), or an activation: ``"relu"``, ``"tanh"``, ``"sigmoid"``.
+        kind: ``"linear"``, ``"normalised"`` (LayerNorm), ``"renormalised"`` (batch renormalisation), or an activation: ``"relu"``,
+            ``"tanh"``, ``"sigmoid"``.
         name: Its module's name, under which a state dict has its parameters.
         inputs: How many numbers it is given.
         outputs: How many it gives.
         epsilon: What a normalisation adds to the variance.
+        of_batch: How batches are normalised, where they are.
     """
 
     kind: str
@@ -36,14 +54,18 @@ class Layer(NamedTuple):
     inputs: int
     outputs: int
     epsilon: float = 0.0
+    of_batch: Renormalisation | None = None
 
 
-def layers_of(modules: Iterable[tuple[str, nn.Module]], width: int) -> tuple[Layer, ...] | None:
+def layers_of(
+    modules: Iterable[tuple[str, nn.Module]], width: int, renormalising: type[nn.Module] | None = None
+) -> tuple[Layer, ...] | None:
     """Modules that follow each other, as layers.
 
     Args:
         modules: Their names, and themselves.
         width: How many numbers the first one is given.
+        renormalising: A class of modules that are batch renormalisation, with the names of sb3-contrib's ``BatchRenorm1d``.
 
     Returns:
         The layers; ``None`` if one of them is of another kind or does not fit the one before.
@@ -55,6 +77,8 @@ def layers_of(modules: Iterable[tuple[str, nn.Module]], width: int) -> tuple[Lay
             width = module.out_features
         elif type(module) is nn.LayerNorm and module.normalized_shape == (width,) and module.bias is not None:
             layers.append(Layer("normalised", name, width, width, module.eps))
+        elif renormalising is not None and type(module) is renormalising and _renormalises(module, width):
+            layers.append(_renormalised(name, module, width))
         elif type(module) in _ACTIVATIONS:
             layers.append(Layer(_ACTIVATIONS[type(module)], name, width, width))
         else:
@@ -62,12 +86,26 @@ def layers_of(modules: Iterable[tuple[str, nn.Module]], width: int) -> tuple[Lay
     return tuple(layers)
 
 
-WITH_WEIGHTS = ("linear", "normalised")
-KINDS = (*WITH_WEIGHTS, "relu", "tanh")
+def _renormalises(module: Any, width: int) -> bool:
+    """Whether it does so with weights, and rows of so many numbers."""
+    shapes = {name: tuple(getattr(module, name).shape) for name in ("scale", "bias", "ra_mean", "ra_var", "steps")}
+    return bool(module.affine) and shapes == {**dict.fromkeys(shapes, (width,)), "steps": ()}
+
+
+def _renormalised(name: str, module: Any, width: int) -> Layer:
+    how = Renormalisation(float(module.momentum), float(module.rmax), float(module.dmax), int(module.warmup_steps))
+    return Layer("renormalised", name, width, width, float(module.eps), how)
+
+
+PARTS = {"linear": ("weight", "bias"), "normalised": ("weight", "bias"), "renormalised": ("scale", "bias")}
+"""Names of the parameters of each kind of layer that has any."""
+RUNNING = ("ra_mean", "ra_var", "steps")
+"""Names of what batch renormalisation knows of earlier batches."""
+KINDS = (*PARTS, "relu", "tanh")
 """The kinds of layers that are differentiated here."""
 
 
-_TYPES = {"linear": 0, "normalised": 1}
+_TYPES = {"linear": 0, "normalised": 1, "renormalised": 3}
 _ACTIVATION_NUMBERS = {"relu": 1, "tanh": 2}
 """Numbers of layers and activations, for the extension."""
 
@@ -98,6 +136,7 @@ class Dense:
         passes_on: Whether :meth:`through` is to give the gradients of the inputs.
         room: From a number of rows to where the extension is to put what the network gives, ``(rows, outputs)``; ``None`` for
             anywhere.
+        buffers: By name, what layers that normalise batches know of earlier ones: it changes where they learn.
 
     Raises:
         ValueError: If a layer is of another kind.
@@ -109,28 +148,39 @@ class Dense:
         flat: FlatParameters,
         passes_on: bool = False,
         room: Callable[[int], torch.Tensor] | None = None,
+        buffers: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         if not self.knows(layers, flat):
             raise ValueError(
                 f"no derivatives here for {[layer.kind for layer in layers]} with these parameters: let autograd do it"
             )
-        self.layers, self.flat, self.passes_on, self.room = tuple(layers), flat, passes_on, room
+        self.layers, self.flat, self.passes_on, self.room, self.buffers = tuple(layers), flat, passes_on, room, buffers or {}
         self._of_rows: dict[int, _Passes] = {}
         self._passes: _Passes | None = None
         self._rows = 0
 
     @staticmethod
     def knows(layers: Iterable[Layer], flat: FlatParameters) -> bool:
-        """Whether it can differentiate them: layers that it knows, none of whose parameters is frozen."""
-        parts = [f"{layer.name}.{part}" for layer in layers if layer.kind in WITH_WEIGHTS for part in ("weight", "bias")]
-        there = all(flat.value(f"{layer.name}.weight") is not None for layer in layers if layer.kind in WITH_WEIGHTS)
-        return there and flat.frozen.isdisjoint(parts) and all(layer.kind in KINDS for layer in layers)
+        """Whether it can differentiate them: layers that it knows, none of whose parameters is frozen.
 
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """See :meth:`Function.forward`; observations are ``(rows, features)``, float32."""
+        Batch renormalisation it knows by the extension alone.
+        """
+        layers = tuple(layers)
+        parts = [f"{layer.name}.{part}" for layer in layers for part in PARTS.get(layer.kind, ())]
+        there = all(flat.value(f"{layer.name}.{PARTS[layer.kind][0]}") is not None for layer in layers if layer.kind in PARTS)
+        compiled = kernels_for(flat.device) is not None or all(layer.kind != "renormalised" for layer in layers)
+        return there and compiled and flat.frozen.isdisjoint(parts) and all(layer.kind in KINDS for layer in layers)
+
+    def forward(self, observations: torch.Tensor, training: bool = False) -> torch.Tensor:
+        """See :meth:`Function.forward`; observations are ``(rows, features)``, float32.
+
+        Args:
+            observations: The observations.
+            training: Whether batches are normalised by their own statistics, and running ones change.
+        """
         self._rows = rows = observations.shape[0]
         self._passes = self._of_rows.get(rows) or self._build(rows)
-        return self._passes.forward(observations)
+        return self._passes.learn(observations) if training else self._passes.forward(observations)
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Function.backward`."""
@@ -155,7 +205,7 @@ class Dense:
         Returns:
             ``(rows, inputs - first)``.
         """
-        assert self.layers[0].kind == "linear", "gradients by inputs go through a linear layer first"
+        assert self.layers[0].kind in ("linear", "renormalised"), "gradients by inputs go through a linear layer first"
         shape = (self._rows if rows is None else rows.shape[0], self.layers[-1].outputs)
         gradient = torch.full(shape, weight, device=self.flat.device)
         assert self._passes is not None, "forward first"
@@ -166,15 +216,19 @@ class Dense:
         if kernels is None or not self.layers:
             made: _Passes = _Steps(self.layers, self.flat, rows, self.passes_on)
         else:
-            made = _Compiled(kernels, self.layers, self.flat, rows, self.passes_on, self.room)
+            made = _Compiled(kernels, self.layers, self.flat, rows, self.passes_on, self.room, self.buffers)
         self._of_rows[rows] = made
         return made
 
 
 class _Passes(Protocol):
-    """Layers, or one of them, for one number of rows."""
+    """Layers for one number of rows."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor: ...
+
+    def learn(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The same while learning; see :meth:`Dense.forward`."""
+        ...
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor: ...
 
@@ -197,6 +251,7 @@ class _Compiled:
         rows: int,
         passes_on: bool,
         room: Callable[[int], torch.Tensor] | None,
+        buffers: Mapping[str, torch.Tensor],
     ) -> None:
         self.inputs = layers[0].inputs
         given: list[tuple[Any, ...]] = []
@@ -205,22 +260,28 @@ class _Compiled:
         while rest:
             layer = rest.pop(0)
             activation = 0
-            if layer.kind not in WITH_WEIGHTS:
+            if layer.kind not in PARTS:
                 activation = _ACTIVATION_NUMBERS[layer.kind]
             elif rest and rest[0].kind in _ACTIVATION_NUMBERS:
                 activation = _ACTIVATION_NUMBERS[rest.pop(0).kind]
             out = torch.zeros(rows, layer.outputs) if rest or room is None else room(rows)
-            parts = [_numpy(find(f"{layer.name}.{part}")) for find in (flat.value, flat.gradient) for part in ("weight", "bias")]
-            if layer.kind not in WITH_WEIGHTS:
-                parts = [None] * 4
+            names = PARTS.get(layer.kind, ("", ""))
+            parts = [_numpy(find(f"{layer.name}.{part}")) for find in (flat.value, flat.gradient) for part in names]
             head = (_TYPES.get(layer.kind, 2), activation, layer.inputs, layer.outputs, layer.epsilon)
-            given.append((*head, *parts, out.numpy(), _numpy(below)))
+            running = None
+            if layer.of_batch is not None:
+                running = (*(buffers[f"{layer.name}.{part}"].numpy() for part in RUNNING), *layer.of_batch)
+            given.append((*head, *parts, out.numpy(), _numpy(below), running))
             self.out, below = out, torch.zeros(rows, layer.outputs)
         network = kernels.Network(rows, tuple(given))
-        self.run, self.back, self.slopes = network.run, network.back, network.slopes
+        self.run, self.run_together, self.back, self.slopes = network.run, network.run_together, network.back, network.slopes
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         self.run(inputs.numpy())
+        return self.out
+
+    def learn(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.run_together(inputs.numpy())
         return self.out
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -240,11 +301,21 @@ def _numpy(tensor: torch.Tensor | None) -> Any:
 # ---------------------------------------------------------------------- by torch
 
 
+class _Step(Protocol):
+    """One layer; see :class:`_Passes`."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor: ...
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor: ...
+
+    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor: ...
+
+
 class _Steps:
     """Layers one after the other."""
 
     def __init__(self, layers: Sequence[Layer], flat: FlatParameters, rows: int, passes_on: bool) -> None:
-        steps: list[_Passes] = []
+        steps: list[_Step] = []
         for layer in layers:
             if layer.kind == "linear":
                 steps.append(_Linear(layer, flat, rows, passes_on or bool(steps)))
@@ -261,6 +332,9 @@ class _Steps:
         for step in self.steps:
             inputs = step.forward(inputs)
         return inputs
+
+    def learn(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.forward(inputs)  # there is no batch normalisation
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
         for step in reversed(self.steps):

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from reactor_rl.plugin import aligned_zeros, compiled_module
-from reactor_torch.dense import Layer
+from reactor_torch.dense import PARTS, RUNNING, Layer
 
 __all__ = ["BoundForward", "DenseForward", "Forward", "TorchForward", "computing"]
 
@@ -68,7 +68,7 @@ def computing() -> str:
 
 # ---------------------------------------------------------------------- layer by layer
 
-KINDS = ("linear", "normalised", "relu", "tanh")
+KINDS = ("linear", "normalised", "renormalised", "relu", "tanh")
 """The kinds of layers that are evaluated without torch."""
 
 
@@ -95,7 +95,7 @@ class BoundDense:
 
 @dataclass(frozen=True)
 class DenseForward:
-    """Linear layers, layer normalisation and activations, on flat or one-hot observations.
+    """Linear layers, normalisation and activations, on flat or one-hot observations; batches are normalised by running statistics.
 
     Attributes:
         layers: Layers of :data:`KINDS`; their names are those of their parameters in a record.
@@ -153,9 +153,12 @@ def bind_compiled(network: DenseForward, weights: Array, observations: Array, av
         return weights[name] if name in fields else None
 
     layers = tuple(
-        (layer.kind, part(f"{layer.name}.weight"), part(f"{layer.name}.bias"), layer.outputs, layer.epsilon)
+        (
+            layer.kind, *(part(f"{layer.name}.{name}") for name in PARTS.get(layer.kind, ("", ""))), layer.outputs, layer.epsilon,
+            *(part(f"{layer.name}.{name}") for name in RUNNING[:2] if layer.kind == "renormalised"),
+        )
         for layer in network.layers
-    )
+    )  # fmt: skip
     envs = observations.shape[1]
     outputs, actions = np.zeros((envs, network.layers[-1].outputs), np.float32), np.zeros(envs, np.int64)
     numbers = network.features if network.one_hot else 0
@@ -171,7 +174,7 @@ def bind_numpy(network: DenseForward, weights: Array, observations: Array) -> Bo
     inputs = aligned_zeros((*shape, network.features), np.float32)  # the last bits of a product depend on where it begins
     steps: list[Callable[[], Any]] = []
     current = inputs
-    for kind, name, _, outputs, epsilon in network.layers:
+    for kind, name, _, outputs, epsilon, _ in network.layers:
         if kind == "linear":
             below, current = current, aligned_zeros((*shape, outputs), np.float32)
             weight = weights[f"{name}.weight"]
@@ -182,8 +185,11 @@ def bind_numpy(network: DenseForward, weights: Array, observations: Array) -> Bo
             steps.append(_rectified(current))
         elif kind == "tanh":
             steps.append(_call(np.tanh, current, current))
-        else:
+        elif kind == "normalised":
             steps.append(_normalised(current, weights[f"{name}.weight"], weights[f"{name}.bias"], np.float32(epsilon)))
+        else:
+            weight, bias, mean, variance = (weights[f"{name}.{part}"] for part in (*PARTS[kind], *RUNNING[:2]))
+            steps.append(_renormalised(current, weight, bias, mean, variance, np.float32(epsilon)))
     rows = inputs.reshape(envs, network.features)
     numbers, flat, one_hot = np.arange(envs), observations.reshape(len(observations), envs, -1), network.one_hot
 
@@ -223,6 +229,15 @@ def _normalised(rows: Array, weight: Array, bias: Array, epsilon: np.float32) ->
         np.add(rows, bias, out=rows)
 
     return normalise
+
+
+def _renormalised(rows: Array, weight: Array, bias: Array, mean: Array, variance: Array, epsilon: np.float32) -> Callable[[], Any]:
+    def renormalise() -> None:
+        np.subtract(rows, mean, out=rows)
+        np.multiply(rows, weight / np.sqrt(variance + epsilon), out=rows)
+        np.add(rows, bias, out=rows)
+
+    return renormalise
 
 
 # ---------------------------------------------------------------------- torch

@@ -155,6 +155,7 @@ class Networks(Mapping[str, Any]):
         found = {name: loss.formula(self) for name, loss in losses.items()}
         by_hand = {name: formula for name, formula in found.items() if formula is not None}
         self.dense = len(by_hand) == len(losses)
+        self._changing = [one for name in self for one in self.buffers(name)]
         self.formulas: dict[str, Formula] = by_hand if self.dense else {name: Autograd(loss, self) for name, loss in losses.items()}
 
     # ------------------------------------------------------------------ modules by name
@@ -220,17 +221,20 @@ class Networks(Mapping[str, Any]):
         self.set_training_mode(False)
 
     def bind(self) -> None:
-        """Take over parameters, gradients and moments that were replaced, by loading for instance."""
+        """Take over parameters, gradients, moments and buffers that were replaced, by loading for instance."""
         with drawing_nothing():
             for name, flat in self._flats.items():
                 if name in self._optimizers:
                     self._optimizers[name].bind()
                 else:
                     flat.bind()
+        buffers = [one for name in self for one in self.buffers(name)]
+        if self.dense and any(one is not known for one, known in zip(buffers, self._changing, strict=True)):
+            self._make_formulas(self.losses)  # formulas have views of the former ones
 
     def set_training_mode(self, learns: bool) -> None:
-        """Switch the networks that learn; targets stay as they are, and dense layers know no difference."""
-        if self.dense:  # switching takes as long as a tenth of an update
+        """Switch the networks that learn; targets stay as they are, and dense layers without buffers know no difference."""
+        if self.dense and not self._changing:  # switching takes as long as a tenth of an update
             return
         for name in self._learned:
             module = self.parts[name].module

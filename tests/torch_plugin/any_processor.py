@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from sb3_plugin.continuous_models import Learner, model_of
-from torch_plugin.contrib_models import CHOICES, MASKED, allowed, masked, quantiles, recurrent, truncated
+from torch_plugin.contrib_models import CHOICES, MASKED, STEPS, allowed, masked, quantiles, recurrent, renormalised, truncated
 from torch_plugin.sb3_models import dqn, ppo
 
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
@@ -134,6 +134,17 @@ def quantile_critics() -> str:
     return trained(truncated(4, net_arch=[64, 33], n_quantiles=25), batch, {"critic_target": "critic"})
 
 
+def renormalised_critics() -> str:
+    """In the middle of which the warm-up ends."""
+    draw, nets = Numbers(1), renormalised(net_arch=[64, 33], renorm_warmup_steps=STEPS + UPDATES // 2)
+    for name in nets:
+        for number, one in enumerate(nets.buffers(name)):  # mean, variance, steps
+            if number % 3 < 2:
+                one.copy_(draw.normal(len(one)).abs() + 0.25)
+    batch = sync_sac.SACBatch(*draw.transitions(draw.normal(ROWS, 2) / 4), 0.99, draw.normal(ROWS, 2), draw.normal(ROWS, 2), 0.1)
+    return trained(nets, batch, {})
+
+
 def surrogate_with_masks(kind: str) -> str:
     nets, draw = masked(kind, None), Numbers(1)
     actions = draw.integers(2, ROWS) if kind == "discrete" else draw.integers(2, ROWS, len(CHOICES[kind]))
@@ -159,6 +170,7 @@ TRAININGS = {
     "PQN": returns_of_q,
     "QR-DQN": quantiles_of_q,
     "TQC": quantile_critics,
+    "CrossQ": renormalised_critics,
     "RecurrentPPO": surrogate_of_sequences,
     **{f"MaskablePPO, {kind}": lambda kind=kind: surrogate_with_masks(kind) for kind in MASKED},
     **{f"PPO, {kind}": lambda kind=kind: surrogate(kind) for kind in ("discrete", "multi-discrete", "multi-binary", "box")},

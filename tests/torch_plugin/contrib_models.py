@@ -6,14 +6,16 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from sb3_contrib import QRDQN, TQC, MaskablePPO, RecurrentPPO
+from sb3_contrib import QRDQN, TQC, CrossQ, MaskablePPO, RecurrentPPO
 from torch_plugin.sb3_models import ACTIONS, Walk
 
-from reactor_sb3.algorithms import sync_qrdqn, sync_tqc
+from reactor_sb3.algorithms import sync_crossq, sync_qrdqn, sync_tqc
 from reactor_sb3.algorithms.sync_maskable_ppo import MaskedLoss
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceLoss
 from reactor_torch import Network, Networks
 
+STEPS = 7
+"""Of CrossQ's networks so far."""
 MASKED = ("discrete", "multi-discrete", "multi-binary")
 CHOICES = {"discrete": [3], "multi-discrete": [2, 4, 3], "multi-binary": [2, 2, 2, 2]}
 """Among how many is chosen, for each choice of such an action."""
@@ -45,6 +47,26 @@ def truncated(drop: int, **network: Any) -> Networks:
         "critic_target": Network(policy.critic_target),
     }
     return Networks(parts, {"critic": sync_tqc.CriticLoss(drop), "actor": sync_tqc.ActorLoss()})
+
+
+def renormalised(**network: Any) -> Networks:
+    """CrossQ's, as they are after some steps: running statistics are not those that they begin with."""
+    given = {"net_arch": [24, 16], **network}
+    model = CrossQ("MlpPolicy", Walk(ACTIONS["box"]), seed=1, device="cpu", buffer_size=10, policy_kwargs=given)
+    policy = model.policy
+    for name, one in policy.named_buffers():
+        if name.endswith("steps"):
+            one.fill_(STEPS)
+        else:
+            one.copy_(torch.rand(one.shape) + (0.2 if name.endswith("var") else -0.5))
+    for name, one in policy.named_parameters():
+        if name.endswith("scale"):
+            torch.nn.init.uniform_(one, 0.5, 1.5)
+    parts = {
+        "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, buffers=True),
+        "actor": Network(policy.actor, policy.actor.optimizer, buffers=True),
+    }
+    return Networks(parts, {"critic": sync_crossq.CriticLoss(), "actor": sync_crossq.ActorLoss()})
 
 
 def masked(kind: str, clip_range_vf: float | None, **network: Any) -> Networks:

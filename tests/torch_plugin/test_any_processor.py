@@ -22,6 +22,7 @@ WANTED = {
     "PQN": "6a7e6c944859f0c2",
     "QR-DQN": "e39851b8df6024fd",
     "TQC": "468af99b5295502d",
+    "CrossQ": "173b5e4e002cd48f",
     "RecurrentPPO": "822982e50de9c457",
     "MaskablePPO, discrete": "006903ff51ce0eb3",
     "MaskablePPO, multi-discrete": "0b288b0755f87471",

@@ -25,6 +25,8 @@ Array = npt.NDArray[np.float32]
 KINDS = products.kinds()
 LEAF = products.LEAF
 ROWS = (0, 1, 2, 7, 16, 33, 64, 65, 100, 128, 256, 257, 300, 600, 1024)
+PLAIN, RENORMALISED = 2, 3
+"""Types of layers: nothing but an activation, and batch renormalisation."""
 WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 23, 31, 32, 33, 64, 100, 256, 257, 300)
 
 libm = ctypes.CDLL(ctypes.util.find_library("m"))
@@ -99,21 +101,29 @@ class Layers:
         self.biases = [normal(rng, outputs) for _, outputs in between]
         self.inputs, self.gradient = normal(rng, rows, widths[0]), normal(rng, rows, widths[-1])
         self.chosen = np.flatnonzero(rng.random(rows) < 0.5)
+        self.running = [(normal(rng, outputs), normal(rng, outputs) ** 2) for _, outputs in between]
+        self.together = RENORMALISED in types and bool(rng.random() < 0.7)
 
     def computed(self, kind: str) -> list[Array]:
-        """Gradients of weights and biases, outputs and gradients of inputs of each layer; and those of some rows."""
+        """Gradients of weights and biases, outputs and gradients of inputs of each layer; and those of some rows.
+
+        Besides, running statistics. Rows that are normalised together have no slopes of their own.
+        """
         products.use(kind)
         layers, found = [], []
         for at, (inputs, outputs) in enumerate(zip(self.widths, self.widths[1:], strict=False)):
             shapes = (self.weights[at].shape, (outputs,), (self.rows, outputs), (self.rows, inputs))
             made = [np.full(shape, 7, np.float32) for shape in shapes]  # what is not overwritten is seen
-            parts = [self.weights[at], self.biases[at], *made[:2]] if self.types[at] < 2 else [None] * 4
-            layers.append((self.types[at], self.kinds[at], inputs, outputs, 1e-5, *parts, *made[2:]))
-            found += made
+            parts = [self.weights[at], self.biases[at], *made[:2]] if self.types[at] != PLAIN else [None] * 4
+            running = [one.copy() for one in self.running[at]] if self.types[at] == RENORMALISED else []
+            statistics = (*running, np.array(5), 0.1, 1.5, 0.5, 4 + at % 2) if running else None
+            layers.append((self.types[at], self.kinds[at], inputs, outputs, 1e-5, *parts, *made[2:], statistics))
+            found += [*made, *running]
         network = products.Network(self.rows, tuple(layers))
-        network.run(self.inputs)
+        (network.run_together if self.together else network.run)(self.inputs)
         of_some = np.full((len(self.chosen), self.widths[0]), 7, np.float32)
-        network.slopes(self.gradient[self.chosen], self.chosen, 0, of_some)
+        if not self.together:
+            network.slopes(self.gradient[self.chosen], self.chosen, 0, of_some)
         network.back(self.gradient.copy())
         return [*found, of_some]
 
@@ -148,7 +158,7 @@ def test_all_kinds_of_processors_give_the_same_bits(seed: int) -> None:
         rows, depth = int(rng.choice(ROWS)), int(rng.integers(1, 4))
         layers = Layers(
             rng, rows, rng.choice(WIDTHS, depth + 1).tolist(), rng.integers(0, 3, depth).tolist(),
-            rng.choice([0, 0, 0, 1, 2], depth).tolist(),
+            rng.choice([0, 0, 0, 1, PLAIN, RENORMALISED], depth).tolist(),
         )  # fmt: skip
         if rows * max(layers.widths) ** 2 > 3e6:  # portable code calls a function for each product
             continue
@@ -345,6 +355,23 @@ def test_wrong_arguments_are_refused() -> None:
         products.Network(4, (layer, (0, 0, 3, 2, 0.0, weight, None, None, None, out, np.zeros((4, 3), np.float32))))
     with pytest.raises(IndexError, match="none with the number 4"):
         network.slopes(np.ones((1, 2), np.float32), np.array([4]), 0, np.zeros((1, 3), np.float32))
+    numbers = [np.zeros(3, np.float32) for _ in range(6)]
+    below, steps = np.zeros((4, 3), np.float32), np.array(0)
+
+    def renormalising(*statistics: Any) -> Any:
+        return products.Network(4, ((RENORMALISED, 0, 3, 3, 0.0, *numbers[:4], below, None, *statistics),))
+
+    bounds = 0.1, 3.0, 5.0, 10
+    with pytest.raises(TypeError, match=r"is given \(mean, variance, steps, momentum, rmax, dmax, warmup\)"):
+        renormalising()
+    with pytest.raises(ValueError, match=r"variance must be float32 of the shape \(3,\)"):
+        renormalising((numbers[4], np.zeros(4, np.float32), steps, *bounds))
+    with pytest.raises(ValueError, match="steps must be one int64"):
+        renormalising((*numbers[4:], np.array(0, np.int32), *bounds))
+    together = renormalising((*numbers[4:], steps, *bounds))
+    together.run_together(np.ones((4, 3), np.float32))
+    with pytest.raises(ValueError, match="normalised together have no slopes of their own"):
+        together.slopes(np.ones((4, 3), np.float32), None, 0, below.copy())
     with pytest.raises(TypeError, match="weights must be of the type float32, got d"):
         products.adam(0, False, np.zeros(3), *[None] * 3, 1, *[0.0] * 5)
     with pytest.raises(IndexError, match="action 2 is not one of 2"):

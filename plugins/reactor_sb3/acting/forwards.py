@@ -36,7 +36,13 @@ def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, boo
     return int(np.prod(space.shape)), False
 
 
-def dense_forward(network: nn.Module, space: spaces.Space[Any], name: str = "q_net", more: int = 0) -> DenseForward | None:
+def dense_forward(
+    network: nn.Module,
+    space: spaces.Space[Any],
+    name: str = "q_net",
+    more: int = 0,
+    renormalising: type[nn.Module] | None = None,
+) -> DenseForward | None:
     """A network of SB3's, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates.
 
     Args:
@@ -44,6 +50,7 @@ def dense_forward(network: nn.Module, space: spaces.Space[Any], name: str = "q_n
         space: Of observations.
         name: Of the layers in it, which follow its features extractor.
         more: How many numbers they are given behind those of observations.
+        renormalising: See :func:`~reactor_torch.layers_of`.
     """
     body = getattr(network, name, None)
     flat = features_of(space, normalized=getattr(network, "normalize_images", True))
@@ -51,7 +58,8 @@ def dense_forward(network: nn.Module, space: spaces.Space[Any], name: str = "q_n
     if extractor is not FlattenExtractor or type(body) is not nn.Sequential or flat is None:
         return None
     features, one_hot = flat
-    layers = layers_of(((f"{name}.{number}", module) for number, module in enumerate(body)), features + more)
+    named = ((f"{name}.{number}", module) for number, module in enumerate(body))
+    layers = layers_of(named, features + more, renormalising)
     return DenseForward(layers, features, one_hot) if layers is not None and DenseForward.knows(layers) else None
 
 

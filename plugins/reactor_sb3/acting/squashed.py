@@ -77,7 +77,12 @@ class SquashedPolicy:
 
     @classmethod
     def of(
-        cls, policy: Any, plain: type[BasePolicy], action_noise: ActionNoise | None, gaussian: type[nn.Module] = SACActor
+        cls,
+        policy: Any,
+        plain: type[BasePolicy],
+        action_noise: ActionNoise | None,
+        gaussian: type[nn.Module] = SACActor,
+        renormalising: type[nn.Module] | None = None,
     ) -> tuple[nn.Module, SquashedPolicy]:
         """The network that acts, and its structure, as light to evaluate as possible.
 
@@ -86,9 +91,11 @@ class SquashedPolicy:
             plain: The class of SB3's that it derives from: if it predicts in a way of its own, the whole of it acts.
             action_noise: See :attr:`action_noise`.
             gaussian: See :func:`is_plain_actor`.
+            renormalising: See :func:`~reactor_torch.layers_of`.
         """
         acting: BasePolicy = policy.actor if type(policy)._predict is plain._predict else policy
-        return acting, cls(_dense_actor(acting, gaussian) or torch_forward(acting), policy.action_space, action_noise)
+        actor = _dense_actor(acting, gaussian, renormalising) or torch_forward(acting)
+        return acting, cls(actor, policy.action_space, action_noise)
 
     @property
     def bounds(self) -> Bounds:
@@ -113,12 +120,12 @@ class SquashedPolicy:
                 return BoundSquashedPolicy(self.bounds, BoundTorchActor(self.actor, weights, rollout), rollout)
 
 
-def _dense_actor(actor: Any, gaussian: Any) -> GaussianActor | DenseForward | None:
+def _dense_actor(actor: Any, gaussian: Any, renormalising: type[nn.Module] | None) -> GaussianActor | DenseForward | None:
     if not is_plain_actor(actor, gaussian):
         return None
     if not isinstance(actor, gaussian):
         return dense_forward(actor, actor.observation_space, "mu")
-    body = dense_forward(actor, actor.observation_space, "latent_pi")
+    body = dense_forward(actor, actor.observation_space, "latent_pi", renormalising=renormalising)
     if body is None or not body.layers:
         return None
     width = body.layers[-1].outputs

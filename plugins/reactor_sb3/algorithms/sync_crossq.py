@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Unpack, cast
 import gymnasium
 import torch
 from sb3_contrib import CrossQ
-from sb3_contrib.crossq.policies import Actor, CrossQPolicy
+from sb3_contrib.common.torch_layers import BatchRenorm1d
+from sb3_contrib.crossq.policies import Actor, CrossQCritic, CrossQPolicy
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
@@ -23,9 +24,11 @@ from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy,
 from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Loss, Network, Update, squashed_sample
+from reactor_torch import Formula, Loss, Network, Networks, Update, squashed_sample
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncCrossQ"]
+
+_KINDS = formulas.CrossQKinds(CrossQCritic, Actor, BatchRenorm1d)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ class CriticLoss(Loss):
         losses = [mse_loss(one, returns) for one in values.chunk(values.shape[1], 1)]
         return (0.5 * torch.stack(losses).sum(),)
 
+    def formula(self, nets: Networks) -> Formula | None:
+        """For dense layers, by the extension."""
+        return formulas.crossq_critics(self, nets, _KINDS)
+
 
 @dataclass(frozen=True)
 class ActorLoss(sync_sac.ActorLoss):
@@ -59,14 +66,17 @@ class ActorLoss(sync_sac.ActorLoss):
         nets["critic"].set_bn_training_mode(False)
         return super().__call__(nets, batch)
 
-    formula = Loss.formula
+    def formula(self, nets: Networks) -> Formula | None:
+        """For dense layers, by the extension."""
+        return formulas.crossq_actor(self, nets, _KINDS)
 
 
 class SyncCrossQ(OffPolicyTrainer, CrossQ):
     """CrossQ whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too. Each minibatch is normalised as a whole,
-    so with ``n_learners`` its gradients are not shared out; with ``split=True`` the actor learns beside the critics.
+    so with ``n_learners`` its gradients are not shared out; with ``split=True`` the actor learns beside the critics. Gradients come
+    from formulas where the compiled kernel computes dense layers; elsewhere, as on other devices, from autograd.
 
     Args:
         policy: As for sb3-contrib's ``CrossQ``, and so is every parameter that is not named here.
@@ -138,7 +148,7 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The actor, and how actions are drawn."""
         formulas.check_squashed(cast(Any, self.policy).actor, Actor)
-        return SquashedPolicy.of(self.policy, CrossQPolicy, self.action_noise, Actor)
+        return SquashedPolicy.of(self.policy, CrossQPolicy, self.action_noise, Actor, BatchRenorm1d)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, drawn in sb3-contrib's order, and the actor's only when it learns."""

@@ -12,6 +12,7 @@ from reactor_torch.formulas.continuous import (
     TD3CriticFormula,
     squashed_sample,
 )
+from reactor_torch.formulas.crossq import CrossQActorFormula, CrossQCriticFormula
 from reactor_torch.formulas.distributions import Bernoullis, Categoricals, Distribution, Gaussians
 from reactor_torch.formulas.dqn import DQNFormula, QFormula
 from reactor_torch.formulas.ppo import PPOFormula
@@ -23,6 +24,8 @@ __all__ = [
     "Bernoullis",
     "Categoricals",
     "Critics",
+    "CrossQActorFormula",
+    "CrossQCriticFormula",
     "DQNFormula",
     "DenseActorCritic",
     "DenseCritics",

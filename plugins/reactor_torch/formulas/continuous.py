@@ -13,7 +13,7 @@ Methods", 2018. Nothing is drawn here: noise comes with the minibatch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ __all__ = [
     "TD3ActorFormula",
     "TD3CriticFormula",
     "squashed_sample",
+    "td_errors",
     "td_loss",
 ]
 
@@ -93,14 +94,9 @@ def td_loss(
     """
     rows = following.shape[1]
     values, share = critics.q_values(batch.observations, batch.actions), weight / (of or rows)
-    per_row = isinstance(batch.discounts, torch.Tensor)
     if kernels is not None:
         by_values = torch.empty_like(values)
-        loss = kernels.td(
-            _array(values), _array(following), None if log_prob is None else _array(log_prob), coefficient, _array(batch.dones),
-            _array(batch.rewards), _array(batch.discounts) if per_row else None, 0.0 if per_row else batch.discounts, share,
-            by_values.numpy(),
-        )  # fmt: skip
+        loss = td_errors(kernels, values, batch, following, share, by_values, log_prob, coefficient)
         critics.backward(by_values)
         return loss
     least = following.amin(0)
@@ -114,6 +110,31 @@ def td_loss(
     return loss
 
 
+def td_errors(
+    kernels: Any,
+    values: torch.Tensor,
+    batch: TransitionBatch,
+    following: torch.Tensor,
+    share: float,
+    by_values: torch.Tensor,
+    log_prob: torch.Tensor | None = None,
+    coefficient: float = 0.0,
+) -> Any:
+    """Squared errors of all critics, by the extension; arguments as for :func:`td_loss`, and besides:
+
+    Args:
+        values: What each critic says of the transitions themselves, ``(critics, rows)``.
+        share: Weight of each row.
+        by_values: Where the derivatives by these values go, of the same shape.
+    """
+    per_row = isinstance(batch.discounts, torch.Tensor)
+    return kernels.td(
+        _array(values), _array(following), None if log_prob is None else _array(log_prob), coefficient, _array(batch.dones),
+        _array(batch.rewards), _array(batch.discounts) if per_row else None, 0.0 if per_row else batch.discounts, share,
+        by_values.numpy(),
+    )  # fmt: skip
+
+
 def _array(tensor: Any) -> Any:
     """A tensor in a processor's memory as the extension takes it."""
     return np.ascontiguousarray(tensor.numpy())
@@ -123,13 +144,18 @@ class DenseCritics:
     """Critics of dense layers without common parameters, each given observations and behind them actions.
 
     Args:
-        networks: Layers of each critic; the first is linear.
+        networks: Layers of each critic; the first is linear, or renormalises batches.
         flat: Parameters of all critics.
+        buffers: See :class:`~reactor_torch.Dense`.
     """
 
-    def __init__(self, networks: Sequence[Sequence[Layer]], flat: FlatParameters) -> None:
+    def __init__(
+        self, networks: Sequence[Sequence[Layer]], flat: FlatParameters, buffers: Mapping[str, torch.Tensor] | None = None
+    ) -> None:
         self.flat, self.kernels = flat, kernels_for(flat.device)
-        self.networks = [Dense(layers, flat, room=partial(self._room, number)) for number, layers in enumerate(networks)]
+        self.networks = [
+            Dense(layers, flat, room=partial(self._room, number), buffers=buffers) for number, layers in enumerate(networks)
+        ]
         self.outputs = networks[0][-1].outputs
         self._of_rows: dict[int, torch.Tensor] = {}
         self._outputs: dict[int, torch.Tensor] = {}
@@ -144,9 +170,9 @@ class DenseCritics:
         """See :meth:`Critics.q_values`; observations are ``(rows, features)``, float32. Valid until the next call."""
         return self.outputs_of(self.inputs_of(observations, actions))[:, :, 0]
 
-    def outputs_of(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Each critic's outputs, ``(critics, rows, outputs)``."""
-        found = [network.forward(inputs) for network in self.networks]
+    def outputs_of(self, inputs: torch.Tensor, training: bool = False) -> torch.Tensor:
+        """Each critic's outputs, ``(critics, rows, outputs)``; ``training`` as for :meth:`Dense.forward`."""
+        found = [network.forward(inputs, training) for network in self.networks]
         return torch.stack(found) if self.kernels is None else self._outputs[len(inputs)]
 
     def backward(self, gradient: torch.Tensor) -> None:
@@ -218,12 +244,13 @@ class SquashedActor(Protocol):
 
     flat: FlatParameters
 
-    def act(self, observations: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def act(self, observations: Any, noise: torch.Tensor, training: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """Actions ``(rows, n)`` and log-probabilities ``(rows,)``, cut off from autograd's graph and valid until the next call.
 
         Args:
             observations: ``(rows, ...)``.
             noise: Standard normal, ``(rows, n)``.
+            training: Whether batches are normalised by their own statistics, and running ones change, if there are any.
         """
         ...
 
@@ -245,21 +272,29 @@ class DenseSquashedActor:
         mean: The layer that gives means.
         log_std: The layer that gives logarithms of standard deviations, as yet without bounds.
         flat: All their parameters.
+        buffers: See :class:`~reactor_torch.Dense`.
     """
 
-    def __init__(self, body: Sequence[Layer], mean: Layer, log_std: Layer, flat: FlatParameters) -> None:
-        self.body, self.flat = Dense(body, flat), flat
+    def __init__(
+        self,
+        body: Sequence[Layer],
+        mean: Layer,
+        log_std: Layer,
+        flat: FlatParameters,
+        buffers: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        self.body, self.flat = Dense(body, flat, buffers=buffers), flat
         self.mean, self.log_std = Dense([mean], flat, passes_on=True), Dense([log_std], flat, passes_on=True)
         self._of_rows: dict[int, _Squashed] = {}
         self._squashed: _Squashed | None = None
 
-    def act(self, observations: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def act(self, observations: torch.Tensor, noise: torch.Tensor, training: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """See :meth:`SquashedActor.act`; observations are ``(rows, features)``, float32."""
         squashed = self._of_rows.get(noise.shape[0])
         if squashed is None:
             squashed = self._of_rows[noise.shape[0]] = _Squashed(noise)
         self._squashed = squashed
-        latent = self.body.forward(observations)
+        latent = self.body.forward(observations, training)
         return squashed.forward(self.mean.forward(latent), self.log_std.forward(latent), noise)
 
     def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> None:
@@ -347,10 +382,11 @@ class SACActorFormula:
         self.loss, self.actor, self.critics = loss, actor, critics
         self.kernels = kernels_for(actor.flat.device)
         self.block: int | None = None if self.kernels is None else self.kernels.LEAF
+        self.training = False
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, and the mean log-probability of the actions, ``(2,)``."""
-        actions, log_prob = self.actor.act(batch.observations, batch.noise)
+        actions, log_prob = self.actor.act(batch.observations, batch.noise, self.training)
         q_values, action_gradient = self.critics.action_gradient(batch.observations, actions)
         share = 1 / (of or len(q_values))
         mean_log_prob: Any

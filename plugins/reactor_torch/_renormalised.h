@@ -1,0 +1,98 @@
+/* Batch renormalisation (Ioffe 2017): columns are normalised by the statistics of a batch, as far as running ones let them.
+ *
+ * Until `warmup` steps have been made it is batch normalisation. What is computed here is one number for each column.
+ */
+
+typedef struct {
+    float *mean, *variance; /* running ones; the variance is unbiased, as that of a batch is */
+    int64_t *steps;
+    float momentum, rmax, dmax;
+    long long warmup;
+    float *memory;
+} Batch;
+
+enum { ROOM = 8 }; /* arrays of a number for each column: */
+#define MEAN(batch, n) ((batch)->memory)
+#define VARIANCE(batch, n) ((batch)->memory + (n))
+#define CENTRE(batch, n) ((batch)->memory + 2 * (n))
+#define INVERSE(batch, n) ((batch)->memory + 3 * (n)) /* what distances from the centre are multiplied by */
+#define FACTOR(batch, n) ((batch)->memory + 4 * (n)) /* and by the weight */
+#define SQUEEZE(batch, n) ((batch)->memory + 5 * (n)) /* variance that is divided by, of the batch's */
+#define PULL(batch, n) ((batch)->memory + 6 * (n)) /* how far the centre is from the mean, in standard deviations of the batch */
+#define ROOT(batch, n) ((batch)->memory + 7 * (n))
+
+/* From rows themselves; the running statistics learn. */
+static void
+batch_of(const Products *with, const Batch *batch, long rows, long n, const float *x, long ldx, float epsilon)
+{
+    float *mean = MEAN(batch, n), *variance = VARIANCE(batch, n);
+    int renormalised = *batch->steps > batch->warmup;
+
+    with->columns(VALUES, rows, n, x, ldx, NULL, NULL, 0, mean);
+    for (long j = 0; j < n; j++) {
+        mean[j] /= (float)rows;
+    }
+    with->columns(SQUARES, rows, n, x, ldx, mean, NULL, 0, variance);
+    for (long j = 0; j < n; j++) {
+        float v = variance[j] / (float)(rows - 1), root = sqrtf(v), squeeze = 1.0f, pull = 0.0f;
+        if (renormalised) {
+            float width = sqrtf(batch->variance[j] + epsilon);
+            float r = within(sqrtf(v + epsilon) / width, 1.0f / batch->rmax, batch->rmax);
+            float d = within((mean[j] - batch->mean[j]) / width, -batch->dmax, batch->dmax);
+            pull = d / r;
+            squeeze = 1.0f / (r * r);
+        }
+        CENTRE(batch, n)[j] = mean[j] - pull * root;
+        INVERSE(batch, n)[j] = 1.0f / sqrtf(v * squeeze + epsilon);
+        SQUEEZE(batch, n)[j] = squeeze;
+        PULL(batch, n)[j] = pull;
+        ROOT(batch, n)[j] = root;
+        batch->mean[j] += batch->momentum * (mean[j] - batch->mean[j]);
+        batch->variance[j] += batch->momentum * (v - batch->variance[j]);
+    }
+    ++*batch->steps;
+}
+
+/* From earlier batches alone */
+static void
+batch_before(const Batch *batch, long n, float epsilon)
+{
+    for (long j = 0; j < n; j++) {
+        CENTRE(batch, n)[j] = batch->mean[j];
+        INVERSE(batch, n)[j] = 1.0f / sqrtf(batch->variance[j] + epsilon);
+    }
+}
+
+static void
+weighted_by(const Batch *batch, long n, const float *w)
+{
+    for (long j = 0; j < n; j++) {
+        FACTOR(batch, n)[j] = INVERSE(batch, n)[j] * w[j];
+    }
+}
+
+/* Gradients by the weight and the bias, and by what came in, through the activation that gave it. A row of a batch moves the mean and
+ * the variance; that of a column without any has no slope, where the root of it would have one without bounds. */
+static void
+through_batch(const Products *with, const Batch *batch, int together, Kind kind, long rows, long n, const float *g, const float *x, long ldx,
+              float *dw, float *db, float *dx)
+{
+    const float *factor = FACTOR(batch, n), *inverse = INVERSE(batch, n), *squeeze = SQUEEZE(batch, n), *pull = PULL(batch, n);
+    const float *root = ROOT(batch, n);
+    float *along = VARIANCE(batch, n), *shift = MEAN(batch, n); /* nobody needs these any more */
+
+    with->columns(VALUES, rows, n, g, n, NULL, NULL, 0, db);
+    with->columns(ALONG, rows, n, x, ldx, CENTRE(batch, n), g, n, dw);
+    for (long j = 0; j < n; j++) {
+        dw[j] *= inverse[j];
+        along[j] = shift[j] = 0.0f;
+        if (together) {
+            float lag = root[j] > 0.0f ? pull[j] / root[j] : 0.0f;
+            along[j] = factor[j] / (float)(rows - 1) * (db[j] * lag - inverse[j] * squeeze[j] * dw[j]);
+            shift[j] = -(factor[j] * db[j] / (float)rows) - along[j] * pull[j] * root[j];
+        }
+    }
+    if (dx != NULL) {
+        with->combined(kind, rows, n, g, x, ldx, CENTRE(batch, n), factor, along, shift, dx);
+    }
+}

@@ -1,0 +1,118 @@
+"""CrossQ's batch renormalisation: computed without autograd, wherever it is run, and evaluated without torch."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from contrib_trainers import make
+from every_other import in_turn
+from sb3_contrib.common.torch_layers import BatchRenorm1d
+from torch import nn
+from trainers import EVALUATED, INLINE, PROCESSES, THREADS, outcome
+
+from reactor_sb3.acting.forwards import dense_forward
+from reactor_sb3.acting.squashed import GaussianActor
+from reactor_torch import Autograd, Task, kernels
+from reactor_torch import forward as inference
+from reactor_torch.forward import bind_compiled, bind_numpy
+from reactor_torch.parameters import parameter_record, write_parameters
+
+STEPS = 320
+NETWORK: dict[str, Any] = {"net_arch": [32, 16], "renorm_warmup_steps": 3}
+"""Whose warm-up ends in the middle of a training."""
+WAYS = [
+    pytest.param(bind_numpy, id="numpy"),
+    pytest.param(
+        partial(bind_compiled, avx2=False),
+        id="portable",
+        marks=pytest.mark.skipif(inference._network is None, reason="no extension"),
+    ),
+    pytest.param(bind_compiled, id="avx2", marks=pytest.mark.skipif(not getattr(inference._network, "AVX2", 0), reason="no AVX2")),
+]
+
+
+def spoil(module: nn.Module) -> None:
+    """Give it statistics and weights of its own."""
+    for name, one in (*module.named_buffers(), *module.named_parameters()):
+        if name.endswith(("ra_mean", "ra_var", "scale", "bias")):
+            one.data.copy_(torch.rand(one.shape) + 0.1)
+
+
+@pytest.mark.parametrize("envs", [1, 5, 8])
+@pytest.mark.parametrize("way", WAYS)
+def test_actors_evaluate_what_torch_gives(way: Any, envs: int) -> None:
+    with make("crossq", policy_kwargs={"net_arch": [33, 16]}) as model:
+        actor: Any = model.policy.actor.train(False)
+        assert isinstance(model.acting()[1].actor, GaussianActor)  # type: ignore[attr-defined]
+    torch.manual_seed(0)
+    spoil(actor)
+    network = dense_forward(actor, actor.observation_space, "latent_pi", renormalising=BatchRenorm1d)
+    assert network is not None and network.layers[0].kind == network.layers[-1].kind == "renormalised"
+    state = actor.state_dict()
+    record = np.zeros((), parameter_record(state))
+    rows = np.random.default_rng(0).standard_normal((2, envs, network.features)).astype(np.float32)
+    bound = way(network, record, rows)
+    for _ in range(2):  # weights are looked at in each call
+        write_parameters(record, actor.state_dict())
+        for step in range(2):
+            with torch.no_grad():
+                wanted = actor.latent_pi(torch.from_numpy(rows[step]))
+            np.testing.assert_allclose(bound(step), wanted.numpy(), rtol=1e-4, atol=1e-5)
+        spoil(actor)
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+def test_who_computes_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ways(**network: Any) -> tuple[bool, bool]:
+        with make("crossq", policy_kwargs={"net_arch": [8], **network}) as model:
+            return model.nets.dense, any(type(one) is Autograd for one in model.nets.formulas.values())
+
+    assert ways() == ways(batch_norm=False) == ways(activation_fn=nn.Tanh) == (True, False)
+    assert ways(activation_fn=nn.ELU) == (False, True)
+    monkeypatch.setattr(kernels, "compiled", None)
+    assert ways() == (False, True)
+
+
+@cache
+def alone(pipeline: int, split: bool) -> dict[str, Any]:
+    with make("crossq", pipeline=pipeline, split=split, policy_kwargs=NETWORK, **EVALUATED, **INLINE) as model:
+        found = outcome(model.learn(STEPS))
+        assert int(model.policy.critic.qf0[0].steps) > NETWORK["renorm_warmup_steps"]
+        assert int(model.policy.actor.latent_pi[0].steps) > NETWORK["renorm_warmup_steps"]
+        return found
+
+
+PLACES = [THREADS, PROCESSES, {"executor": "processes", "workers": 3}, {"executor": "processes", "workers": 4}]
+
+
+@in_turn("pipeline, split, place", [*product((0, 1), (False, True), PLACES)], kept=4)
+def test_the_same_wherever_it_is_run(pipeline: int, split: bool, place: dict[str, Any]) -> None:
+    with make("crossq", pipeline=pipeline, split=split, policy_kwargs=NETWORK, **EVALUATED, **place) as model:
+        assert outcome(model.learn(STEPS)) == alone(pipeline, split)
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+def test_buffers_that_were_replaced_are_those_that_change() -> None:
+    with make("crossq", policy_kwargs=NETWORK) as model:
+        model.learn(160)
+        nets, batch = model.nets, model.example()
+        found = []
+        for replaced in (False, True):
+            for module in nets["critic"].modules() if replaced else ():
+                for name, one in list(module.named_buffers(recurse=False)):
+                    module.register_buffer(name, one.clone())
+            before = [one.clone() for one in nets.buffers("critic")]
+            nets.begin_round(nets.losses)
+            nets.compute([Task("critic", batch, slice(0, len(batch)))])
+            nets.end_round()
+            changed = [one.clone() for one in nets.buffers("critic")]
+            assert not any(torch.equal(one, was) for one, was in zip(changed, before, strict=True))
+            found.append(changed)
+            for one, was in zip(nets.buffers("critic"), before, strict=True):
+                one.copy_(was)
+        assert all(map(torch.equal, *found))
