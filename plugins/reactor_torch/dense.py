@@ -15,7 +15,7 @@ from torch import nn
 
 from reactor_torch.flat import FlatParameters, kernels_for
 
-__all__ = ["Layer", "Renormalisation", "layers_of", "Dense", "Function"]
+__all__ = ["PARTS", "RUNNING", "Layer", "Renormalisation", "layers_of", "Dense", "Function"]
 
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 
