@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,7 @@ from reactor_torch import (
     kernels,
     layers_of,
 )
+from reactor_torch.formulas import continuous
 
 CLOSE = 1e-5
 """Of the largest gradient."""
@@ -226,6 +228,36 @@ def test_the_actors_loss_leaves_the_critics_gradients_alone(way: str) -> None:
         judges.flat.gradients.fill_(7)
         SACActorFormula(None, module.seen(flat_of(module)), judges).gradients(batch)
     assert (judges.flat.gradients == 7).all()
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+@pytest.mark.parametrize("count", [2, 3])
+def test_critics_side_by_side(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads change no bit, and each has its critics."""
+    torch.manual_seed(0)
+    module, twins = Gaussian([("linear", 8), ("relu", 8)], 3, 2), Twins([("linear", 30), ("relu", 8)], 5, 3)
+    batch = SACBatch(*transitions(70, 3, 2), torch.randn(70, 2), torch.randn(70, 2), ALPHA)
+    seen, judges = module.seen(flat_of(module)), twins.seen(flat_of(twins))
+    formulas: list[Any] = [SACCriticFormula(None, judges, judges, seen), SACActorFormula(None, seen, judges)]
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda one: started.append(one) or start(one))
+
+    def computed() -> list[torch.Tensor]:
+        for flat in (seen.flat, judges.flat):
+            flat.gradients.fill_(math.nan)
+        losses = [torch.from_numpy(formula.gradients(batch)) for formula in formulas]
+        return [*losses, seen.flat.gradients.clone(), judges.flat.gradients.clone()]
+
+    wanted = computed()
+    with mock.patch.object(torch, "get_num_threads", return_value=count):
+        assert all(map(torch.equal, computed(), wanted)) and not started  # they are too small
+        monkeypatch.setattr(continuous, "WORTH_A_THREAD", 1)
+        assert all(map(torch.equal, computed(), wanted))
+        assert len(started) == (count - 1) * 5  # target and critics, back, critics again and their slopes
+        with pytest.raises(ValueError, match="inputs must be float32"):
+            judges.outputs_of(torch.zeros(3, 4))
+    assert not any(one.is_alive() for one in started)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -104,7 +104,8 @@ class RunOptions:
         actor_device: With ``split=True``, where the actor's gradients are computed, by a reactor that has copies of actor and
             critics there; ``None``: on ``device``. What the two exchange, a part of each minibatch, parameters and gradients, goes
             through array ports, so through the processor's memory. It has been run with both on the processor, never on a GPU.
-        learner_threads: Torch's threads in the learner, and in each of its slices.
+        learner_threads: Torch's threads in the learner, and in each of its slices. Large critics of dense layers learn side by side
+            in them, with the same bits.
         evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
             beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
         evaluate_episodes: Greedy episodes of an evaluation.
