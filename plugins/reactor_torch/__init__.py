@@ -6,6 +6,7 @@ from reactor_rl import __version__
 from reactor_rl.plugin import require_extra
 
 with require_extra("sb3", "reactor_torch"):
+    from reactor_torch.autograd import Autograd
     from reactor_torch.batches import Batch, MaskedBatch, MinibatchSlicer, PPOBatch, QBatch, TransitionBatch, normalized
     from reactor_torch.dense import Dense, Function, Layer, Renormalisation, layers_of
     from reactor_torch.flat import FlatOptimizer, FlatParameters
@@ -42,7 +43,7 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.kernels import differentiating, gather
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.lstm import Lstm, LstmWeights
-    from reactor_torch.networks import Autograd, Networks
+    from reactor_torch.networks import Networks
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack

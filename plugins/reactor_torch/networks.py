@@ -14,12 +14,13 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from reactor_torch.autograd import Autograd
 from reactor_torch.batches import MinibatchSlicer
-from reactor_torch.flat import FlatOptimizer, FlatParameters, kernels_for, numbers
+from reactor_torch.flat import FlatOptimizer, FlatParameters, kernels_for
 from reactor_torch.loss import Formula, Loss, Network, Task
 from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
 
-__all__ = ["Autograd", "Networks", "blocks_of", "halved"]
+__all__ = ["Networks", "blocks_of", "halved"]
 
 Array = npt.NDArray[Any]
 LEAST_ROWS, LEAST_FLOPS = 128, 2**29
@@ -58,32 +59,6 @@ def halved(blocks: int) -> int:
     added, so it does not matter who computes which blocks.
     """
     return 1 << ((blocks - 1).bit_length() - 1)
-
-
-class Autograd:
-    """A loss as it is written; see :class:`~reactor_torch.Formula`.
-
-    Args:
-        loss: The loss.
-        nets: The :class:`~reactor_torch.Networks`, with which it is called.
-    """
-
-    block: int | None = None
-
-    def __init__(self, loss: Loss, nets: Any) -> None:
-        self.loss, self.nets = loss, nets
-
-    @torch.enable_grad()
-    def gradients(self, batch: Any, of: int | None = None) -> Array:
-        """See :meth:`Formula.gradients`."""
-        flat = self.nets.flat(self.loss.learns)
-        share = 1.0 if of is None else len(batch) / of
-        flat.begin_gradients()
-        found = self.loss(self.nets, batch)
-        made_smaller = found[0] if share == 1 else found[0] * share
-        # Others would get gradients too: an actor's loss looks through critics.
-        torch.autograd.backward(made_smaller, inputs=flat.parameters)
-        return numbers([one.detach() * share for one in found])
 
 
 T = TypeVar("T")
