@@ -1,33 +1,22 @@
-"""PPO for many agents as a script of one page has it, in CleanRL's idiom: a network for each agent, or one that plays itself.
+"""PPO for many agents as a script of one page has it, in CleanRL's idiom: a network for each agent or for all, or one that plays
+itself.
 
-Networks, losses, optimisers and numbers are those of our trainer. Every process has one torch thread: networks are small.
+Networks, losses, optimisers and numbers are those of our trainer. Every process has one torch thread: networks are small. Rows of
+agents that have died are zeros, as SuperSuit pads them, and are learned from.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from multi_agent_training_cases import Case, Numbers
 from torch import nn
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """What all contenders have in common."""
-
-    envs: int = 8
-    n_steps: int = 128
-    batch_size: int = 256
-    n_epochs: int = 4
-    gamma: float = 0.99
-    gae_lambda: float = 0.95
-    learning_rate: float = 3e-4
 
 
 def layer(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
@@ -88,19 +77,24 @@ class Loop:
     def __init__(self, make: Callable[[], Any], copies: int) -> None:
         self.envs = [make() for _ in range(copies)]
 
+        self.agents = list(self.envs[0].possible_agents)
+        self.nothing = np.zeros_like(self.envs[0].observation_space(self.agents[0]).sample())
+
     def reset(self, seed: int) -> tuple[Array, Any]:
         return np.stack([one for at, env in enumerate(self.envs) for one in env.reset(seed=seed + at)[0].values()]), {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, Any]:
         seen, rewards, over = [], [], []
-        for env, own in zip(self.envs, actions.reshape(len(self.envs), -1), strict=True):
-            found, paid, ended, cut, _ = env.step(dict(zip(env.agents, own.tolist(), strict=True)))
-            done = [ended[agent] or cut[agent] for agent in found]
-            if not env.agents:
+        for env, own in zip(self.envs, actions.reshape(len(self.envs), -1).tolist(), strict=True):
+            live = set(env.agents)
+            found, paid, _, _, _ = env.step({agent: one for agent, one in zip(self.agents, own, strict=True) if agent in live})
+            left = set(env.agents)
+            over += [agent not in left for agent in self.agents]
+            rewards += [paid.get(agent, 0.0) for agent in self.agents]
+            if not left:
                 found, _ = env.reset()
-            seen += found.values()
-            rewards += paid.values()
-            over += done
+                left = set(env.agents)
+            seen += [found[agent] if agent in left else self.nothing for agent in self.agents]
         return np.stack(seen), np.array(rewards), np.array(over), np.zeros(len(over), bool), {}
 
     def close(self) -> None:
@@ -111,27 +105,31 @@ class Loop:
 def supersuit(make: Callable[[], Any], copies: int, cpus: int) -> Any:
     import supersuit as ss
 
-    return ss.concat_vec_envs_v1(ss.pettingzoo_env_to_vec_env_v1(make()), copies, num_cpus=cpus, base_class="gymnasium")
+    env = ss.pettingzoo_env_to_vec_env_v1(ss.black_death_v3(make()))
+    return ss.concat_vec_envs_v1(env, copies, num_cpus=cpus, base_class="gymnasium")
 
 
 class Independent:
-    """A policy for each agent."""
+    """A policy for each agent, or one for all."""
 
-    def __init__(self, envs: Any, agents: int, inputs: int, actions: int, numbers: Numbers) -> None:
+    def __init__(self, envs: Any, case: Case) -> None:
         torch.set_num_threads(1)
-        self.envs, self.numbers, self.count = envs, numbers, agents
-        self.agents = [Agent(inputs, actions, numbers) for _ in range(agents)]
-        self.seen = self._by_agent(envs.reset(seed=0)[0])
+        self.envs, self.numbers, self.count = envs, case.numbers, case.agents
+        self.agents = [Agent(case.inputs, case.actions, case.numbers) for _ in range(1 if case.shared else case.agents)]
+        self.seen = self._by_policy(envs.reset(seed=0)[0])
         self.total = 0.0
 
-    def _by_agent(self, rows: Array) -> torch.Tensor:
+    def _by_policy(self, rows: Array) -> torch.Tensor:
+        """Rows by environment as those of each policy, ``(policies, rows, ...)``; observations are flat."""
         shaped = torch.as_tensor(rows, dtype=torch.float32)
-        return shaped.view(self.numbers.envs, self.count, *shaped.shape[1:]).transpose(0, 1)
+        flat = shaped.flatten(1) if shaped.ndim > 1 else shaped
+        by_agent = flat.view(self.numbers.envs, self.count, *flat.shape[1:]).transpose(0, 1)
+        return by_agent.reshape(len(self.agents), -1, *flat.shape[1:])
 
     def round(self) -> int:
         """Sample and learn; returns steps of environments."""
-        steps, envs, count = self.numbers.n_steps, self.numbers.envs, self.count
-        shape = steps, count, envs
+        steps, envs, count = self.numbers.n_steps, self.numbers.envs, len(self.agents)
+        shape = steps, count, envs * self.count // count
         seen = torch.zeros(*shape, self.seen.shape[-1])
         actions, dones = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape)
         log_probs, values, rewards = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
@@ -143,9 +141,9 @@ class Independent:
                     actions[step, at] = chosen = found.sample()
                     log_probs[step, at] = found.log_prob(chosen)
                     values[step, at] = agent.critic(self.seen[at])[:, 0]
-            rows, paid, ended, cut, _ = self.envs.step(actions[step].T.reshape(-1).numpy())
-            self.seen = self._by_agent(rows)
-            rewards[step], dones[step] = self._by_agent(paid), self._by_agent(np.logical_or(ended, cut))
+            rows, paid, ended, cut, _ = self.envs.step(actions[step].view(self.count, envs).T.reshape(-1).numpy())
+            self.seen = self._by_policy(rows)
+            rewards[step], dones[step] = self._by_policy(paid), self._by_policy(np.logical_or(ended, cut))
         for at, agent in enumerate(self.agents):
             with torch.no_grad():
                 following = agent.critic(self.seen[at])[:, 0]

@@ -284,18 +284,17 @@ class Matches:
         pool: The snapshots.
     """
 
-    episodes = 2
-    """Of a match: most often one on each side."""
+    most = 4
+    """Games of a match, on either side by turns, if that many are wanted."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
 
     def plan(self, model: Any, played: Callable[..., PlayConfig]) -> PlayConfig:
         """See :class:`~reactor_sb3.plugin.Referee`."""
+        episodes = min(self.most, self.pool.league.games)
         make = JointMaker(model.env.get_attr("env_fn")[0], replace(model.seats, rivals=True))
-        return played(
-            make=encode(make), policy=model.match_policy(), every=1, episodes=self.episodes, steps=model.n_steps, drawn=True
-        )
+        return played(make=encode(make), policy=model.match_policy(), every=1, episodes=episodes, steps=model.n_steps, drawn=True)
 
     def due(self) -> int | None:
         """See :class:`~reactor_sb3.plugin.Referee`."""

@@ -25,7 +25,7 @@ from reactor_pettingzoo.runner.tournament import Tournament
 from reactor_rl import RecoveryWarning
 
 GAME = tictactoe.env
-LEAGUE = League(every=2, size=3, opponents=3)
+LEAGUE = League(every=2, size=3, opponents=3, games=2)
 PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 2}
 THREADS: dict[str, Any] = {"executor": "threads", "workers": 2}
 
