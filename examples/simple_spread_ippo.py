@@ -1,6 +1,6 @@
 """Train a policy for each agent of MPE's simple_spread, all side by side, and let them play.
 
-    python examples/simple_spread_ippo.py [--steps 400000] [--workers 2] [--centralised] [--plot returns.png]
+    python examples/simple_spread_ippo.py [--steps 400000] [--workers 2] [--centralised] [--plot simple_spread_ippo.png]
 
 Needs `reactor-rl[sb3,pettingzoo]`.
 """
@@ -47,4 +47,4 @@ if options.plot:
     plt.plot([one.timesteps for one in model.evaluations], [one.mean for one in model.evaluations])
     plt.xlabel("steps")
     plt.ylabel("return of all agents")
-    plt.savefig(options.plot, dpi=120)
+    plt.savefig(options.plot, dpi=110)

@@ -44,10 +44,11 @@ class League:
 
     A snapshot enters the pool every ``every`` rounds, the first one before the training; a full pool loses its oldest. Some
     opponents are there at the same time: the first one is always the newest snapshot, the others are drawn anew for each round. An
-    actor plays one of them, on each side in turn; a game that is under way when a round ends goes on with the next opponent.
+    actor plays one of them, on either side; a game that is under way when a round ends goes on with the next opponent. Evaluations
+    are played against the newest snapshot.
 
-    Beside the training snapshots play each other: in each round ``n_steps`` moves on a worker that would wait. Their games are the
-    league's payoffs.
+    Beside the training snapshots play each other: in each round up to ``n_steps`` moves, on a worker that would wait. Their games
+    are what :meth:`~reactor_pettingzoo.learning.SyncIPPO.payoffs` tells.
 
     Args:
         every: Rounds from one snapshot to the next.

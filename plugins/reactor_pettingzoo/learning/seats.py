@@ -134,9 +134,9 @@ class Seats:
     Attributes:
         specs: The agents.
         blocks: Those of each policy.
-        orders: The agent on each seat; of several orders an episode has one, the next one the next.
+        orders: The agent on each seat; of several orders an episode has the next one or, where it is seeded, one by its seed.
         counted: Policies that learn; their agents' rewards make up the environment's.
-        whole: Whether the state that critics see is all observations, and not what the environment says of its state.
+        whole: Whether the state that critics see is all observations, for the environment says nothing of its state.
         rivals: Whether the return of an episode is by how much policies that learn have got more than the others.
     """
 

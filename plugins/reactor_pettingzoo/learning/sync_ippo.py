@@ -48,7 +48,8 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
     A policy's updates are those of :class:`~reactor_sb3.SyncPPO`, with as many rows in a minibatch; with one agent so is every bit.
     Agents may die and join, have action masks and different spaces. Steps in which an agent is not there, or not to move, are not
     learned from. Where agents take turns (``AECEnv``), what an agent gets between two of its turns belongs to the first of them,
-    and discounts are from turn to turn; its last action in a round, of which nobody knows yet what comes of it, is left out.
+    and discounts are from turn to turn; its last action before a round ends or an episode is cut off, of which nobody knows what
+    comes of it, is left out.
 
     Args:
         policy: The kind of all policies: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, or a subclass of SB3's
@@ -65,7 +66,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         policy_of: From an agent to the name of its policy, a function or a dict. By default its own name or, if there is one
             policy, that.
         league: Self-play, for two agents with equal spaces: one policy, ``"main"``, learns on either side against snapshots of
-            itself. Then ``policies=`` is for the arguments of that one, and ``ep_rew_mean`` are its returns.
+            itself. Then ``policies={"main": ...}`` has its arguments, and ``ep_rew_mean`` and evaluations are its returns.
         centralised_critic: Whether critics see the environment's ``state()`` besides what their agents see, or all observations
             where it has none: MAPPO (Yu et al. 2022). Actors see what they saw.
         **options: As for :class:`~reactor_sb3.SyncPPO`; see :class:`~reactor_sb3.RunOptions`.
@@ -77,7 +78,8 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     Raises:
         TypeError: If ``env`` makes no PettingZoo environment, or SB3 has no distribution of an agent's actions.
-        ValueError: If an agent has no policy, a policy is to act for agents with different spaces, or a number makes no sense.
+        ValueError: If an agent has no policy, a policy is to act for agents with different spaces, a league is not one, or a number
+            makes no sense.
 
     Example:
         >>> from mpe2 import simple_spread_v3
@@ -142,6 +144,8 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
             if league is None:
                 self.seats = seats_of(specs, names_of(specs, None if policies is None else list(policies), policy_of), state=state)
             else:
+                if policy_of is not None or set(policies or ()) - {MAIN}:
+                    raise ValueError("in a league one policy learns, 'main': leave policy_of= out, and name no other in policies=")
                 one, other = sides_of(specs)
                 self.seats = seats_of(specs, one, (other,), state, frozenset((MAIN,)))
         for name in ("evaluate_env", "watch_env"):
@@ -334,7 +338,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         return MaskedBatch(**vars(batch), action_masks=torch.ones(count, choices, dtype=torch.bool, device=self.device))
 
     def updates_due(self) -> int:
-        """Updates of a round, if none ends it early."""
+        """Updates of a round, if all agents are always there and none ends it early."""
         rows = max(block.rows for block in self.seats.learning)
         return self.n_epochs * math.ceil(self.n_steps * self.n_envs * rows / self.batch_size)
 

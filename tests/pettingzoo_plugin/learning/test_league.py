@@ -304,6 +304,9 @@ def test_what_is_refused() -> None:
         League(rule="best")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rule='nash' draws by the games of snapshots"):
         League(rule="nash", games=0)
+    for wrong in ({"policies": ["other"]}, {"policies": {"main": {}, "other": {}}}, {"policy_of": str}):
+        with pytest.raises(ValueError, match="in a league one policy learns, 'main'"):
+            make(GAME, league=LEAGUE, **wrong)
     with pytest.raises(ValueError, match="every"):
         League(every=0)
     with make(partial(Late, 4)) as model, pytest.raises(ValueError, match="there are no snapshots without a league"):
