@@ -7,6 +7,7 @@ from reactor_rl.autotune import Choice, expected_gain, parallel_executor, settle
 from reactor_rl.cli.commands import UsageError, open_target
 from reactor_rl.drawing.draw import html_figure, html_table
 from reactor_rl.errors import Failure
+from reactor_rl.federation.apart import SplitTransport
 from reactor_rl.federation.cut import On, spread_workers
 from reactor_rl.federation.in_process import check_nodes, transport_for
 from reactor_rl.federation.node import NodeHost
@@ -53,6 +54,7 @@ __all__ = [
     "Pickled",
     "RunOwner",
     "Snapshot",
+    "SplitTransport",
     "Target",
     "Topology",
     "Tracing",

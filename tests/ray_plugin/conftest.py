@@ -23,7 +23,7 @@ def cluster() -> Iterator[Any]:
     here = Path(__file__).parent
     with pytest.MonkeyPatch.context() as patch:  # what tests share can be imported on the nodes, too
         patch.setenv("RAY_worker_niceness", "0")  # else other busy processes hold them up
-        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (here.parent, here))))
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (here.parent, here, here.parent / "sb3_plugin"))), prepend=os.pathsep)
         found = Cluster(
             initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "object_store_memory": MEMORY}
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -15,7 +16,7 @@ from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking, Chosen
 from reactor_gymnasium.evaluation.episodes import Played
 from reactor_gymnasium.evaluation.policies import is_plain
-from reactor_gymnasium.evaluation.shard import AskingShard, ToldShard
+from reactor_gymnasium.evaluation.shard import STEPS, AskingShard, ToldShard
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_rl import Program
 from reactor_rl.plugin import aligned_zeros, encode, one_numeric_thread
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
 
 __all__ = ["EpisodeProgram"]
+
+LONG = 100_000
+"""Steps of each environment in which no episode ends, after which the user is told of ``max_steps``."""
 
 
 class EpisodeProgram:
@@ -58,6 +62,8 @@ class EpisodeProgram:
     ) -> None:
         self.num_envs, self.observation_space, self.action_space = num_envs, observation_space, action_space
         self.layout, self.in_workers = ObservationLayout(observation_space, "unsafe"), in_workers
+        self.max_steps = max_steps
+        self.since = 0  # steps since an episode has ended
         program = Program(f"evaluation in {num_envs}")
         program.worker_setup(repeat_registrations())
         cuts = [num_envs * shard // workers for shard in range(workers + 1)]
@@ -117,10 +123,19 @@ class EpisodeProgram:
         given = dealer.deal()
         run.set(**{f"episodes_{number}": numbers for number, numbers in given.items()})
         run.tick()
+        self.since += STEPS if self.in_workers else 1
         for number in given:
             done = run.values(f"done_{number}")[0]
             dealer.count(number, len(done))
             ended(done)
+            if done:
+                self.since = 0
+        if self.since >= LONG and self.max_steps is None:
+            self.since -= 1_000 * LONG  # once is enough
+            warnings.warn(
+                f"no episode has ended in {LONG:,} steps of each environment: pass max_steps= if they never end", UserWarning,
+                stacklevel=6,
+            )  # fmt: skip
 
     def _tell(self, chosen: Chosen, seed: int, dealer: _Dealer, ended: Callable[[Sequence[Played]], object]) -> None:
         """Play, with a policy that is asked here."""

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from reactor_gymnasium.plugin import repeat_registrations
-from reactor_rl import Input, Output, Program, Reactor, Run, WorkerDiedError, reaction
+from reactor_rl import Input, NodeDiedError, Output, Program, Reactor, Run, WorkerDiedError, reaction
 from reactor_rl.plugin import Handed
 from reactor_sb3.sweeping.training import Ask, Ended, Job, Reported, carried_out
 
@@ -94,7 +94,7 @@ class Seat(Protocol):
     def answer(self, stops: bool) -> None:
         """Tell the training whether it is to stop."""
 
-    def poll(self, seconds: float) -> Reported | Ended | WorkerDiedError | None:
+    def poll(self, seconds: float) -> Reported | Ended | WorkerDiedError | NodeDiedError | None:
         """The next report of the training, or its end; ``None`` if nothing comes within that time."""
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +14,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from reactor_gymnasium.plugin import checked_number, env_maker, progress
-from reactor_rl import RecoveryWarning, WorkerDiedError
-from reactor_rl.plugin import encode, may_start_processes, require_extra, usable_cores
+from reactor_rl import NodeDiedError, RecoveryWarning, WorkerDiedError
+from reactor_rl.plugin import (
+    CHOICES,
+    ExecutorName,
+    check_nodes,
+    encode,
+    may_start_processes,
+    require_extra,
+    transport_for,
+    usable_cores,
+)  # fmt: skip
 from reactor_sb3.sweeping.pruning import Contender, Pruner, pruner_of
 from reactor_sb3.sweeping.records import Record
 from reactor_sb3.sweeping.report import SearchReport, TrialReport
+from reactor_sb3.sweeping.rooms import GRACE, seats_on
 from reactor_sb3.sweeping.seats import InlineSeat, ProcessSeat, Seat
 from reactor_sb3.sweeping.training import MODEL, Ended, Job, Reported, Trial
 
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sweep"]
 
+CHOICES_HERE = ", ".join(repr(one) for one in CHOICES if one not in ("threads", "ray")) + " or 'ray'"
 POLL = 0.02
 """Seconds in which the caller looks at each worker once."""
 
@@ -49,12 +60,13 @@ def sweep(
     study: optuna.Study | None = None,
     env: Any = None,
     episodes: int = 20,
-    executor: Literal["auto", "inline", "processes"] = "auto",
+    executor: ExecutorName = "auto",
+    nodes: Any = None,
     restarts: int = 1,
     progress_bar: bool | None = None,
     start_method: str | None = None,
 ) -> SearchReport:
-    """Search hyperparameters. The trials are the same, bit for bit, for any ``workers`` and ``executor``.
+    """Search hyperparameters. The trials are the same, bit for bit, for any ``workers``, ``executor`` and ``nodes``.
 
     Each training has a core and one thread. Optuna draws trial ``k`` when the trials up to ``k - in_flight`` have ended, and is
     told of them in their order; a report is judged by the trials before it. So it is never a matter of which training was faster.
@@ -68,10 +80,10 @@ def sweep(
         trials: How many, counted with those that ``path`` has already; fewer if the sampler has no more to draw.
         seeds: Trainings of each trial, with seeds ``seed``, ``seed + 1`` and so on. The first one is judged by ``prune``, and the
             others begin when it is complete.
-        workers: Trainings at the same time; ``None`` for the cores that this process may use.
+        workers: Trainings at the same time, on each node if there are several; ``None`` for the cores that each may use.
         prune: A :class:`~reactor_sb3.SuccessiveHalving`, or one of Optuna's pruners. By default every training goes to its end.
         path: A folder for the record of the search and the models. After a crash or Ctrl-C call again with the same arguments: what
-            has ended is not done again, and a training that had begun finds its ``folder`` as it left it.
+            has ended is not done again, and a training that had begun finds its ``folder`` as it left it. All nodes must see it.
         seed: Of the search.
         in_flight: Trials that have begun and not ended, at most. It is part of the search: with another number others are drawn.
         direction: Whether more is better, ``"maximize"``, or less, ``"minimize"``; a study has its own.
@@ -79,8 +91,11 @@ def sweep(
         study: A study of Optuna's, in SQLite or a journal, say. Trials are added to it in their order when they have ended.
         env: What models are evaluated in: an id, a spec, or a function; by default the environment that they learned in.
         episodes: How many, the same for all models.
-        executor: ``"processes"``, ``"inline"`` (in the calling thread), or ``"auto"``: processes where this one may start some.
-        restarts: How often a training begins again whose process has died, before its trial counts as failed.
+        executor: ``"processes"``, ``"inline"`` (in the calling thread), ``"auto"``: processes where this one may start some; or
+            ``"ray"``: processes on the machines of a cluster, this one included.
+        nodes: With ``"ray"``: how many machines of a Ray cluster, this one included, or a ``reactor_ray.RayNodes``; ``None`` for
+            all of them.
+        restarts: How often a training begins again whose process or machine has died, before its trial counts as failed.
         progress_bar: Whether to show one, if it takes longer than a second. By default on a terminal and in notebooks.
         start_method: How processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
 
@@ -111,9 +126,11 @@ def sweep(
         checked_number(name, number, least)
     if workers is not None:
         checked_number("workers", workers, 1)
-    if executor not in ("auto", "inline", "processes"):
-        why = ": threads would share the generators of torch and numpy" if str(executor) == "threads" else ""
-        raise ValueError(f"executor must be 'auto', 'inline' or 'processes', got {executor!r}{why}")
+    if executor == "threads":
+        raise ValueError(f"executor must be {CHOICES_HERE}, got 'threads': threads would share the generators of torch and numpy")
+    if isinstance(executor, str) and executor not in CHOICES:
+        raise ValueError(f"executor must be {CHOICES_HERE}, got {executor!r}")
+    check_nodes(executor, nodes)
     if env is not None:
         env_maker(env)  # for its errors
     pruner, plain = pruner_of(prune), space_of(space)
@@ -127,14 +144,26 @@ def sweep(
     except Exception as error:
         raise TypeError(f"train cannot be sent to a worker: {error}") from error
     began = time.perf_counter()
-    if executor == "auto":
-        executor = "processes" if may_start_processes() else "inline"
-    with Record(path, about) as record, progress(trials, "trial", shown=progress_bar) as update:
+    with ExitStack() as stack:
+        transport = transport_for(executor, nodes, workers)
+        if transport is not None:
+            stack.callback(transport.close, GRACE)
+        record = stack.enter_context(Record(path, about))
+        update = stack.enter_context(progress(trials, "trial", shown=progress_bar))
         search = _Search(drawing, record, pruner, trials, seeds, seed, in_flight, env, episodes, update)
         search.advance()
         drawing.check_all_told(search.told)
-        wanted = min(workers or usable_cores(), in_flight * seeds, trials * seeds)
-        _carry_out(search, sent, 1 if executor == "inline" else wanted, executor == "inline", restarts, start_method)
+        useful = min(in_flight * seeds, trials * seeds)
+        seats: list[Seat]
+        if transport is not None:
+            seats = seats_on(transport, useful, sent, start_method, record.path)
+        elif executor == "inline" or (executor == "auto" and not may_start_processes()):
+            seats = [InlineSeat(sent, search.judged_at_once)]
+        else:
+            seats = [ProcessSeat(sent, start_method) for _ in range(min(workers or usable_cores(), useful))]
+        for seat in seats:
+            stack.callback(seat.close)
+        _carry_out(search, seats, restarts)
     ended = tuple(one.report(record) for one in search.trials)
     return SearchReport(
         ended, drawing.direction, seeds, seed, drawing.sampler, drawing.study if study is None else study,
@@ -283,9 +312,10 @@ class _Search:
         """A training, as it is carried out."""
         trial = training.trial
         rungs = () if self.pruner is None else self.pruner.rungs
+        folder = self.record.folder_of(trial.number, training.repeat)
         return Job(
             trial.number, training.repeat, self.seed + training.repeat, trial.given, rungs, dict(training.reports),
-            self.record.folder_of(trial.number, training.repeat), self.env, self.episodes, self.seed,
+            None if folder is None else os.path.abspath(folder), self.env, self.episodes, self.seed,
         )  # fmt: skip
 
     def judged(self, training: _Training, report: Reported) -> bool | None:
@@ -306,6 +336,12 @@ class _Search:
         self.record.report(trial.number, training.repeat, report.step, report.value, stops, attributes)
         return stops
 
+    def judged_at_once(self, job: Job, report: Reported) -> bool:
+        """The same where each trial ends before the next one begins."""
+        found = self.judged(self.trials[job.trial].trainings[job.repeat], report)
+        assert found is not None, "trials before this one have ended"
+        return found
+
     def end(self, training: _Training, end: Ended) -> None:
         """A training has ended."""
         self.record.end(training.trial.number, training.repeat, vars(end))
@@ -314,55 +350,49 @@ class _Search:
             training.trial.contender.over = True
 
 
-def _carry_out(search: _Search, train: Any, workers: int, inline: bool, restarts: int, start_method: str | None) -> None:
+def _carry_out(search: _Search, seats: Sequence[Seat], restarts: int) -> None:
     """Carry out all trainings, each by whoever is free."""
     doing: dict[Seat, _Training] = {}
     asked: dict[Seat, Reported] = {}  # who waits for an answer
-
-    def judge(job: Job, report: Reported) -> bool:
-        found = search.judged(search.trials[job.trial].trainings[job.repeat], report)
-        assert found is not None, "trials before this one have ended"
-        return found
-
-    seats: list[Seat] = [InlineSeat(train, judge)] if inline else [ProcessSeat(train, start_method) for _ in range(workers)]
-    with ExitStack() as stack:
+    while not search.over:
         for seat in seats:
-            stack.callback(seat.close)
-        while not search.over:
-            for seat in seats:
-                if seat not in doing and (training := search.ready()) is not None:
-                    training.began, doing[seat] = True, training
-                    seat.begin(search.job(training))
-            for seat, report in sorted(asked.items(), key=lambda one: doing[one[0]].trial.number):
-                stops = search.judged(doing[seat], report)
-                if stops is not None:
-                    del asked[seat]
-                    seat.answer(stops)
-            busy = [seat for seat in doing if seat not in asked]
-            assert busy, "every training waits for another one"
-            for seat in busy:
-                event = seat.poll(max(1e-3, POLL / len(busy)))
-                if isinstance(event, Reported):
-                    asked[seat] = event
-                elif event is not None:
-                    _ended(search, doing.pop(seat), event, restarts)
-            search.advance()
+            if seat not in doing and (training := search.ready()) is not None:
+                training.began, doing[seat] = True, training
+                seat.begin(search.job(training))
+        for seat, report in sorted(asked.items(), key=lambda one: doing[one[0]].trial.number):
+            stops = search.judged(doing[seat], report)
+            if stops is not None:
+                del asked[seat]
+                seat.answer(stops)
+        busy = [seat for seat in doing if seat not in asked]
+        assert busy, "every training waits for another one"
+        for seat in busy:
+            event = seat.poll(max(1e-3, POLL / len(busy)))
+            if isinstance(event, Reported):
+                asked[seat] = event
+            elif event is not None:
+                _ended(search, doing.pop(seat), event, restarts)
+        search.advance()
 
 
-def _ended(search: _Search, training: _Training, event: Ended | WorkerDiedError, restarts: int) -> None:
-    """A training has ended, or its process has died; then it begins again, if it may."""
+def _ended(search: _Search, training: _Training, event: Ended | WorkerDiedError | NodeDiedError, restarts: int) -> None:
+    """A training has ended, or its process or its machine has died; then it begins again, if it may."""
     if training.stops:  # whatever it has done since
         event = Ended("pruned")
     if isinstance(event, Ended):
         search.end(training, event)
         return
     training.deaths += 1
+    why = str(event).partition(". The run is over")[0]
     which = f"trial {training.trial.number}, training {training.repeat}"
     if training.deaths <= restarts:
         training.began = False
-        warnings.warn(f"{which} begins again: {event}", RecoveryWarning, stacklevel=4)
+        warnings.warn(f"{which} begins again: {why}", RecoveryWarning, stacklevel=4)
         return
     times = "" if training.deaths == 1 else f", {training.deaths} times"
+    if isinstance(event, NodeDiedError):
+        search.end(training, Ended("failed", error=f"NodeDiedError: its machine was lost{times}", text=why))
+        return
     code = event.exitcode
     how = "" if code is None else f" by signal {-code}" if code < 0 else f" with exit code {code}"
-    search.end(training, Ended("failed", error=f"WorkerDiedError: its process died{how}{times}", text=str(event)))
+    search.end(training, Ended("failed", error=f"WorkerDiedError: its process died{how}{times}", text=why))

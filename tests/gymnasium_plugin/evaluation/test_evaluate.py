@@ -19,6 +19,7 @@ from evaluated import Endless, Failing, Keyed, Mortal, Remembering, Walk, carele
 from every_other import in_turn
 
 from reactor_gymnasium import EvaluationReport, evaluate
+from reactor_gymnasium.evaluation import program
 from reactor_rl import RecoveryWarning, WorkerDiedError, WorkerHungError
 
 CASES: dict[str, tuple[Any, Callable[..., Any]]] = {
@@ -222,6 +223,23 @@ def test_an_error_says_which_episode_it_was(tmp_path: Path) -> None:
 def test_an_endless_episode_is_cut_off() -> None:
     report = evaluate(rightwards, Endless, episodes=3, max_steps=37, executor="inline")
     assert report.lengths.tolist() == [37] * 3 and not report.terminated.any()
+
+
+class Stuck(Endless):
+    """Ends after all, but late."""
+
+    def step(self, action: np.int64) -> Any:
+        self.steps = getattr(self, "steps", 0) + 1
+        return (*super().step(action)[:2], self.steps % 150 == 0, False, {})
+
+
+def test_an_episode_that_does_not_end_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a warning, because it may be as long as that."""
+    monkeypatch.setattr(program, "LONG", 100)
+    with pytest.warns(UserWarning, match="no episode has ended in 100 steps of each environment: pass max_steps="):
+        report = evaluate(rightwards, Stuck, episodes=2, num_envs=1, executor="inline")
+    assert report.lengths.tolist() == [150] * 2
+    evaluate(rightwards, Stuck, episodes=2, num_envs=1, max_steps=120, executor="inline")
 
 
 @pytest.mark.parametrize(

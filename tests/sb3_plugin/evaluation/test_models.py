@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import re
 import signal
 from collections.abc import Callable
 from functools import cache, partial
@@ -128,18 +129,20 @@ def test_one_report_on_anything(tmp_path: Path, name: str, deterministic: bool) 
             deterministic=deterministic,
         )  # fmt: skip
         found.add(report.fingerprint())
-    marker = tmp_path / "marker"
-    with pytest.warns(RecoveryWarning, match="started anew"):
-        report = evaluate(
-            model_of(name), partial(Killing, env, marker), episodes=40, seed=3, num_envs=6, workers=3, executor="processes",
-            deterministic=deterministic, restarts=1,
-        )  # fmt: skip
-    found.add(report.fingerprint())
-    assert len(found) == 1 and marker.exists()
+    for num_envs, workers in itertools.product((3, 32), (2, 3)):
+        marker = tmp_path / f"{num_envs}-{workers}"
+        with pytest.warns(RecoveryWarning, match="started anew"):
+            report = evaluate(
+                model_of(name), partial(Killing, env, marker), episodes=40, seed=3, num_envs=num_envs, workers=workers,
+                executor="processes", deterministic=deterministic, restarts=1,
+            )  # fmt: skip
+        found.add(report.fingerprint())
+        assert marker.exists()
+    assert len(found) == 1
 
 
 class Killing(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Kills the helper process that first takes its 30th step."""
+    """Kills the helper process that first takes its 10th step."""
 
     def __init__(self, env: Any, marker: Path) -> None:
         super().__init__(gymnasium.make(env) if isinstance(env, str) else env())
@@ -147,7 +150,7 @@ class Killing(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.steps += 1
-        if self.steps == 30 and multiprocessing.parent_process() is not None and not self.marker.exists():
+        if self.steps == 10 and multiprocessing.parent_process() is not None and not self.marker.exists():
             self.marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
@@ -240,3 +243,24 @@ def test_batch_normalisation_is_found_out() -> None:
             return torch.cat([seen - seen.mean(0), seen], 1)[:, :2]
 
     assert "row by row: in batches of 32" in evaluate(Always(), "CartPole-v1", episodes=2, executor="inline").policy
+
+
+def test_policies_of_chunks_are_asked_as_the_page_says() -> None:
+    """LeRobot's, by stand-ins with the same calls: a queue of actions for each episode, whatever is played beside it."""
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "evaluate.md").read_text()
+    scope: dict[str, Any] = {"torch": torch}
+    for name in ("LeRobotPolicy", "Chunks"):
+        found = re.search(rf"^class {name}:\n(?:(?: .*)?\n)*", page, re.MULTILINE)
+        assert found is not None
+        exec(found[0], scope)
+    asked: list[int] = []
+
+    class Chunks(scope["Chunks"]):  # type: ignore[misc]
+        def predict_action_chunk(self, batch: dict[str, torch.Tensor]) -> Any:
+            asked.append(len(batch["observation.state"]))
+            return super().predict_action_chunk(batch)
+
+    policy = scope["LeRobotPolicy"](Chunks(), lambda seen: {"observation.state": torch.from_numpy(seen)}, torch.Tensor.float, 4)
+    reports = [evaluate(policy, pendulum, 6, num_envs=n, workers=w, executor=how) for n, w, how in ((1, 1, "inline"), (4, 2, "threads"))]  # type: ignore[arg-type]
+    assert len({report.fingerprint() for report in reports}) == 1 and "remembers" in reports[0].policy
+    assert set(asked) == {1} and len(asked) >= 2 * 6 * 40 // 4

@@ -19,11 +19,15 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.samplers import CmaEsSampler, GPSampler, GridSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
-from swept import SPACE, STEPS, brittle, by_function, curve, mortal, small_ppo, small_trainer
+from swept import SPACE, STEPS, brittle, by_function, curve, mortal, mortal_ppo, small_ppo, small_trainer
 
-from reactor_rl import RecoveryWarning
+from reactor_rl import NodeDiedError, ProgramError, RecoveryWarning
+from reactor_rl.federation.in_process import InProcess
+from reactor_rl.plugin import encode
 from reactor_sb3 import SearchReport, SuccessiveHalving, Trial, sweep
 from reactor_sb3.sweeping.pruning import Contender, OptunaPruner
+from reactor_sb3.sweeping.rooms import NodeSeat, seats_on
+from reactor_sb3.sweeping.training import Job
 
 FOLDER = str(Path(__file__).parent.parent)
 HALVING = SuccessiveHalving((100, 200))
@@ -94,6 +98,102 @@ def test_samplers_are_asked_in_order(sampler: Any) -> None:
         for executor in ("inline", "processes", "processes")
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(("nodes", "workers"), [(2, 1), pytest.param(3, 2, marks=pytest.mark.slow)])
+def test_one_study_on_nodes(nodes: int, workers: int, tmp_path: Path) -> None:
+    """Whoever is faster, and wherever a process dies."""
+    train = partial(mortal, str(tmp_path / "marker"), 2)
+    expected = searched(train, seeds=2, prune=HALVING, executor="inline")
+    with pytest.warns(RecoveryWarning, match="trial 2, training 0 begins again"):
+        report = searched(train, seeds=2, prune=HALVING, executor="federated", nodes=nodes, workers=workers)
+    assert report.trials == expected.trials
+
+
+class Careless(InProcess):
+    """Loses each of its nodes in the middle of a tick, when its time has come."""
+
+    def __init__(self, nodes: int, workers: int, when: int) -> None:
+        super().__init__(nodes, workers)
+        self.left = dict.fromkeys(range(1, nodes), when)
+        self.losses = 0
+
+    def send(self, node: int, request: Any) -> None:
+        super().send(node, request)
+        if request.command == "first":
+            self.left[node] -= 1
+            if not self.left[node]:
+                self.losses += 1
+                self.lose(node)
+
+
+@pytest.mark.parametrize("when", [1, pytest.param(3, marks=pytest.mark.faults)])
+def test_lost_nodes_change_nothing(when: int, tmp_path: Path) -> None:
+    def slow(trial: Trial) -> None:
+        time.sleep(0.1 * (when > 1))
+        curve(trial)
+
+    expected = searched(prune=HALVING, seeds=2, executor="inline")
+    transport = Careless(3, 1, when)
+    with pytest.warns(RecoveryWarning, match=r"begins again: node 1 was lost in tick \d+; it held room$"):
+        report = searched(slow, prune=HALVING, seeds=2, executor=transport, path=tmp_path / "study")
+    assert report.trials == expected.trials and transport.losses
+
+
+def test_trainings_that_wait_are_lost_with_their_node(tmp_path: Path) -> None:
+    """And begin again on a new one, where they are asked for nothing that the old one had."""
+    transport = InProcess(2, 2)
+    seats = seats_on(transport, 4, encode(curve), None, None)[2:]
+    jobs = [Job(number, 0, 3, {"x": 1.0}, (), {}, None, None, 1, 0) for number in range(2)]
+
+    def event(seat: NodeSeat) -> Any:
+        while (found := seat.poll(1.0)) is None:
+            pass
+        return found
+
+    try:
+        for seat, job in zip(seats, jobs, strict=True):
+            seat.begin(job)
+        reported = [event(seat) for seat in seats]
+        seats[1].answer(False)
+        transport.lose(1)
+        assert isinstance(event(seats[1]), NodeDiedError)
+        seats[0].answer(False)
+        assert isinstance(event(seats[0]), NodeDiedError)
+        for seat, job in zip(seats, jobs, strict=True):
+            seat.begin(job)
+        assert [event(seat) for seat in seats] == reported
+        for seat in seats:
+            seat.answer(False)
+        assert [event(seat).step for seat in seats] == [STEPS[1]] * 2
+    finally:
+        for seat in seats:
+            seat.close()
+        transport.close(1.0)
+
+
+def test_a_node_that_is_always_lost() -> None:
+    class Gone(Careless):
+        def replace(self, node: int) -> None:
+            super().replace(node)
+            self.left[node] = 1
+
+    with pytest.warns(RecoveryWarning, match="begins again"):
+        report = searched(trials=6, executor=Gone(2, 1, 1))
+    failed = {one.error for one in report.trials if one.state == "failed"}
+    assert failed == {"NodeDiedError: its machine was lost, 2 times"} and report.count("complete")
+
+
+def test_nodes_must_see_the_record(tmp_path: Path) -> None:
+    transport = InProcess(2, 1)
+    seats = seats_on(transport, 2, encode(curve), None, tmp_path / "elsewhere")
+    try:
+        with pytest.raises(ValueError, match=r"path must be a folder that all machines share: .* has no .*elsewhere"):
+            seats[1].poll(1.0)
+    finally:
+        for seat in seats:
+            seat.close()
+        transport.close(1.0)
 
 
 def test_a_trial_is_drawn_when_others_have_ended() -> None:
@@ -183,6 +283,19 @@ def test_a_killed_process_changes_nothing(tmp_path: Path, prune: str) -> None:
     with pytest.warns(RecoveryWarning, match="trial 2, training 0 begins again"):
         report = searched(train, prune=PRUNERS[prune](), trials=8, executor="processes", workers=2)
     assert report.fingerprint() == expected and (tmp_path / "marker").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_one_study_where_processes_are_killed(tmp_path: Path) -> None:
+    """On one worker, on two and on four, with a model of SB3's in each training."""
+    arguments: dict[str, Any] = {"trials": 4, "seeds": 2, "episodes": 2, "prune": SuccessiveHalving((128,), 2)}
+    found = {searched(small_ppo, executor="inline", **arguments).fingerprint()}
+    for workers in (1, 2, 4):
+        train = partial(mortal_ppo, str(tmp_path / f"{workers}"), 1)
+        with pytest.warns(RecoveryWarning, match="trial 1, training 0 begins again"):
+            found.add(searched(train, executor="processes", workers=workers, **arguments).fingerprint())
+    assert len(found) == 1
 
 
 def test_a_training_that_always_dies_is_a_failed_trial() -> None:
@@ -311,7 +424,9 @@ def test_a_study_gets_every_trial(tmp_path: Path, storage: str) -> None:
         ({"in_flight": 0}, ValueError, "`in_flight` must be positive"),
         ({"restarts": -1}, ValueError, "`restarts` must be at least 0"),
         ({"executor": "threads"}, ValueError, "threads would share the generators"),
-        ({"executor": "fast"}, ValueError, "executor must be 'auto', 'inline' or 'processes', got 'fast'"),
+        ({"executor": "fast"}, ValueError, "executor must be 'auto', 'inline', 'processes', 'federated' or 'ray', got 'fast'"),
+        ({"executor": "processes", "nodes": 2}, ProgramError, "nodes=2 needs an executor with several machines"),
+        ({"nodes": 2}, ProgramError, "nodes=2 needs an executor with several machines"),
         ({"prune": 3}, TypeError, "prune must be a SuccessiveHalving or one of Optuna's pruners, got 3"),
         ({"direction": "up"}, ValueError, "direction must be 'maximize' or 'minimize', got 'up'"),
         ({"sampler": 3}, TypeError, "sampler must be one of Optuna's, got 3"),
