@@ -130,7 +130,7 @@ class Room:
         run = self.run
         if run is None:
             transport: NodeTransport = self.split.only(self.node)
-            run = self.run = self.program.start(executor=transport, on={"room": 1}, fingerprint="off", spin=0.0)  # type: ignore[arg-type]
+            run = self.run = self.program.start(executor=transport, on={"room": 1}, fingerprint="off", spin=0.0)
         if not self.ticking:
             run.set(orders=self.orders)
             self.orders = []
