@@ -15,7 +15,7 @@ from typing import Any
 from reactor_gymnasium.plugin import repeat_registrations
 from reactor_rl import Input, NodeDiedError, Output, Program, Reactor, Run, WorkerDiedError, reaction, shutdown, startup
 from reactor_rl.plugin import NodeTransport, SplitTransport, spread_workers
-from reactor_sb3.sweeping.seats import ProcessSeat
+from reactor_sb3.sweeping.seats import ProcessSeat, Seat
 from reactor_sb3.sweeping.training import Ended, Job, Reported
 
 __all__ = ["GRACE", "NodeSeat", "Room", "seats_on"]
@@ -182,7 +182,7 @@ class NodeSeat:
 
 def seats_on(
     transport: NodeTransport, count: int, train: Any, start_method: str | None, record: Path | None
-) -> list[ProcessSeat | NodeSeat]:
+) -> list[Seat]:
     """At most so many seats, by the number of workers of each node of a transport.
 
     Args:
