@@ -180,9 +180,7 @@ class NodeSeat:
         self.room.close()
 
 
-def seats_on(
-    transport: NodeTransport, count: int, train: Any, start_method: str | None, record: Path | None
-) -> list[Seat]:
+def seats_on(transport: NodeTransport, count: int, train: Any, start_method: str | None, record: Path | None) -> list[Seat]:
     """At most so many seats, by the number of workers of each node of a transport.
 
     Args:
