@@ -17,7 +17,7 @@ from reactor_gymnasium import ReactorVectorEnv, make_vec
 from reactor_gymnasium.environments import block
 from reactor_gymnasium.native import guards, takeover
 from reactor_rl.runtime.limits import usable_cores
-from tests.gymnasium_plugin.native.cases import MODES, MUJOCO, Counted, maker, pair, same, same_states, walk
+from tests.gymnasium_plugin.native.cases import MUJOCO, Counted, maker, pair, same, same_states, two_modes, walk
 
 mujoco = pytest.importorskip("mujoco")
 mujoco_v5: Any = pytest.importorskip("reactor_gymnasium.native.mujoco_v5")
@@ -62,8 +62,7 @@ def test_modes(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "seed"), [*zip(MODES, [0, 7, 123], strict=True)])
-@pytest.mark.parametrize("case", MUJOCO)
+@pytest.mark.parametrize(("case", "mode", "seed"), [*two_modes(MUJOCO)])
 def test_many_steps(case: str, mode: AutoresetMode, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(case, mode, 400, seed, monkeypatch)
 

@@ -341,8 +341,7 @@ if __name__ == "__main__":
 
 @pytest.mark.faults
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("lines", [4, 20])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+@pytest.mark.parametrize(("how", "lines"), [(signal.SIGKILL, 4), (signal.SIGINT, 20)], ids=["killed", "interrupted"])
 def test_a_search_that_was_stopped_goes_on(tmp_path: Path, how: signal.Signals, lines: int) -> None:
     """After kill -9, and after Ctrl-C."""
     expected = searched(executor="inline", prune=HALVING).fingerprint()
