@@ -429,7 +429,7 @@ floats_of(PyObject *array, const char *what, Py_ssize_t rows, Py_ssize_t columns
 static void
 let_go(Layer *layer)
 {
-    PyBuffer_Release(&layer->weight); /* does nothing if there is none */
+    PyBuffer_Release(&layer->weight); /* does nothing for a view that was not taken */
     PyBuffer_Release(&layer->bias);
     PyBuffer_Release(&layer->mean);
     PyBuffer_Release(&layer->variance);

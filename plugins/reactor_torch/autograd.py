@@ -1,7 +1,7 @@
 """A loss as it is written: autograd differentiates it, and the extension computes its larger linear layers.
 
-Behind convolutions, or in a network of the user's own, much of an update may be products of matrices. Torch's take up to twice as
-long as ours on some processors, and their last bits differ from one processor to the next.
+Behind convolutions, or in a network of the user's own, much of an update may be products of matrices. The last bits of torch's
+differ from one processor to the next, and on some of them they take longer than ours.
 """
 
 from __future__ import annotations

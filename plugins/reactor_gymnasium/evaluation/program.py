@@ -123,15 +123,14 @@ class EpisodeProgram:
         given = dealer.deal()
         run.set(**{f"episodes_{number}": numbers for number, numbers in given.items()})
         run.tick()
-        self.since += STEPS if self.in_workers else 1
+        before, self.since = self.since, self.since + (STEPS if self.in_workers else 1)
         for number in given:
             done = run.values(f"done_{number}")[0]
             dealer.count(number, len(done))
             ended(done)
             if done:
                 self.since = 0
-        if self.since >= LONG and self.max_steps is None:
-            self.since -= 1_000 * LONG  # once is enough
+        if before < LONG <= self.since and self.max_steps is None:
             warnings.warn(
                 f"no episode has ended in {LONG:,} steps of each environment: pass max_steps= if they never end", UserWarning,
                 stacklevel=6,

@@ -27,7 +27,6 @@ class Record:
         reports: Reports of trainings that were judged, by trial and repeat: step, value, whether it was to stop, and attributes
             that the pruner keeps.
         ends: Ends of trainings, by trial and repeat.
-        path: Of the file; ``None`` if there is none.
 
     Raises:
         ValueError: If the file has another search, or something else.
@@ -35,22 +34,27 @@ class Record:
 
     def __init__(self, path: str | os.PathLike[str] | None, about: Mapping[str, Any]) -> None:
         self.folder = None if path is None else Path(path)
-        self.path = None if self.folder is None else self.folder / FILE
         self.drawn: dict[int, dict[str, Any]] = {}
         self.reports: dict[tuple[int, int], list[tuple[int, float, bool, dict[str, Any]]]] = {}
         self.ends: dict[tuple[int, int], dict[str, Any]] = {}
         self.file: TextIO | None = None
-        if self.folder is None or self.path is None:
+        if self.folder is None:
             return
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"path must be a folder, and {self.folder} is a file")
         self.folder.mkdir(parents=True, exist_ok=True)
-        end = self._read(self.path, about) if self.path.exists() else 0
-        self.file = self.path.open("r+" if self.path.exists() else "w")
+        path = self.folder / FILE
+        end = self._read(path, about) if path.exists() else 0
+        self.file = path.open("r+" if path.exists() else "w")
         self.file.seek(end)
         self.file.truncate()  # a line whose writer died has no end
         if not end:
             self._line({_KEY: dict(about)})
+
+    @property
+    def path(self) -> Path | None:
+        """The file; ``None`` without a folder."""
+        return None if self.folder is None else self.folder / FILE
 
     def _read(self, path: Path, about: Mapping[str, Any]) -> int:
         """Read what is known. Returns where the last whole line ends."""

@@ -111,7 +111,7 @@ class Room:
             self.orders.append((number, order))
 
     def poll(self, number: int, seconds: float) -> Event | None:
-        """What comes from a seat within that time."""
+        """The next event of a seat; ``None`` if nothing comes within that time."""
         if number not in self.events:
             try:
                 self._tick(seconds)

@@ -14,10 +14,14 @@ from every_other import in_turn
 from pettingzoo.classic.connect_four import connect_four
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
+from reactor_pettingzoo.learning import targets as learning
 from reactor_pettingzoo.runner import targets
 from reactor_rl.__main__ import main
 
-NAMES = ["connect_four", "simple_spread"]
+PLACES: dict[str, tuple[Any, int]] = {
+    **dict.fromkeys(("connect_four", "simple_spread"), (targets, 30)), **dict.fromkeys(("self_play", "sync_ippo"), (learning, 5)),
+}  # fmt: skip
+"""Where each target is, and for how many ticks it is run."""
 GOLDEN = "42b8d98a93e5bf7ffa3c8a471077470d"
 """Of actions drawn at random and the rewards of a board game, in which nothing depends on the processor."""
 
@@ -28,21 +32,22 @@ def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PLACES)
 def test_it_is_registered(name: str) -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     value = project["entry-points"]["reactor_rl.verify"][name]
-    assert EntryPoint(name, value, "reactor_rl.verify").load() is getattr(targets, name)
+    assert EntryPoint(name, value, "reactor_rl.verify").load() is getattr(PLACES[name][0], name)
 
 
-@in_turn("name", NAMES, kept=1)
+@in_turn("name", PLACES, kept=2)
 def test_one_fingerprint_on_every_executor(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["verify", f"reactor_pettingzoo.runner.targets:{name}", "--ticks", "30", "--workers", "1,2,3"])
+    place, ticks = PLACES[name]
+    status = main(["verify", f"{place.__name__}:{name}", "--ticks", str(ticks), "--workers", "1,2,3"])
     *rows, verdict = capsys.readouterr().out.splitlines()[1:]
-    assert status == 0 and verdict == "the same for all 7 after 30 ticks"  # and nothing about global generators after it
+    assert status == 0 and verdict == f"the same for all 7 after {ticks} ticks"  # and nothing about global generators after it
     assert len({row.split()[2] for row in rows}) == 1
-    target = getattr(targets, name)
-    assert target().fingerprint("inline", 1, 30) != target().fingerprint("inline", 1, 31)
+    target = getattr(place, name)
+    assert target().fingerprint("inline", 1, ticks) != target().fingerprint("inline", 1, ticks + 1)
 
 
 def test_drawn_and_traced(tmp_path: Path) -> None:
@@ -51,6 +56,7 @@ def test_drawn_and_traced(tmp_path: Path) -> None:
     target.trace(str(tmp_path / "t.json"), ticks=5, executor="inline", workers=1)
     assert any("environments" in str(event.get("name")) for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"])
     assert repr(target) == "Playing('pettingzoo.classic.connect_four.connect_four')"
+    assert repr(learning.self_play()).startswith("Training(SyncIPPO, ")
 
 
 @pytest.mark.parametrize(("executor", "workers"), [("inline", 1), ("processes", 2), ("threads", 3)])
