@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.wrappers import TimeLimit
 
-__all__ = ["ConnectFour", "MaskedGrid", "without_velocities"]
+__all__ = ["ConnectFour", "MaskedGrid", "masked_cartpole", "without_velocities"]
 
 
 class MaskedGrid(gymnasium.Env[Any, int]):
@@ -73,6 +73,40 @@ class ConnectFour(gymnasium.Env[Any, int]):
 
     def _seen(self) -> Any:
         return self.game.observe("player_0")["observation"].astype(np.float32).flatten()
+
+
+class _TwoButtons(gymnasium.ActionWrapper[Any, int, int]):
+    """Two actions push to the left and two to the right; at each step one of either is forbidden."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.action_space = spaces.Discrete(4)
+
+    def reset(self, **kwargs: Any) -> Any:
+        found = self.env.reset(**kwargs)
+        self._forbid()
+        return found
+
+    def step(self, action: Any) -> Any:
+        assert self.open[action], f"{action} is forbidden"
+        found = super().step(action)
+        self._forbid()
+        return found
+
+    def action(self, action: int) -> int:
+        return int(action) // 2
+
+    def action_masks(self) -> Any:
+        return self.open
+
+    def _forbid(self) -> None:
+        left, right = self.unwrapped.np_random.random(2) < 0.5
+        self.open = np.array([left, not left, right, not right])
+
+
+def masked_cartpole() -> Any:
+    """CartPole, half of whose actions are forbidden at a time."""
+    return _TwoButtons(TimeLimit(CartPoleEnv(), 500))
 
 
 class _Positions(gymnasium.ObservationWrapper[Any, Any, Any]):

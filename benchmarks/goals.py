@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-from training import CARTPOLE, DQN_SETTINGS, Case, ours_of, theirs_of, zoo_half_cheetah
+import goals_of_agents
+from contrib_envs import ConnectFour, masked_cartpole, without_velocities
+from training import CARTPOLE, DQN_SETTINGS, Case, jax_of, ours_of, theirs_of, zoo_half_cheetah
 
 Maker = Callable[[int], Any]
+Score = Callable[[Any], float]
 
 
 class Goal(NamedTuple):
     """What is to be reached.
 
     Attributes:
-        env: An id.
+        env: An id, or a name.
         reward: Mean return.
         episodes: Over how many.
         every: Steps between two evaluations.
@@ -23,6 +27,8 @@ class Goal(NamedTuple):
         patience: Seconds after which it is, too.
         threads: Of torch, for SB3.
         trainers: Makes each trainer, of a seed.
+        make: Makes an environment, if no id does.
+        score: Mean return of a model, if SB3's ``evaluate_policy`` does not tell it.
     """
 
     env: str
@@ -33,14 +39,21 @@ class Goal(NamedTuple):
     patience: float
     threads: int
     trainers: dict[str, Maker]
+    make: Callable[[], Any] | None = None
+    score: Score | None = None
 
 
-def pair(algorithm: str, case: Case, kind: str = "DummyVecEnv", says: str = "") -> dict[str, Maker]:
-    """Our trainer and SB3's, with the same settings."""
+def pair(case: Case, kind: str = "DummyVecEnv", says: str = "") -> dict[str, Maker]:
+    """Our trainer and SB3's or sb3-contrib's, with the same settings."""
     return {
-        f"Sync{algorithm}{says}": lambda seed: ours_of(case, seed),
-        f"SB3 {algorithm}{says}": lambda seed: theirs_of(case, kind, seed),
+        f"Sync{case.algorithm}{says}": lambda seed: ours_of(case, seed),
+        f"{case.host} {case.algorithm}{says}": lambda seed: theirs_of(case, kind, seed),
     }
+
+
+def of_sbx(case: Case) -> dict[str, Maker]:
+    """SBX's trainer, with the same settings."""
+    return {f"SBX {case.algorithm}": lambda seed: jax_of(case, "DummyVecEnv", seed)}
 
 
 # ---------------------------------------------------------------------- CartPole
@@ -73,9 +86,13 @@ def zoo_dqn(seed: int) -> Any:
 
 
 def cartpole() -> Goal:
+    dqn = Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS)
+    ppo = Case("PPO", "MlpPolicy", CARTPOLE, 8, PPO_SETTINGS)
     trainers = {
-        **pair("DQN", Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS)),
-        **pair("PPO", Case("PPO", "MlpPolicy", CARTPOLE, 8, PPO_SETTINGS)),
+        **pair(dqn),
+        **of_sbx(dqn),
+        **pair(ppo),
+        **of_sbx(ppo),
         "PQN": pqn,
         "SB3 DQN, the zoo's settings": zoo_dqn,
     }
@@ -133,9 +150,11 @@ def continuous(
     td3 = Case("TD3", "MlpPolicy", env, 1, {**settings["TD3"], "action_noise": noise_of(env)})
     trainers = {
         **{f"Sync{algorithm}, our settings": made for algorithm, made in ours.items()},
-        **pair("SAC", sac),
+        **pair(sac),
+        **of_sbx(sac),
         "SyncSAC, split=True": lambda seed: ours_of(sac, seed, split=True),
-        **pair("TD3", td3),
+        **pair(td3),
+        **of_sbx(td3),
         "SyncPPO": lambda seed: ours_of(ppo, seed),
         "SB3 PPO on ReactorVecEnv": lambda seed: theirs_of(ppo, "ReactorVecEnv", seed),
     }
@@ -151,6 +170,55 @@ def far(goal: Goal, patience: float = math.inf) -> Goal:
 def own(algorithm: str, env: str, n_envs: int, **settings: Any) -> dict[str, Maker]:
     """What suits ours best, by algorithm."""
     return {algorithm: lambda seed: ours_of(Case(algorithm, "MlpPolicy", env, n_envs, settings), seed)}
+
+
+# ---------------------------------------------------------------------- LunarLander, and what sb3-contrib's are for
+
+
+def lunar_lander() -> Goal:
+    zoo = {"n_steps": 1024, "batch_size": 64, "gae_lambda": 0.98, "gamma": 0.999, "n_epochs": 4, "ent_coef": 0.01}
+    lander = "LunarLander-v3"
+    ppo = Case("PPO", "MlpPolicy", lander, 16, zoo)
+    quick = {"n_steps": 128, "batch_size": 256, "gae_lambda": 0.98, "gamma": 0.99, "n_epochs": 10, "learning_rate": 1e-3}
+    trainers = {**pair(ppo), **of_sbx(ppo), "SyncPPO, our settings": own("PPO", lander, 16, **quick)["PPO"]}
+    return Goal(lander, 200.0, 20, 16_384, 2_000_000, math.inf, 1, trainers)
+
+
+RECURRENT: dict[str, Any] = {
+    "n_steps": 128, "batch_size": 256, "n_epochs": 10, "gae_lambda": 0.95, "learning_rate": 1e-3,
+    "policy_kwargs": {"lstm_hidden_size": 64, "net_arch": [64], "ortho_init": False},
+}  # fmt: skip
+MASKED: dict[str, Any] = {"n_steps": 64, "batch_size": 128, "learning_rate": 1e-3, "ent_coef": 0.01}
+
+
+def recurrent() -> Goal:
+    case = Case("RecurrentPPO", "MlpLstmPolicy", without_velocities, 8, RECURRENT)
+    return Goal("CartPole without velocities", 475.0, 20, 4_096, 500_000, 300.0, 1, pair(case), without_velocities)
+
+
+def masked(title: str, make: Callable[[], Any], reward: float, episodes: int) -> Goal:
+    case = Case("MaskablePPO", "MlpPolicy", make, 8, MASKED)
+    score = partial(of_masked, make, episodes)
+    return Goal(title, reward, episodes, 2_048, 500_000, 300.0, 1, pair(case), make, score)
+
+
+def of_masked(env: Callable[[], Any], episodes: int, model: Any) -> float:
+    """Mean return of a policy that is told what is forbidden."""
+    from sb3_contrib.common.maskable.evaluation import evaluate_policy
+    from stable_baselines3.common.env_util import make_vec_env
+
+    return float(evaluate_policy(model, make_vec_env(env, 1, seed=10_000), episodes)[0])
+
+
+def update_a_step(algorithm: str) -> Case:
+    """Eight HalfCheetah and the algorithm's own defaults, but for a later start and as many updates as steps."""
+    return Case(algorithm, "MlpPolicy", "HalfCheetah-v5", 8, {"train_freq": 1, "gradient_steps": 8, "learning_starts": 10_000})
+
+
+def half_cheetah_contrib() -> Goal:
+    cases = [update_a_step(algorithm) for algorithm in ("SAC", "TQC", "CrossQ")]
+    trainers = {name: maker for case in cases for name, maker in {**pair(case), **of_sbx(case)}.items()}
+    return Goal("HalfCheetah-v5", 3_000.0, 10, 5_000, 1_000_000, 900.0, 2, trainers)
 
 
 def goals() -> dict[str, Callable[[], Goal]]:
@@ -179,4 +247,12 @@ def goals() -> dict[str, Callable[[], Goal]]:
             hopper, 2_000.0, 1_000_000, 5_000, MUJOCO, Case("PPO", "MlpPolicy", hopper, 1, hopper_ppo(), normalized=True),
             own("SAC", hopper, 8, **quick),
         ), patience=180.0),
+        "lunar_lander": lunar_lander,
+        "recurrent": recurrent,
+        "masked_cartpole": lambda: masked("CartPole with masks", masked_cartpole, 475.0, 20),
+        "masked_four": lambda: masked("connect four against random moves", ConnectFour, 0.9, 100),
+        "half_cheetah_contrib": half_cheetah_contrib,
+        "spread": lambda: Goal(*goals_of_agents.spread()),
+        "four_random": lambda: Goal(*goals_of_agents.four("random")),
+        "four_one_ply": lambda: Goal(*goals_of_agents.four("one_ply")),
     }  # fmt: skip

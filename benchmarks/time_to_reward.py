@@ -6,7 +6,8 @@ episodes reaches the goal. All are evaluated alike, after the same number of ste
 environments are there before the clock starts. SB3 has the number of torch's threads that suits it best for the networks of the
 goal, by ``training.py``; the environments that it steps are on the vector environment that suits it best.
 
-Each goal has a result file of its own: ``--only pendulum`` is a whole run of one.
+Each goal has a result file of its own: ``--only pendulum`` is a whole run of one. It is written after each training, and with
+``--merge`` those that it has are not repeated: what takes hours can be run in pieces.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 from common import RESULTS, arguments, end_children, print_machine, summary, wanted, write_json
@@ -37,7 +39,14 @@ def reached(goal: Goal, name: str, seed: int) -> dict[str, Any]:
     from stable_baselines3.common.vec_env import VecNormalize, sync_envs_normalization
 
     torch.set_num_threads(min(goal.threads, cores()))
-    env = make_vec_env(goal.env, 1, seed=seed + 10_000)
+    env = None if goal.score else make_vec_env(goal.make or goal.env, 1, seed=seed + 10_000)
+
+    def score(model: Any) -> float:
+        if goal.score:
+            return goal.score(model)
+        if model.get_vec_normalize_env() is not None:
+            sync_envs_normalization(model.get_env(), env)
+        return float(np.mean(evaluate_policy(model, env, goal.episodes)[0]))
 
     class Evaluate(BaseCallback):
         """Looks whether the goal is reached; the clock stands still meanwhile."""
@@ -52,13 +61,11 @@ def reached(goal: Goal, name: str, seed: int) -> dict[str, Any]:
                 return
             begin = time.perf_counter()
             self.last = self.num_timesteps
-            if self.model.get_vec_normalize_env() is not None:
-                sync_envs_normalization(self.model.get_env(), env)
-            self.reached = bool(np.mean(evaluate_policy(self.model, env, goal.episodes)[0]) >= goal.reward)
+            self.reached = score(self.model) >= goal.reward
             self.spent += time.perf_counter() - begin
 
     model = goal.trainers[name](seed)
-    if model.get_vec_normalize_env() is not None:
+    if goal.score is None and model.get_vec_normalize_env() is not None:
         env = VecNormalize(env, training=False, norm_reward=False)
     if hasattr(model, "start"):
         model.start()  # as SB3's environments are there before its clock starts
@@ -96,6 +103,7 @@ def row(name: str, case: Mapping[str, Any]) -> list[str]:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--merge", action="store_true", help="go on where the result file stopped")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -109,20 +117,25 @@ def main() -> None:
     if options.whole:
         options.output = RESULTS
     print_machine()
+    ends = time.monotonic() + (options.budget or math.inf)
     for title, make in goals().items():
         if not wanted(title, options.only):
             continue
         goal = make()
         names = [name for name in goal.trainers if wanted(name, options.rivals)]
-        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-        for seed in range(1 if options.quick else options.seeds):
-            for name in names:
-                runs[name].append(in_process(title, name, str(seed)))
-                print(f"seed {seed}, {name}: {runs[name][-1]}", flush=True)
-        found = {name: case_of(of_name) for name, of_name in runs.items()}
+        file = options.output / f"reward_{title}.json"
+        before = json.loads(file.read_text())["cases"] if options.merge and file.exists() else {}
+        runs: dict[str, list[dict[str, Any]]] = {name: before[name]["runs"] if name in before else [] for name in names}
+        found = {name: case_of(of_name) for name, of_name in runs.items() if of_name}
+        for seed, name in product(range(1 if options.quick else options.seeds), names):
+            if seed < len(runs[name]) or time.monotonic() > ends:
+                continue
+            runs[name].append(in_process(title, name, str(seed)))
+            print(f"seed {seed}, {name}: {runs[name][-1]}", flush=True)
+            found = {one: case_of(of_one) for one, of_one in runs.items() if of_one}
+            write_json(options, f"reward_{title}", found)
         head = [f"{goal.env} to {goal.reward:g}", "median", "min to max", "steps", "seeds"]
         print_table("Seconds until it is reached", head, [row(name, case) for name, case in found.items()])
-        write_json(options, f"reward_{title}", found)
 
 
 if __name__ == "__main__":
