@@ -16,6 +16,7 @@ from showing import print_table, rate_rows
 
 OURS = "reactor_rl ReactorVecEnv"
 CASES = {
+    "step, 64 CartPole": ("step", "CartPole-v1", 64),
     "PPO on 16 CartPole": ("learn", "CartPole-v1", 16),
     "PPO's collecting, 16 CartPole": ("collect", "CartPole-v1", 16),
     "step, 8 Pong (make_atari_env)": ("step", "PongNoFrameskip-v4", 8),
