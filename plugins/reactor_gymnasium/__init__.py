@@ -10,6 +10,7 @@ with require_extra("gymnasium", "reactor_gymnasium"):
     from reactor_gymnasium.atari.vector_env import AtariVectorEnv
     from reactor_gymnasium.cli.targets import Rollout, rollout
     from reactor_gymnasium.evaluation.evaluate import evaluate
+    from reactor_gymnasium.evaluation.lerobot import LeRobotPolicy
     from reactor_gymnasium.evaluation.report import EvaluationReport
     from reactor_gymnasium.make import make_vec
     from reactor_gymnasium.registry import follow, register
@@ -19,6 +20,7 @@ __all__ = [
     "AtariEnv",
     "AtariVectorEnv",
     "EvaluationReport",
+    "LeRobotPolicy",
     "ReactorVectorEnv",
     "Rollout",
     "evaluate",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-import re
 import signal
 from collections.abc import Callable
 from functools import cache, partial
@@ -243,27 +242,3 @@ def test_batch_normalisation_is_found_out() -> None:
             return torch.cat([seen - seen.mean(0), seen], 1)[:, :2]
 
     assert "row by row: in batches of 32" in evaluate(Always(), "CartPole-v1", episodes=2, executor="inline").policy
-
-
-def test_policies_of_chunks_are_asked_as_the_page_says() -> None:
-    """LeRobot's, by stand-ins with the same calls: a queue of actions for each episode, whatever is played beside it."""
-    page = (Path(__file__).parents[3] / "docs" / "guide" / "evaluate.md").read_text()
-    scope: dict[str, Any] = {"torch": torch}
-    for name in ("LeRobotPolicy", "Chunks"):
-        found = re.search(rf"^class {name}:\n(?:(?: .*)?\n)*", page, re.MULTILINE)
-        assert found is not None
-        exec(found[0], scope)
-    asked: list[int] = []
-
-    class Chunks(scope["Chunks"]):  # type: ignore[misc]
-        def predict_action_chunk(self, batch: dict[str, torch.Tensor]) -> Any:
-            asked.append(len(batch["observation.state"]))
-            return super().predict_action_chunk(batch)
-
-    policy = scope["LeRobotPolicy"](Chunks(), lambda seen: {"observation.state": torch.from_numpy(seen)}, torch.Tensor.float, 4)
-    reports = [
-        evaluate(policy, pendulum, 6, num_envs=1, executor="inline"),
-        evaluate(policy, pendulum, 6, num_envs=4, workers=2, executor="threads"),
-    ]
-    assert len({report.fingerprint() for report in reports}) == 1 and "remembers" in reports[0].policy
-    assert set(asked) == {1} and len(asked) >= 2 * 6 * 40 // 4
