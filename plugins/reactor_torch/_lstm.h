@@ -65,7 +65,7 @@ FUNCTION(py_lstm)
     float *outputs = OUT(14, "outputs", all * s.hidden);
     UNLESS_FAILED
     PyThreadState *state = all * s.hidden * 4 * s.hidden >= LARGE ? PyEval_SaveThread() : NULL;
-    products->forward(NONE, (long)all, s.features, 4 * s.hidden, inputs, s.features, weights, bias, gates);
+    products->forward(NONE, (long)all, s.features, 4 * s.hidden, inputs, s.features, weights, bias, gates, NULL);
     for (long t = 0; t < s.steps; t++) {
         float *h_before = before + t * size, *c_before = before + (s.steps + t) * size, *of_step = gates + 4 * t * size;
         carried(s.rows, s.hidden, t ? outputs + (t - 1) * size : h, starts + t * s.rows, h_before);

@@ -33,10 +33,12 @@
 typedef enum { NONE, RELU, TANH } Kind;
 typedef enum { AS_IT_IS, RECTIFIED, WHERE_POSITIVE, ADDED } Finish;
 typedef enum { VALUES, SQUARES, ALONG } Summed; /* down a column: values, their squared distances from a centre, products with distances */
-enum { LEAF = 64, DEPTH = 256, SUPER = 256, LEVELS = 3, FEW = 4, MANY = 8 };
+enum { LEAF = 64, DEPTH = 256, SUPER = 256, LEVELS = 3, TALL = 288, APART = DEPTH + 16, FEW = 4, MANY = 8 };
 #define TILE(rows, columns) ((rows) * (columns) + 16) /* a multiple of 4 KB would have all tiles in one set of the cache */
-#define TILES(columns) (((columns) + 5) / 6 * TILE(SUPER, 6))
+#define TILES(columns) (((columns) + 11) / 12 * 2 * TILE(SUPER, 6)) /* of 6 columns, or of 12 */
+#define ASIDE (TALL * APART)
 enum { WIDEST = 32 }; /* numbers of the widest panel of any kind */
+enum { FAR = 1 << 19 }; /* numbers of a right factor that a near cache will not have kept */
 enum { LARGE = 1 << 18 }; /* multiply-adds from which on others may have the interpreter meanwhile */
 #define FORBIDDEN -1e8f /* the logit of a choice that is masked, as sb3-contrib has it */
 
@@ -52,8 +54,9 @@ typedef struct {
 } Surrogate;
 
 typedef struct {
-    void (*forward)(Kind, long, long, long, const float *, long, const float *, const float *, float *);
-    void (*multiply)(long, long, long, const float *, long, const float *, long, int, float *, long, const float *, Kind, const float *);
+    void (*forward)(Kind, long, long, long, const float *, long, const float *, const float *, float *, float *);
+    void (*multiply)(long, long, long, const float *, long, const float *, long, int, float *, long, const float *, Kind, const float *,
+                     float *);
     void (*outer)(long, long, long, const float *, long, const float *, long, float *, float *);
     void (*columns)(Summed, long, long, const float *, long, const float *, const float *, long, float *);
     void (*shifted)(long, long, const float *, long, const float *, const float *, const float *, float *);
@@ -444,9 +447,9 @@ agrees(const Products *other)
         memset(results, 0, (size_t)MOST * 2 * RESULTS * sizeof(float));
         for (int i = 0; i < 2; i++) {
             float *result = results + i * RESULTS * MOST;
-            both[i]->forward((Kind)(s % 3), m, k, n, x, k, w, g, result);
+            both[i]->forward((Kind)(s % 3), m, k, n, x, k, w, g, result, NULL);
             if (m * n <= MOST) {
-                both[i]->multiply(m, n, k, g, n, w, k, 0, result + MOST, k, NULL, (Kind)(s % 3), x);
+                both[i]->multiply(m, n, k, g, n, w, k, 0, result + MOST, k, NULL, (Kind)(s % 3), x, NULL);
                 both[i]->outer(m, n, k, g, n, x, k, result + 2 * MOST, scratch);
                 both[i]->columns((Summed)(s % 3), m, n, g, n, w, x, n, result + 3 * MOST);
                 both[i]->combined((Kind)(s % 3), m, n, g, x, n, w, w + n, w + 2 * n, w + 3 * n, result + 3 * MOST + n);
@@ -562,6 +565,7 @@ typedef struct {
     Py_buffer inputs;
     long ldx;
     float *scratch; /* of trees */
+    float *left; /* of products whose left factor is better read elsewhere */
     float *picked; /* values of some rows */
     long most; /* numbers of the widest layer */
 } Network;
@@ -586,6 +590,7 @@ network_dealloc(PyObject *object)
     free(self->layer);
     free(self->views);
     free(self->scratch);
+    free(self->left);
     free(self->picked);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
@@ -749,6 +754,13 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     for (long some = SUPER; some < rows; some *= 2) {
         levels++;
     }
+    if (most >= 1024) {
+        self->left = malloc(ASIDE * sizeof(float));
+        if (self->left == NULL) {
+            PyErr_NoMemory();
+            goto failed;
+        }
+    }
     if (self->learns && room) {
         self->scratch = malloc((size_t)(TILES(most) + levels * room) * sizeof(float));
         if (self->scratch == NULL) {
@@ -792,7 +804,7 @@ evaluated(PyObject *object, PyObject *inputs, int together)
     PyThreadState *state = self->work >= LARGE ? PyEval_SaveThread() : NULL;
     for (int i = 0; i < self->layers; i++, layer++) {
         if (layer->type == LINEAR) {
-            with->forward(layer->kind, self->rows, layer->k, layer->n, x, ldx, layer->w, layer->b, layer->y);
+            with->forward(layer->kind, self->rows, layer->k, layer->n, x, ldx, layer->w, layer->b, layer->y, self->left);
         } else {
             if (layer->type == NORMALISED) {
                 with->normalise(self->rows, layer->n, x, ldx, layer->w, layer->b, layer->epsilon, layer->y, layer->hat, layer->scale);
@@ -865,7 +877,8 @@ network_back(PyObject *object, PyObject *given)
                 with->columns(VALUES, rows, layer->n, g, layer->n, NULL, NULL, 0, layer->db);
             }
             if (layer->dx != NULL) {
-                with->multiply(rows, layer->n, layer->k, g, layer->n, layer->w, layer->k, 0, layer->dx, layer->k, NULL, kind, values);
+                with->multiply(rows, layer->n, layer->k, g, layer->n, layer->w, layer->k, 0, layer->dx, layer->k, NULL, kind, values,
+                               self->left);
             }
         } else if (layer->type == RENORMALISED) {
             through_batch(with, &layer->batch, self->together, kind, rows, layer->n, g, x, ldx, layer->dw, layer->db, layer->dx);
@@ -955,7 +968,7 @@ network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
         float *to = under ? layer->dx : out;
         if (layer->type == LINEAR) {
             long k = under ? layer->k : layer->k - first;
-            with->multiply(count, layer->n, k, g, layer->n, layer->w + (under ? 0 : first), layer->k, 0, to, k, NULL, kind, values);
+            with->multiply(count, layer->n, k, g, layer->n, layer->w + (under ? 0 : first), layer->k, 0, to, k, NULL, kind, values, self->left);
         } else {
             if (layer->type == RENORMALISED) {
                 long from = under ? 0 : first;

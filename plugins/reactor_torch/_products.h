@@ -90,16 +90,6 @@ NAME(tile_along)(int narrow, int rows, long k, const float *a, long stride, cons
 #undef ALONG
 }
 
-/* a's columns do */
-TARGET static void
-NAME(tile_across)(int narrow, int rows, long k, const float *a, long stride, const float *b, long ldb, float *c, long ldc,
-                  const float *start, long lds, Finish finish, const float *other, long ldo, long width)
-{
-#define ALONG 0
-    CASES
-#undef ALONG
-}
-
 /* ---------------------------------------------------------------- activations, and what they do to gradients */
 
 TARGET INLINE V
@@ -204,85 +194,179 @@ NAME(pack_transposed)(float *to, long wide, const float *from, long ld, long k, 
 
 /* ---------------------------------------------------------------- c = start + a b, each number one chain */
 
-/* With an activation behind it, or (values) the derivative of the one that gave these. */
+/* Have rows in a nearer cache before they are needed: a share of them, number `at` of `of`. */
+INLINE void
+NAME(look_ahead)(const float *from, long ld, long rows, long columns, long at, long of)
+{
+    for (long row = rows * at / of, end = rows * (at + 1) / of; row < end; row++) {
+        for (long column = 0; column < columns; column += 16) {
+            __builtin_prefetch(from + row * ld + column, 0, 2);
+        }
+    }
+}
+
+/* Some rows of it, and some of what each number is the sum of, from `p` on */
 TARGET static void
-NAME(multiply)(long m, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c, long ldc,
-               const float *bias, Kind kind, const float *values)
+NAME(multiply_some)(long m, long p, long depth, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c,
+                    long ldc, const float *bias, Kind kind, const float *values)
 {
     ALIGNED(64) float panel[DEPTH * PANEL];
     ALIGNED(64) float first[PANEL];
-    ALIGNED(64) float left[MR > 8 ? 12 * (DEPTH + 16) : 1];
-    /* Rows that lie a multiple of 4 KB apart fall into one set of the cache, which has fewer ways than a tile has rows. */
-    int aside = MR > 8 && lda % 1024 == 0 && m > 1;
+    int last = p + depth == k, far = k * n >= FAR;
+    Finish finish = !last || kind != RELU ? AS_IT_IS : values ? WHERE_POSITIVE : RECTIFIED;
 
     for (long j = 0; j < n; j += PANEL) {
-        long columns = n - j < PANEL ? n - j : PANEL;
+        long columns = n - j < PANEL ? n - j : PANEL, ahead = n - j - columns < PANEL ? n - j - columns : PANEL;
         int narrow = columns <= WIDTH, most = narrow ? 12 : MR;
         long wide = narrow ? WIDTH : PANEL;
+        const float *right = transposed ? b + j * ldb + p : b + p * ldb + j;
         if (bias != NULL) {
             memset(first, 0, sizeof first);
             memcpy(first, bias + j, (size_t)columns * sizeof(float));
         }
+        if (transposed) {
+            NAME(pack_transposed)(panel, wide, right, ldb, depth, columns);
+        } else {
+            NAME(pack)(panel, wide, right, ldb, depth, columns);
+        }
+        for (long i = 0; i < m; i += most) {
+            int rows = (int)(m - i < most ? m - i : most);
+            float *out = c + i * ldc + j;
+            if (far && transposed && ahead) {
+                NAME(look_ahead)(right + PANEL * ldb, ldb, ahead, depth, i / most, (m + most - 1) / most);
+            } else if (far && ahead) {
+                NAME(look_ahead)(right + PANEL, ldb, depth, ahead, i / most, (m + most - 1) / most);
+            }
+            if (far && i + most < m) {
+                long next = m - i - most < most ? m - i - most : most;
+                NAME(look_ahead)(out + most * ldc, ldc, next, columns, 0, 1);
+                if (values != NULL && last) {
+                    NAME(look_ahead)(values + (i + most) * ldc + j, ldc, next, columns, 0, 1);
+                }
+            }
+            NAME(tile_along)(narrow, rows, depth, a + i * lda, lda, panel, wide, out, ldc, p ? out : bias ? first : NULL, p ? ldc : 0, finish,
+                             values ? values + i * ldc + j : NULL, ldc, columns);
+            for (int r = 0; r < rows && last && kind == TANH; r++) {
+                if (values == NULL) {
+                    NAME(activate)(kind, out + r * ldc, columns);
+                } else {
+                    NAME(differentiate)(kind, values + (i + r) * ldc + j, out + r * ldc, columns);
+                }
+            }
+        }
+    }
+}
+
+/* With an activation behind it, or (values) the derivative of the one that gave these; left has room for ASIDE numbers, or is NULL. */
+TARGET static void
+NAME(multiply)(long m, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c, long ldc,
+               const float *bias, Kind kind, const float *values, float *left)
+{
+    /* Rows that lie a multiple of 4 KB apart fall into one set of the cache, which has fewer ways than a tile has rows. */
+    int aside = MR > 8 && lda % 1024 == 0 && m > 1 && left != NULL;
+
+    for (long i = 0, rows; i < m; i += rows) {
+        rows = aside && m - i > TALL ? TALL : m - i;
         for (long p = 0; p < k || p == 0; p += DEPTH) {
             long depth = k - p < DEPTH ? k - p : DEPTH;
-            int last = p + depth == k;
-            if (transposed) {
-                NAME(pack_transposed)(panel, wide, b + j * ldb + p, ldb, depth, columns);
-            } else {
-                NAME(pack)(panel, wide, b + p * ldb + j, ldb, depth, columns);
+            const float *from = a + i * lda + p;
+            for (long r = 0; aside && r < rows; r++) {
+                memcpy(left + r * APART, from + r * lda, (size_t)depth * sizeof(float));
             }
-            for (long i = 0; i < m; i += most) {
-                int rows = (int)(m - i < most ? m - i : most);
-                const float *from = a + i * lda + p;
-                long stride = lda;
-                float *out = c + i * ldc + j;
-                Finish finish = !last || kind != RELU ? AS_IT_IS : values ? WHERE_POSITIVE : RECTIFIED;
-                if (aside) {
-                    for (int r = 0; r < rows; r++) {
-                        memcpy(left + r * (DEPTH + 16), from + r * lda, (size_t)depth * sizeof(float));
-                    }
-                    from = left, stride = DEPTH + 16;
-                }
-                NAME(tile_along)(narrow, rows, depth, from, stride, panel, wide, out, ldc, p ? out : bias ? first : NULL, p ? ldc : 0,
-                                 finish, values ? values + i * ldc + j : NULL, ldc, columns);
-                if (last && kind == TANH) {
-                    for (int r = 0; r < rows; r++) {
-                        if (values == NULL) {
-                            NAME(activate)(kind, out + r * ldc, columns);
-                        } else {
-                            NAME(differentiate)(kind, values + (i + r) * ldc + j, out + r * ldc, columns);
-                        }
-                    }
-                }
-            }
+            NAME(multiply_some)(rows, p, depth, k, n, aside ? left : from, aside ? APART : lda, b, ldb, transposed, c + i * ldc, ldc, bias, kind,
+                                values ? values + i * ldc : NULL);
         }
     }
 }
 
 /* ---------------------------------------------------------------- sums over rows: leaves of LEAF rows, added up as a tree */
 
-TARGET static void
-NAME(add_tile)(int rows, long columns, float *to, long ld, const float *from)
+/* c[i][j] = sum over p of a[p][i] b[p][j], for a tile: leaves that wait for others do so in vectors of their own. */
+TARGET INLINE void
+NAME(leaves_of)(const int rows, const int vectors, long m, const float *a, long stride, const float *b, long ldb, float *c, long ldc,
+                long width, float level[LEVELS][12 * PANEL])
 {
-    for (int i = 0; i < rows; i++) {
-        STRAIGHT for (int v = 0; v < NV; v++) {
-            SOME some = FIRST(columns - v * WIDTH);
-            STORE_SOME(to + i * ld + v * WIDTH, ADD(LOAD_SOME(to + i * ld + v * WIDTH, some), LOAD(from + i * PANEL + v * WIDTH)), some);
+    unsigned leaf = 0;
+    int waiting = 0;
+
+    STRAIGHT for (int i = 0; i < rows; i++) {
+        STRAIGHT for (int v = 0; v < vectors; v++) {
+            __builtin_prefetch(c + i * ldc + v * WIDTH, 1, 2);
         }
     }
+    for (long r = 0; r < m; r += LEAF, leaf++) {
+        V sums[12][NV];
+        long depth = m - r < LEAF ? m - r : LEAF;
+        int last = r + LEAF >= m, first = last ? 0 : BITS(leaf & (leaf + 1)); /* with this one, those from there on are complete */
+        STRAIGHT for (int i = 0; i < rows; i++) {
+            STRAIGHT for (int v = 0; v < vectors; v++) {
+                sums[i][v] = SPREAD(0.0f);
+            }
+        }
+        for (long p = 0; p < depth; p++, a += stride, b += ldb) {
+            V columns[NV];
+            STRAIGHT for (int v = 0; v < vectors; v++) {
+                columns[v] = LOAD(b + v * WIDTH);
+            }
+            STRAIGHT for (int i = 0; i < rows; i++) {
+                V one = SPREAD(a[i]);
+                STRAIGHT for (int v = 0; v < vectors; v++) {
+                    sums[i][v] = FMA(one, columns[v], sums[i][v]);
+                }
+            }
+        }
+        while (waiting > first) {
+            const float *before = level[--waiting];
+            STRAIGHT for (int i = 0; i < rows; i++) {
+                STRAIGHT for (int v = 0; v < vectors; v++) {
+                    sums[i][v] = ADD(LOAD(before + i * PANEL + v * WIDTH), sums[i][v]);
+                }
+            }
+        }
+        if (last) {
+            SOME some[NV];
+            STRAIGHT for (int v = 0; v < vectors; v++) {
+                some[v] = FIRST(width - v * WIDTH);
+            }
+            STRAIGHT for (int i = 0; i < rows; i++) {
+                STRAIGHT for (int v = 0; v < vectors; v++) {
+                    STORE_SOME(c + i * ldc + v * WIDTH, sums[i][v], some[v]);
+                }
+            }
+        } else {
+            float *here = level[waiting++];
+            STRAIGHT for (int i = 0; i < rows; i++) {
+                STRAIGHT for (int v = 0; v < vectors; v++) {
+                    STORE(here + i * PANEL + v * WIDTH, sums[i][v]);
+                }
+            }
+        }
+    }
+}
+
+#undef CASE
+#define CASE(n, v)                                                                  \
+    case n:                                                                         \
+        NAME(leaves_of)(n, v, m, a, stride, b, ldb, c, ldc, width, level);          \
+        break;
+TARGET static void
+NAME(leaves)(int narrow, int rows, long m, const float *a, long stride, const float *b, long ldb, float *c, long ldc, long width)
+{
+    ALIGNED(64) float level[LEVELS][12 * PANEL];
+    CASES
 }
 
 /* to[i / MR][row][i % MR] = from[row][i]; what is behind the last column stays as it is. */
 TARGET static void
 NAME(pack_tiles)(float *to, long m, long n, const float *from, long ld)
 {
-    for (long row = 0; row < m; row++, from += ld, to += MR) {
-        long i = 0;
-        float *tile = to;
-        for (; i + MR <= n; i += MR, tile += TILE(m, MR)) {
-            memcpy(tile, from + i, MR * sizeof(float));
+    for (; n >= MR; n -= MR, from += MR, to += TILE(m, MR)) {
+        for (long row = 0; row < m; row++) {
+            memcpy(to + row * MR, from + row * ld, MR * sizeof(float));
         }
-        memcpy(tile, from + i, (size_t)(n - i) * sizeof(float));
+    }
+    for (long row = 0; row < m && n; row++) {
+        memcpy(to + row * MR, from + row * ld, (size_t)n * sizeof(float));
     }
 }
 
@@ -291,44 +375,28 @@ TARGET static void
 NAME(outer_some)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, long ldc, float *left)
 {
     ALIGNED(64) float panel[SUPER * PANEL];
-    ALIGNED(64) float level[LEVELS][12 * PANEL];
     /* Where rows of g are so far apart that a leaf of them falls into a few sets of the cache, and are gone through often enough. */
-    int tiled = ldg >= 128 && k > 2 * PANEL;
+    int tiled = ldg >= 128 && k > 8 * PANEL;
 
     if (tiled) {
         NAME(pack_tiles)(left, m, n, g, ldg);
     }
-    for (long j = 0; j < k; j += PANEL) {
-        long columns = k - j < PANEL ? k - j : PANEL;
-        int narrow = columns <= WIDTH, most = narrow ? 12 : MR;
-        long wide = narrow ? WIDTH : PANEL;
-        const float *right = x + j;
-        long ld = ldx;
-        if (columns < wide || n > most) {
-            NAME(pack)(panel, wide, x + j, ldx, m, columns);
-            right = panel, ld = wide;
-        }
-        for (long i = 0; i < n; i += most) {
-            int rows = (int)(n - i < most ? n - i : most);
-            unsigned leaf = 0;
-            float *out = c + i * ldc + j;
-            const float *from = tiled && !narrow ? left + i / MR * TILE(m, MR) : g + i;
-            long stride = tiled && !narrow ? MR : ldg;
-            for (long r = 0; r < m; r += LEAF, leaf++) {
-                long depth = m - r < LEAF ? m - r : LEAF;
-                int waiting = BITS(leaf), pair = (int)(leaf & 1); /* an odd one is added where the one before it waits */
-                int at = waiting - pair;
-                float *here = at ? level[at - 1] : out; /* the first of those that wait does so where all end up */
-                long ld_here = at ? PANEL : ldc;
-                NAME(tile_across)(narrow, rows, depth, from + r * stride, stride, right + r * ld, ld, here, ld_here, NULL, 0,
-                                  pair ? ADDED : AS_IT_IS, here, ld_here, columns);
-                for (unsigned bits = leaf >> 1; pair && bits & 1; bits >>= 1) {
-                    at--;
-                    NAME(add_tile)(rows, columns, at ? level[at - 1] : out, at ? PANEL : ldc, level[at]);
-                }
+    for (long begin = 0; begin < n; begin += TALL) { /* so many rows of c, as others may each have a page of memory for itself */
+        long end = n - begin < TALL ? n : begin + TALL;
+        for (long j = 0; j < k; j += PANEL) {
+            long columns = k - j < PANEL ? k - j : PANEL;
+            int narrow = columns <= WIDTH, most = narrow ? 12 : MR;
+            long wide = narrow ? WIDTH : PANEL;
+            const float *right = x + j;
+            long ld = ldx;
+            if (columns < wide || n > most) {
+                NAME(pack)(panel, wide, x + j, ldx, m, columns);
+                right = panel, ld = wide;
             }
-            for (int at = BITS(leaf) - 2; at >= 0; at--) {
-                NAME(add_tile)(rows, columns, at ? level[at - 1] : out, at ? PANEL : ldc, level[at]);
+            for (long i = begin; i < end; i += most) {
+                int rows = (int)(end - i < most ? end - i : most);
+                const float *from = tiled && !narrow ? left + i / MR * TILE(m, MR) : g + i;
+                NAME(leaves)(narrow, rows, m, from, tiled && !narrow ? MR : ldg, right, ld, c + i * ldc + j, ldc, columns);
             }
         }
     }
@@ -510,14 +578,15 @@ NAME(dots)(long n, long m, long k, const float *a, long lda, const float *b, con
 /* ---------------------------------------------------------------- the layer */
 
 TARGET static void
-NAME(forward)(Kind kind, long m, long k, long n, const float *x, long ldx, const float *w, const float *bias, float *y)
+NAME(forward)(Kind kind, long m, long k, long n, const float *x, long ldx, const float *w, const float *bias, float *y,
+              float *left)
 {
     if (n <= FEW) {
         NAME(dots)(n, m, k, x, ldx, w, bias, y);
         NAME(activate)(kind, y, m * n);
         return;
     }
-    NAME(multiply)(m, k, n, x, ldx, w, k, 1, y, n, bias, kind, NULL);
+    NAME(multiply)(m, k, n, x, ldx, w, k, 1, y, n, bias, kind, NULL, left);
 }
 
 /* One step of Adam (or, with `momentum`, of it without second moments, which RAdam begins with); `decay` is coupled, `keep` is not. */
