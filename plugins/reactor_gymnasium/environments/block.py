@@ -20,7 +20,8 @@ from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_gymnasium.environments.units import close_all, marked
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel
-from reactor_gymnasium.native.takeover import take_over
+from reactor_gymnasium.native.recorders import Recorder, left_out
+from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
 from reactor_rl.plugin import Pickled, decode
 
 __all__ = ["IDLE", "BoundRows", "EnvBlock", "RowLayout"]
@@ -156,6 +157,7 @@ class EnvBlock:
         self.stepped: BlockKernel | None = None
         self.why_not = "" if kernels else "kernels=False"
         self._kernel: BlockKernel | None = None  # what has taken the environments over
+        self._recorder: Recorder | None = None  # what stands for their outermost wrappers meanwhile
         self._taken_at, self._wait = 0, 1
         self._take_at = 0 if kernels else NEVER  # the value of `_now` at which a kernel is looked for
 
@@ -272,10 +274,14 @@ class EnvBlock:
         kernel = self._kernel
         if kernel is None:
             kernel = self._take_over()
-        elif not wrappers_pristine() or kernel.changed():
+        elif not wrappers_pristine() or kernel.changed() or (self._recorder is not None and self._recorder.changed()):
             self._give_back()
             return False
         if kernel is None:
+            return False
+        recorder = self._recorder
+        if recorder is not None and self.autoreset is AutoresetMode.DISABLED and recorder.refuses():
+            self._give_back()
             return False
         if type(actions) is list:
             actions = _as_array(actions)
@@ -291,6 +297,9 @@ class EnvBlock:
             return False
         self._now += 1
         self.stepped, self.failures, self.ended, self.finals, self.infos = kernel, list(kernel.failures), [], {}, {}
+        if recorder is not None:
+            self.infos, failures = recorder.record(kernel, self.autoreset)
+            self.failures += failures
         if count and (self.autoreset is AutoresetMode.SAME_STEP or not self.columns):
             self._end_episodes(kernel, shown)
         if out is not None and not known and not (out.rows is not None and kernel.write(out.rows)):
@@ -317,8 +326,13 @@ class EnvBlock:
         kernel = self._kernel
         if kernel is None or not wrappers_pristine() or kernel.changed() or not all(map(_plain_reset, resets.values())):
             return None
+        recorder = self._recorder
+        if recorder is not None and recorder.changed():
+            return None
         kernel.reset({row: dict(kwargs) for row, kwargs in resets.items()})
         self.failures = list(kernel.failures)
+        if recorder is not None:
+            recorder.begin_all(resets)
         if out is not None:
             if out.kind == kernel.kind and out.shown is not None:
                 out.shown[...] = kernel.observations
@@ -329,16 +343,27 @@ class EnvBlock:
 
     def _end_episodes(self, kernel: BlockKernel, shown: Array | None) -> None:
         """Note which episodes the kernel's step has ended, and reset those that need a seed."""
-        over = np.flatnonzero(kernel.terminated | kernel.truncated).tolist()
+        over = (kernel.terminated | kernel.truncated).nonzero()[0].tolist()
         if self.autoreset is AutoresetMode.SAME_STEP and over:
+            recorder, last_info = self._recorder, self.last_info
             if self.seeds is None:
-                self.finals = {row: (kernel.final(row), self.last_info(row, kernel.final_info(row))) for row in over}
+                infos = {row: kernel.final_info(row) for row in over}
+                if recorder is not None:
+                    self.failures += recorder.end_all(infos, again=True)
+                mine = last_info is _copied  # already
+                self.finals = {row: (kernel.final(row), info if mine else last_info(row, info)) for row, info in infos.items()}
             else:
-                last, infos = kernel.rows(), kernel.infos_by_row()
-                self.finals = {row: (kernel.own(last[row]), self.last_info(row, infos.get(row, {}))) for row in over}
+                last, told = kernel.rows(), kernel.infos_by_row()
+                infos = {row: told.get(row, {}) for row in over}
+                if recorder is not None:
+                    self.failures += recorder.end_all(infos)
+                self.finals = {row: (kernel.own(last[row]), last_info(row, info)) for row, info in infos.items()}
                 resets = {row: self.seeds(row) for row in over}
-                kernel.reset({row: dict(kwargs) for row, kwargs in resets.items() if kwargs is not None})
+                begun = {row: dict(kwargs) for row, kwargs in resets.items() if kwargs is not None}
+                kernel.reset(begun)
                 self.failures += kernel.failures
+                if recorder is not None:
+                    recorder.begin_all(begun)
                 if shown is not None:
                     shown[...] = kernel.observations
                 if idle := [row for row, kwargs in resets.items() if kwargs is None]:
@@ -360,7 +385,9 @@ class EnvBlock:
     def _tell(self, kernel: BlockKernel) -> None:
         """Let the owner have what a kernel's step brought, row by row."""
         self.rewards = kernel.rewards.tolist()
-        if self.keep_infos:
+        if not self.keep_infos:
+            self.infos = {}
+        elif not self.infos:
             self.infos = kernel.infos_by_row()
 
     # ------------------------------------------------------------------ kernels
@@ -371,18 +398,11 @@ class EnvBlock:
         if self._unsettled or not wrappers_pristine():
             self._take_at = self._now + 1
             return None
-        envs, self.stepped, self.failures = self._targets, None, []
-        if any(counted > _REFERENCES for counted in [getrefcount(env) for env in envs]):
-            self.why_not = "somebody else refers to one of them"
-            self._later()
-            return None
+        self.stepped, self.failures = None, []
         if IDLE in self.pending or (self.seeds is not None and self.autoreset is not AutoresetMode.SAME_STEP):
             self._later()
             return None
-        mode = AutoresetMode.DISABLED if self.seeds is not None else self.autoreset
-        left = [due - self._now for due in self._due]
-        limits = [held.limit for held in self.envs]
-        kernel = take_over(envs, left, limits, self.pending, self.observations, mode)
+        kernel = self._taken()
         if isinstance(kernel, str):
             self.why_not = kernel
             self._later()
@@ -390,6 +410,38 @@ class EnvBlock:
         self._kernel, self._taken_at, self.why_not = kernel, self._now, ""
         self.observations[:] = kernel.rows()
         return kernel
+
+    def _taken(self) -> BlockKernel | str:
+        """The kernel that takes the environments over, without the wrappers that record episodes; or why none does."""
+        outermost = {left_out(held.env, bool(over)) for held, over in zip(self.envs, self.pending, strict=True)}
+        for why in outermost:
+            if isinstance(why, str):
+                return why
+        recorder, *others = outermost
+        if others:
+            return "some of them record episodes in another way"
+        if recorder is None:
+            return self._fitting()
+        kernel = choose_kernel(type(within(self.envs[0].env)))
+        if isinstance(kernel, str):
+            return kernel
+        self._engage(recording=True)
+        taken = "their first steps are checked" if self._unsettled else self._fitting()
+        if isinstance(taken, str):
+            self._engage()
+        else:
+            assert isinstance(recorder, type)
+            self._recorder = recorder([held.env for held in self.envs], taken.summed)
+        return taken
+
+    def _fitting(self) -> BlockKernel | str:
+        """The kernel for what is to be stepped, or why there is none."""
+        if any(counted > _REFERENCES for counted in [getrefcount(env) for env in self._targets]):
+            return "somebody else refers to one of them"
+        mode = AutoresetMode.DISABLED if self.seeds is not None else self.autoreset
+        left = [due - self._now for due in self._due]
+        limits = [held.limit for held in self.envs]
+        return take_over(self._targets, left, limits, self.pending, self.observations, mode)
 
     def _later(self) -> None:
         """Look for a kernel again, in twice as many steps as the last time."""
@@ -405,6 +457,11 @@ class EnvBlock:
         self.pending[:] = kernel.pending.tolist()
         self._due = [self._now + left for left in kernel.left.tolist()]
         self._soonest = min(self._due)
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.hand_over()
+            self._count_limits()
+            self._engage()
         if self._now - self._taken_at >= AT_ONCE:
             self._wait = 1
         self._later()
@@ -477,15 +534,22 @@ class EnvBlock:
     def _write_back(self) -> None:
         """Write the counts of time limits that are left out back into the wrappers, before anybody looks at them."""
         self._give_back()
+        self._count_limits()
+
+    def _count_limits(self) -> None:
         for held, due in zip(self.envs, self._due, strict=True):
             held.write_back(held.limit - (due - self._now))
 
     def _settle(self) -> None:
         """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed."""
-        # What is referred to elsewhere is not left out, and an exception refers to the frames that it has left.
-        self._targets, self.failures = [], []
+        self.failures = []  # what is referred to elsewhere is not left out, and an exception refers to the frames that it has left
+        self._engage()
+
+    def _engage(self, recording: bool = False) -> None:
+        """Likewise; ``recording``: without the outermost wrappers, which record episodes."""
+        self._targets = []
         for held in self.envs:
-            held.engage()
+            held.engage(recording)
         self._targets = [held.target for held in self.envs]
         self._due = [self._now + held.limit - held.elapsed for held in self.envs]
         self._soonest = min(self._due)

@@ -47,19 +47,27 @@ class WrapperBypass:
         self._clock: TimeLimit[Any, Any] | None = None
         self.limit, self.elapsed, self.final = NO_LIMIT, 0, False
 
-    def engage(self) -> None:
-        """Find out how little has to be called to step the environment as its wrappers are now."""
+    def engage(self, recording: bool = False) -> None:
+        """Find out how little has to be called to step the environment as its wrappers are now.
+
+        Args:
+            recording: Whether the outermost wrapper is left out, too: one that records episodes, for somebody else does so.
+        """
         self.release()
         del self.target  # it is a reference, too
-        clock, within, final = self._within() if wrappers_pristine() else (None, self.env, True)
+        clock, within, final = self._within(recording) if wrappers_pristine() else (None, self.env, True)
         self.final, self.target = final, within if final else self.env
         if final and clock is not None:
             self._clock, self.limit, self.elapsed = clock, clock._max_episode_steps, clock._elapsed_steps or 0
 
-    def _within(self) -> tuple[TimeLimit[Any, Any] | None, gymnasium.Env[Any, Any], bool]:
+    def _within(self, recording: bool) -> tuple[TimeLimit[Any, Any] | None, gymnasium.Env[Any, Any], bool]:
         """The time limit and what is inside of the wrappers that can be left out, once each has done what it does only at first."""
         outer: Any = self
         clock, final = None, True
+        if recording:
+            if not _ours_alone(outer):
+                return None, outer.env, True
+            outer = outer.env
         if type(outer.env) is TimeLimit and _ours_alone(outer):
             clock = outer = outer.env
             final = clock._elapsed_steps is not None

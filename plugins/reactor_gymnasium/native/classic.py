@@ -106,7 +106,7 @@ class Pendulum(Classic):
     helpers = ((UTILS, "verify_number_and_cast"), (module, "angle_normalize"), (module, "DEFAULT_X"), (module, "DEFAULT_Y"))
     actions = (np.dtype(np.float32), np.dtype(np.float64))
     bounds = (-pi, pi, -1.0, 1.0)
-    shape = (3,)
+    shape, summed = (3,), np.float64
     kinds = (None, np.float32, np.float64)
 
     @classmethod

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.native.kernel import BlockKernel, Taken, as_written
+from reactor_gymnasium.native.kernel import BlockKernel, StandsFor, Taken, as_written
 from reactor_rl.plugin import global_random_state
 
-__all__ = ["KNOWN", "digest", "distrusted", "sources_of"]
+__all__ = ["KNOWN", "digest", "distrusted", "sources_of", "unknown_source"]
 
 KNOWN: dict[str, tuple[str, ...]] = {
     "cartpole.py": ("8c034275500ff9c6",),
@@ -57,8 +57,10 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "swimmer_v5.py": ("5bdb513ea955bc2e",),
     "walker2d_v4.py": ("bc4b14f1c27d1584",),
     "walker2d_v5.py": ("10219f0e6b5208d6",),
+    "common.py": ("ef31d8b3c302ba12",),
+    "monitor.py": ("e2267b522427acfc", "123c968eff11deb8", "f3c9dd25dee5b613", "0b1eb191650a498d"),
 }
-"""By name of a file the first 16 digits of its sha256, of Gymnasium 1.4."""
+"""By name of a file the first 16 digits of its sha256, of Gymnasium 1.4 and Stable-Baselines3 2.7 to 2.9."""
 
 LIMIT, EVERY = 17, 10
 """Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""
@@ -70,8 +72,8 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def sources_of(kernel: type[BlockKernel]) -> list[Path]:
-    """The files that a kernel was written from."""
+def sources_of(kernel: type[StandsFor]) -> list[Path]:
+    """The files that a kernel, or what stands for a wrapper, was written from."""
     modules = [import_module(name) for name in (kernel.module, *kernel.sources)]
     return [Path(module.__file__ or "") for module in modules]
 
@@ -81,16 +83,23 @@ def distrusted(kernel: type[BlockKernel]) -> str | None:
     return _untrue(kernel) or kernel.changed()
 
 
+def unknown_source(kernel: type[StandsFor]) -> str | None:
+    """Complain of what is not as it was written, or was not yet known when this was."""
+    if not as_written(import_module(kernel.module), kernel):
+        return f"somebody has changed {kernel.module}"
+    for path in sources_of(kernel):
+        if digest(path) not in KNOWN.get(path.name, ()):
+            return f"it was not written from this version of {path.name}"
+    return None
+
+
 @cache
 def _untrue(kernel: type[BlockKernel]) -> str | None:
     if why := kernel.unavailable():
         return why
-    if not as_written(import_module(kernel.module), kernel):
-        return f"somebody has changed {kernel.module}"
     try:
-        for path in sources_of(kernel):
-            if digest(path) not in KNOWN.get(path.name, ()):
-                return f"it was not written from this version of {path.name}"
+        if why := unknown_source(kernel):
+            return why
         with global_random_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             different = _compared(kernel)

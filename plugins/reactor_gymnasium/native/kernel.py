@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 
-__all__ = ["REFUSED", "BlockKernel", "Columns", "Taken", "as_written", "parts_of", "reseeded"]
+__all__ = ["REFUSED", "BlockKernel", "Columns", "StandsFor", "Taken", "as_written", "parts_of", "reseeded"]
 
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
@@ -53,7 +53,33 @@ class Taken:
     mode: AutoresetMode
 
 
-class BlockKernel(ABC):
+class StandsFor(ABC):
+    """The work of a class's methods, done otherwise."""
+
+    title: ClassVar[str]
+    """Name of the class, for people."""
+    module: ClassVar[str]
+    """Module of the class."""
+    owner: ClassVar[str]
+    """Name of the class."""
+    methods: ClassVar[tuple[str, ...]] = ("step", "reset")
+    """Methods of the class that it stands for; nobody may have changed one."""
+    helpers: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Modules and names, or classes and names, of what these call, likewise."""
+    sources: ClassVar[tuple[str, ...]] = ()
+    """Modules besides the class's own that it was written from."""
+
+    @classmethod
+    def changed(cls) -> str | None:
+        """Complain of methods and functions that somebody has changed since it was first asked; asked before each step."""
+        for namespace, names, values in _originals(cls):
+            if [*map(namespace.get, names)] != values:
+                name = next(name for name, value in zip(names, values, strict=True) if namespace.get(name) != value)
+                return f"somebody has changed {name} of {cls.module}"
+        return None
+
+
+class BlockKernel(StandsFor):
     """Rows that are stepped together in the place of their environments, whose generators they draw from.
 
     Args:
@@ -66,24 +92,14 @@ class BlockKernel(ABC):
         pending: Which rows the next step resets.
     """
 
-    title: ClassVar[str]
-    """Name of the environment that it steps."""
-    module: ClassVar[str]
-    """Module of that environment's class."""
-    owner: ClassVar[str]
-    """Name of the class."""
     known: ClassVar[frozenset[str]]
     """Attributes that an environment may have besides those that any may."""
     states: ClassVar[tuple[str, ...]]
     """Those that steps change."""
-    methods: ClassVar[tuple[str, ...]] = ("step", "reset")
-    """Methods of the class that the kernel stands for; nobody may have changed one."""
-    helpers: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Modules and names, or classes and names, of what these call, likewise."""
-    sources: ClassVar[tuple[str, ...]] = ()
-    """Modules besides the environment's own that the kernel was written from."""
     actions: ClassVar[tuple[np.dtype[Any], ...]] = (np.dtype(np.int64),)
     """The dtypes of actions that it knows."""
+    summed: ClassVar[type[float]] = float
+    """The type of a sum of its environment's rewards."""
 
     compared: ClassVar[tuple[int, int]] = (60, 3)
     """For how many steps, and with how many rows, it is compared with Python once a process."""
@@ -129,15 +145,6 @@ class BlockKernel(ABC):
     @classmethod
     def unavailable(cls) -> str | None:
         """Why it cannot be used at all, ``None`` if it can."""
-        return None
-
-    @classmethod
-    def changed(cls) -> str | None:
-        """Complain of methods and functions that somebody has changed since it was first asked; asked before each step."""
-        for namespace, names, values in _originals(cls):
-            if [*map(namespace.get, names)] != values:
-                name = next(name for name, value in zip(names, values, strict=True) if namespace.get(name) != value)
-                return f"somebody has changed {name} of {cls.module}"
         return None
 
     @classmethod
@@ -209,7 +216,7 @@ class BlockKernel(ABC):
         by_row: dict[int, dict[str, Any]] = {}
         for rows, columns in self.infos():
             for key, (form, values) in columns.items():
-                of_rows = values.tolist() if form == "python" else list(values)
+                of_rows = values.tolist() if form == "python" else list(values if form == "numpy" else map(np.copy, values))
                 for row, value in zip(range(len(of_rows)) if rows is None else rows.tolist(), of_rows, strict=True):
                     by_row.setdefault(row, {})[key] = value
         return by_row
@@ -244,8 +251,8 @@ def reseeded(env: Env, seed: int) -> np.random.Generator:
     return generator
 
 
-def parts_of(module: ModuleType, kernel: type[BlockKernel]) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """An attribute that a kernel stands for: where it is, its name there and its value now, ``None`` if it is inherited."""
+def parts_of(module: ModuleType, kernel: type[StandsFor]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """An attribute that something stands for: where it is, its name there and its value now, ``None`` if it is inherited."""
     namespace: Any = vars(getattr(module, kernel.owner))
     for name in kernel.methods:
         yield namespace, name, namespace.get(name)
@@ -258,7 +265,7 @@ def parts_of(module: ModuleType, kernel: type[BlockKernel]) -> Iterator[tuple[di
 
 
 @cache
-def _originals(kernel: type[BlockKernel]) -> list[tuple[dict[str, Any], list[str], list[Any]]]:
+def _originals(kernel: type[StandsFor]) -> list[tuple[dict[str, Any], list[str], list[Any]]]:
     """The same by where it is."""
     found: dict[int, tuple[dict[str, Any], list[str], list[Any]]] = {}
     for namespace, name, value in parts_of(import_module(kernel.module), kernel):
@@ -268,8 +275,8 @@ def _originals(kernel: type[BlockKernel]) -> list[tuple[dict[str, Any], list[str
     return list(found.values())
 
 
-def as_written(module: ModuleType, kernel: type[BlockKernel]) -> bool:
-    """Whether the functions that a kernel stands for are those of their files."""
+def as_written(module: ModuleType, kernel: type[StandsFor]) -> bool:
+    """Whether the functions that something stands for are those of their files."""
     for _, _, part in parts_of(module, kernel):
         value = part.fget if isinstance(part, property) else part
         if isinstance(value, FunctionType):

@@ -145,7 +145,7 @@ class InvertedPendulum(Simulated):
     title = "InvertedPendulum-v5"
     module, owner = PACKAGE + "inverted_pendulum_v5", "InvertedPendulumEnv"
     weights: ClassVar[Names] = (NOISE,)
-    python = frozenset({"reward_survive"})
+    python, summed = frozenset({"reward_survive"}), float
 
     def observe(self) -> None:
         self.observations[...] = self.state.now()

@@ -107,6 +107,7 @@ class Simulated(BlockKernel):
     sources = (BASE,)
     actions = (np.dtype(np.float32), np.dtype(np.float64))
     states = _FIELDS
+    summed: ClassVar[type[float]] = np.float64
     compared, timed_rows = (36, 2), 4
 
     def __init_subclass__(cls) -> None:

@@ -15,8 +15,9 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.native.guards import distrusted
 from reactor_gymnasium.native.kernel import BlockKernel, Taken
+from reactor_gymnasium.native.recorders import left_out
 
-__all__ = ["KERNELS", "choose_kernel", "forecast", "kernel_class", "switched_off", "take_over", "within"]
+__all__ = ["KERNELS", "choose_kernel", "forecast", "kernel_class", "switched_off", "take_over", "within", "within_and_why"]
 
 Env = gymnasium.Env[Any, Any]
 
@@ -70,16 +71,29 @@ def _loaded(place: str) -> type[BlockKernel]:
 
 
 def within(env: Env) -> Env:
-    """The environment inside of the wrappers that a block leaves out."""
+    """The environment inside of the wrappers that are left out where a kernel steps."""
+    if isinstance(left_out(env, over=True), type):
+        env = env.env  # type: ignore[attr-defined]
     for wrapper in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         if type(env) is wrapper:
             env = env.env
     return env
 
 
-def forecast(kind: type) -> str:
-    """Who will step environments of a class, in words."""
-    kernel = choose_kernel(kind)
+def within_and_why(env: Env) -> tuple[type, str | None]:
+    """The class of what is :func:`within`, and why a wrapper that records episodes is not left out, if there is one."""
+    outermost = left_out(env, over=True)
+    return type(within(env)), outermost if isinstance(outermost, str) else None
+
+
+def forecast(kind: type, why: str | None = None) -> str:
+    """Who will step environments, in words.
+
+    Args:
+        kind: The class of what is in their wrappers.
+        why: What speaks against any kernel.
+    """
+    kernel = switched_off() or why or choose_kernel(kind)
     return f"no kernel: {kernel}" if isinstance(kernel, str) else f"stepped by the {kernel.title} kernel"
 
 

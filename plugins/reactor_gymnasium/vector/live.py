@@ -38,7 +38,7 @@ class HostStyle:
         spin: Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`.
         casting: See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`.
         infos: ``"columns"``: as Gymnasium's; ``"rows"``: those of a step by row in ``"infos"``, and of episodes that ended within
-            it in ``"ended"``.
+            it in ``"ended"``, as the shards send them.
         actions: How actions that are not an array are taken apart: by ``gymnasium.vector.utils.iterate``, or as a list.
     """
 

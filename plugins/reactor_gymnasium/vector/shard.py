@@ -237,7 +237,8 @@ class EnvShard(Shard):
     ) -> None:
         self.kernels = kernels
         super().__init__(rows=len(env_fns), layout=ObservationLayout(single_observation_space, casting), **shared)
-        self.split_finals, self.owner, self.env_fns, self.whole = split_finals, owner, tuple(env_fns), whole
+        self.split_finals, self.owner, self.env_fns = split_finals, owner, tuple(env_fns)
+        self.whole, self.handing = whole and split_finals, whole and not split_finals
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
 
@@ -291,26 +292,39 @@ class EnvShard(Shard):
         truncations.fill(False)
         for row, terminated, truncated in block.ended:
             terminations[row], truncations[row] = terminated, truncated
-        finals: Infos = {}
-        if block.finals:
-            finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in block.finals.items()}
+        finals = self._finals()
         if finals or block.infos or failures or self.layout.objects:
             self._send(finals, block.infos, failures)
+
+    def _finals(self) -> dict[int, Any]:
+        """What is told of the episodes that have ended."""
+        finals = self.block.finals
+        if not finals or not self.split_finals:
+            return finals
+        return {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
 
     def _take_columns(self, kernel: BlockKernel) -> None:
         """Send what a kernel's step brought."""
         self.rewards.buffer[...] = kernel.rewards
         self.terminations.buffer[...] = kernel.terminated
         self.truncations.buffer[...] = kernel.truncated
-        failures, rows = self.block.failures, len(self.envs)
-        if self.whole and not (self.block.finals or failures) and (columns := kernel.together()) is not None:
+        failures, rows, told = self.block.failures, len(self.envs), self.block.infos
+        if self.whole and not (self.block.finals or failures or told) and (columns := kernel.together()) is not None:
             if columns:
                 self.extras.set(Handed(masked(columns, rows)))
             return
-        infos = kernel.infos()
-        if not (infos or self.block.finals or failures):
+        finals = self._finals()
+        if self.handing and not failures:
+            told = told or kernel.infos_by_row()
+            if told or finals:
+                self.extras.set(Handed({"ended": finals, "infos": told}))
             return
-        finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in self.block.finals.items()}
+        if told:
+            self._send(finals, told, [self._failure(row, error) for row, error in failures])
+            return
+        infos = kernel.infos()
+        if not (infos or finals or failures):
+            return
         if self.whole and not (finals or failures) and (merged := together_columns(infos, rows)) is not None:
             self.extras.set(Handed(merged))
             return

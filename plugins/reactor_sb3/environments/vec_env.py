@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
+from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -45,6 +46,10 @@ def warn_of_threads() -> None:
         "wait for each other, and an update may take many times as long. Call torch.set_num_threads(1) before you train",
         stacklevel=3,
     )
+
+
+_GOES_ON = {"TimeLimit.truncated": False}
+"""The info of an environment that says nothing, and whose episode goes on."""
 
 
 class _Envs(ReactorVectorEnv):
@@ -107,6 +112,8 @@ class ReactorVecEnv(VecEnv):
     ) -> None:
         multiprocessing.get_context(start_method)  # for its error
         self.waiting = False
+        parts = type(self).step_async, type(self).step_wait
+        self._split = parts != (ReactorVecEnv.step_async, ReactorVecEnv.step_wait)  # whether somebody has to see both
         self._envs = envs = _Envs(
             [EnvMaker(env_fn) for env_fn in env_fns],
             shared_memory=False,
@@ -128,6 +135,17 @@ class ReactorVecEnv(VecEnv):
 
     # ------------------------------------------------------------------ steps
 
+    def step(self, actions: npt.NDArray[Any]) -> VecEnvStepReturn:
+        """Step every environment; see :meth:`step_wait`.
+
+        Raises:
+            ValueError: If there are not as many actions as environments.
+            Exception: What an environment raised.
+        """
+        if self._split:
+            return super().step(actions)
+        return self._as_vec_env(self._envs.step(actions))
+
     def step_async(self, actions: npt.NDArray[Any]) -> None:
         """Begin a step with one action for each environment.
 
@@ -148,19 +166,23 @@ class ReactorVecEnv(VecEnv):
             Exception: What an environment raised.
         """
         self.waiting = False
-        observations, rewards, terminations, truncations, reported = self._envs.step_wait()
-        ended, given = reported.get("ended", {}), reported.get("infos", {})
-        infos = []
-        for index, limit in enumerate((truncations & ~terminations).tolist()):
-            if index in ended:
-                last = ended[index]
-                info = last["final_info"]
-                info["terminal_observation"] = last["final_obs"]
+        return self._as_vec_env(self._envs.step_wait())
+
+    def _as_vec_env(self, results: tuple[Any, ...]) -> VecEnvStepReturn:
+        """The results of a step as SB3 has them."""
+        observations, rewards, terminations, truncations, reported = results
+        infos = list(map(dict.copy, repeat(_GOES_ON, self.num_envs)))  # which takes half the time of a loop
+        if reported:
+            ended, given = reported["ended"], reported["infos"]
+            for index, info in given.items():
+                if index not in ended:
+                    info["TimeLimit.truncated"] = False
+                    infos[index] = info
+            for index, (last, info) in ended.items():
+                infos[index] = info
+                info["TimeLimit.truncated"] = bool(truncations[index] and not terminations[index])
+                info["terminal_observation"] = last
                 self.reset_infos[index] = given.get(index, {})
-            else:
-                info = given.get(index, {})
-            info["TimeLimit.truncated"] = limit
-            infos.append(info)
         return observations, rewards.astype(np.float32), terminations | truncations, infos
 
     def reset(self) -> VecEnvObs:
