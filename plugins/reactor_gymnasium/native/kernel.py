@@ -215,10 +215,19 @@ class BlockKernel(StandsFor):
         """The infos of the last step as environments give them, by row."""
         by_row: dict[int, dict[str, Any]] = {}
         for rows, columns in self.infos():
-            for key, (form, values) in columns.items():
-                of_rows = values.tolist() if form == "python" else list(values if form == "numpy" else map(np.copy, values))
-                for row, value in zip(range(len(of_rows)) if rows is None else rows.tolist(), of_rows, strict=True):
-                    by_row.setdefault(row, {})[key] = value
+            of_keys = [
+                values.tolist() if form == "python" else list(values if form == "numpy" else map(np.copy, values))
+                for form, values in columns.values()
+            ]
+            numbers = range(len(of_keys[0])) if rows is None else rows.tolist()
+            if len(columns) == 1:
+                (key,) = columns
+                by_row.update([(row, {key: value}) for row, value in zip(numbers, of_keys[0], strict=True)])
+            else:
+                of_rows = zip(*of_keys, strict=True)
+                by_row.update(
+                    [(row, dict(zip(columns, values, strict=True))) for row, values in zip(numbers, of_rows, strict=True)]
+                )
         return by_row
 
     def reset(self, seeds: dict[int, dict[str, Any]]) -> None:

@@ -225,26 +225,27 @@ class Monitor(Recorder):
     def end_all(self, infos: Mapping[int, dict[str, Any]], again: bool = False) -> Failures:
         if not again:
             return super().end_all(infos)
-        now, until, noted, others = time.time(), self._now, self._noted, {}
+        now, until, others = time.time(), self._now, {}
+        plain, all_rewards, begun, noted, steps = self._plain, self._rewards, self._from, self._noted, self._steps
         for row, info in infos.items():
-            plain = self._plain[row]
-            if plain is None:
+            of_row = plain[row]
+            if of_row is None:
                 others[row] = info
                 continue
-            started, returns, lengths, times = plain
-            rewards = self._rewards[self._from[row] : until, row].tolist()
-            self._from[row] = until
-            self._steps[row] += len(rewards)
+            started, returns, lengths, times = of_row
+            rewards = all_rewards[begun[row] : until, row].tolist()
+            begun[row] = until
+            steps[row] += len(rewards)
             if row in noted:
                 noted.remove(row)
                 wrapper = self.wrappers[row]
                 rewards, wrapper.rewards = wrapper.rewards + rewards, []
-            total, length = sum(rewards), len(rewards)
+            total, length, seconds = sum(rewards), len(rewards), now - started
             rounded = total if total.is_integer() else round(total, 6)  # which takes a while
-            info["episode"] = {"r": rounded, "l": length, "t": round(now - started, 6)}
+            info["episode"] = {"r": rounded, "l": length, "t": int(seconds * 1e6 + 0.5) / 1e6}  # likewise
             returns.append(total)
             lengths.append(length)
-            times.append(now - started)
+            times.append(seconds)
         return super().end_all(others, again) if others else []
 
     def begin(self, row: int, kwargs: Mapping[str, Any]) -> None:

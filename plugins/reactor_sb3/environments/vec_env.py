@@ -180,7 +180,7 @@ class ReactorVecEnv(VecEnv):
                     infos[index] = info
             for index, (last, info) in ended.items():
                 infos[index] = info
-                info["TimeLimit.truncated"] = bool(truncations[index] and not terminations[index])
+                info["TimeLimit.truncated"] = truncations.item(index) and not terminations.item(index)
                 info["terminal_observation"] = last
                 self.reset_infos[index] = given.get(index, {})
         return observations, rewards.astype(np.float32), terminations | truncations, infos
