@@ -1,21 +1,22 @@
 """One copy of a PettingZoo environment: who is alive, who has joined or died, and whether the episode is over.
 
 Agents that act together (``ParallelEnv``) and agents that take turns (``AECEnv``) differ in what a step is: an action of everybody
-who is there, or of one of them. How observations are kept, and in which words a mistake is told, is the matter of derived classes:
-``ParallelVectorEnv`` pads rows, and ``MultiAgentRunner`` writes records.
+who is there, or of one of them. Everybody who steps a copy does it here; how what it returns is kept is their matter:
+``ParallelVectorEnv`` pads rows, ``MultiAgentRunner`` writes records, and ``evaluate`` and ``SyncIPPO`` have one agent of all.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper, TerminateIllegalWrapper
 
+from reactor_gymnasium.plugin import as_number
 from reactor_pettingzoo.agents import AgentID
 
 __all__ = ["AECCopy", "Copy", "ParallelCopy", "leave_dead", "step_parallel", "within_checks"]
@@ -41,73 +42,109 @@ class Copy(ABC):
         self.present: dict[AgentID, None] = {}  # not a set: the order of one depends on the process
         self.over = True
 
-    def _begin(self, names: Iterable[AgentID]) -> None:
-        """Begin an episode with those who are there after a reset."""
-        self.present.clear()
-        self.over = False
-        self._arrive(names)
-        if not self.live:
-            raise self._nobody()
+    @abstractmethod
+    def begin(self, **kwargs: Any) -> Any:
+        """Begin an episode; ``kwargs`` are those of the environment's ``reset()``."""
+
+    @abstractmethod
+    def act(self, actions: Any) -> Any:
+        """Step the environment, and take account of who has died and who has joined."""
 
     def _arrive(self, names: Iterable[AgentID]) -> None:
         """Take account of who is there: it is not who was there before."""
         self.live = list(names)
+        self.over = not self.live
         for agent in self.live:
             if agent not in self.index:
-                raise self._stranger(agent)
+                raise self.broken(
+                    f"agent {agent!r} joined, which is not among the environment's possible_agents {list(self.index)}: list every "
+                    "agent that may ever join there"
+                )
         self.present.update(dict.fromkeys(self.live))
 
-    @abstractmethod
-    def _nobody(self) -> Exception:
-        """The exception if no agent is there after a reset."""
+    def _some_are_there(self) -> None:
+        if self.over:
+            raise self.broken("it has no agents after reset()")
 
-    @abstractmethod
-    def _stranger(self, agent: AgentID) -> Exception:
-        """The exception if an agent is there that is not among :attr:`agents`."""
+    def broken(self, what: str) -> Exception:
+        """The exception if the environment does not do as it should."""
+        return ValueError(
+            f"the environment breaks PettingZoo's API: {what}; pettingzoo.test.api_test and parallel_api_test say more"
+        )
 
 
 class ParallelCopy(Copy):
-    """Agents that act together.
+    """Agents that act together."""
 
-    Attributes:
-        observations: What the last reset or step returned, by agent.
-        infos: Likewise.
-    """
+    def begin(self, **kwargs: Any) -> tuple[Mapping[AgentID, Any], Mapping[AgentID, Any]]:
+        """See :class:`Copy`. Returns observations and infos."""
+        observations, infos = self.env.reset(**kwargs)
+        self.present.clear()
+        self._arrive(self.env.agents)
+        self._some_are_there()
+        return observations, infos
 
-    def __init__(self, env: Any, agents: Sequence[AgentID]) -> None:
-        super().__init__(env, agents)
-        self.observations: Mapping[AgentID, Any] = {}
-        self.infos: Mapping[AgentID, Any] = {}
+    def act(self, actions: dict[AgentID, Any]) -> tuple[Mapping[AgentID, Any], ...]:
+        """See :class:`Copy`; actions of those who are alive.
 
-    def _reset(self, **kwargs: Any) -> None:
-        """Begin an episode."""
-        self.observations, self.infos = self.env.reset(**kwargs)
-        self._begin(self.env.agents)
+        Returns:
+            Observations, rewards, terminations, truncations and infos, as the environment has returned them.
+        """
+        returned: tuple[Mapping[AgentID, Any], ...] = step_parallel(self.env, actions)
+        _, _, terminations, truncations, _ = returned
+        if True in terminations.values() or True in truncations.values():
+            self._change({agent for flags in (terminations, truncations) for agent, flag in flags.items() if flag})
+        elif self.env.agents != self.live:
+            self._change(frozenset())
+        return returned
+
+    def _change(self, ended: Set[AgentID]) -> None:
+        """Take account of who is there after a step that has ended the episodes of some."""
+        names = self.env.agents
+        kept = [agent for agent in names if agent in ended]
+        if kept and len(kept) < len(names):  # if all are kept, nobody is left to act
+            raise self.broken(f"agent {kept[0]!r} was terminated or truncated, and step() left it in env.agents ({names})")
+        if kept or names != self.live:
+            self._arrive([] if kept else names)
 
 
 class AECCopy(Copy):
     """Agents that take turns.
 
     Attributes:
+        inner: The environment without wrappers that only check.
         agent: Whose turn it is.
     """
 
+    inner: Any
     agent: AgentID
 
-    def _reset(self, **kwargs: Any) -> None:
-        """Begin an episode."""
+    def begin(self, **kwargs: Any) -> None:
+        """See :class:`Copy`."""
         self.env.reset(**kwargs)
+        self.inner = within_checks(self.env)
         self.present.clear()
         self._next()
-        if self.over:
-            raise self._nobody()
+        self._some_are_there()
+
+    def act(self, actions: Any) -> tuple[dict[AgentID, Any], dict[AgentID, bool], dict[AgentID, bool]]:
+        """See :class:`Copy`; the action of the one whose turn it is, which its mask allows.
+
+        Returns:
+            Rewards of the step, terminations and truncations, also of those who have left.
+        """
+        env = self.inner
+        env.step(actions)
+        rewards = {agent: as_number(reward) for agent, reward in env.rewards.items()}
+        terminations, truncations = dict(env.terminations), dict(env.truncations)
+        self._next()
+        return rewards, terminations, truncations
 
     def _next(self) -> None:
         """Find out whose turn it is; those who died have to leave before."""
-        env = self.env
+        env = self.inner
         self.present.update(dict.fromkeys(env.agents))
         leave_dead(env)
-        self.over = not env.agents
         self._arrive(env.agents)
         if not self.over:
             self.agent = env.agent_selection

@@ -19,7 +19,7 @@ from reactor_gymnasium import EvaluationReport
 from reactor_gymnasium import evaluate as evaluate_joint
 from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, Turn, hashed, own
 from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs, EnvFn, padding, probe_agents
-from reactor_pettingzoo.copies import leave_dead
+from reactor_pettingzoo.copies import AECCopy, ParallelCopy
 from reactor_pettingzoo.runner.actions import ActionSampler, width_of
 from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, assigned, callable_policy, single
 from reactor_rl.plugin import decode, encode
@@ -115,6 +115,7 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
 
     def __init__(self, env_fn: EnvFn, specs: AgentSpecs) -> None:
         self.env, self.specs, self.name = env_fn(), specs, specs.name
+        self.copy: Any = (AECCopy if specs.turns else ParallelCopy)(self.env, specs.agents)
         self.metadata = {**self.env.metadata, "render_fps": specs.fps}
         self.render_mode = getattr(self.env, "render_mode", None)
         groups = [specs.group_of(agent)[0] for agent in specs.agents]
@@ -134,23 +135,18 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         super().reset(seed=seed)
         self.totals = dict.fromkeys(self.specs.agents, 0.0)
         self.truncated = False
-        returned: Any = self.env.reset(seed=seed, options=options)
-        if self.specs.turns:
-            leave_dead(self.env)
-            return self._turn(), {}
-        return self._seen(*returned), {}
+        returned = self.copy.begin(seed=seed, options=options)
+        return self._turn() if self.specs.turns else self._seen(*returned), {}
 
     def step(self, action: dict[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Take a step, in which one agent acts or all do."""
-        env = self.env
+        copy = self.copy
         number = {agent: f"{at}" for at, agent in enumerate(self.specs.agents)}
         if self.specs.turns:
-            env.step(action[number[env.agent_selection]])
-            rewards, cut = dict(env.rewards), dict(env.truncations)
-            leave_dead(env)
+            rewards, _, cut = copy.act(action[number[copy.agent]])
             seen = self._turn()
         else:
-            observations, rewards, _, cut, infos = env.step({agent: action[number[agent]] for agent in env.agents})
+            observations, rewards, _, cut, infos = copy.act({agent: action[number[agent]] for agent in copy.live})
             seen = self._seen(observations, infos)
         self.truncated = self.truncated or any(cut.values())
         reward = 0.0
@@ -158,22 +154,21 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
             if agent in rewards:
                 self.totals[agent] += float(rewards[agent])
                 reward += float(rewards[agent])
-        over = not env.agents
+        over = copy.over
         info = {f"return.{agent}": total for agent, total in self.totals.items()} if over else {}
         return seen, reward, over and not self.truncated, over and self.truncated, info
 
     def _turn(self) -> dict[str, Any]:
         """The observation of the agent whose turn it is, where agents take turns."""
-        env = self.env
-        if not env.agents:
+        if self.copy.over:
             return self._seen({}, {})
-        agent = env.agent_selection
+        env, agent = self.copy.inner, self.copy.agent
         return self._seen({agent: env.observe(agent)}, env.infos)
 
     def _seen(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[str, Any]:
         acts = np.zeros(len(self.groups), np.int8)
         seen: dict[str, Any] = {"acts": acts}
-        alive = set(self.env.agents)
+        alive = set(self.copy.live)
         for at, (agent, group) in enumerate(zip(self.specs.agents, self.groups, strict=True)):
             there = agent in observations and agent in alive
             acts[at] = there

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from pettingzoo import ParallelEnv
 
 from reactor_gymnasium.plugin import Failures, Infos, ObservationLayout, Shard, UnitBlock, load_env, make_probe, own
 from reactor_pettingzoo.agents import AgentID, as_parallel, padding
-from reactor_pettingzoo.copies import ParallelCopy, step_parallel
+from reactor_pettingzoo.copies import ParallelCopy
 from reactor_rl.plugin import decode, loads
 
 __all__ = ["PaddedCopy", "ParallelShard", "ProbeRows", "call", "set_attribute"]
@@ -47,7 +47,7 @@ class PaddedCopy(ParallelCopy):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save_env`."""
-        return {name: value for name, value in vars(self).items() if name not in ("padding", "check", "observations", "infos")}
+        return {name: value for name, value in vars(self).items() if name not in ("padding", "check")}
 
     def reset(self, **kwargs: Any) -> tuple[list[Any], Infos]:
         """Begin an episode. Returns observations of all rows, and infos.
@@ -56,11 +56,11 @@ class PaddedCopy(ParallelCopy):
             RuntimeError: If the environment has no agents then, one that is not among its possible agents, or one that has no
                 observation.
         """
-        self._reset(**kwargs)
+        of_agents, infos = self.begin(**kwargs)
         observations = [self.padding] * len(self.agents)
         for row, agent in self._live:
-            observations[row] = self._first(agent, "reset()")
-        return observations, self._infos(self._live, self._padded)
+            observations[row] = self._first(of_agents, agent, "reset()")
+        return observations, self._infos(self._live, self._padded, infos)
 
     def step(self, actions: Sequence[Any]) -> AgentStep:
         """Step the environment with the actions of those who are alive.
@@ -73,9 +73,7 @@ class PaddedCopy(ParallelCopy):
                 contradict the flags.
         """
         live, padded, n = self._live, self._padded, len(self.agents)
-        acts = {agent: actions[row] for row, agent in live}
-        of_agents, gains, terminations, truncations, self.infos = step_parallel(self.env, acts)
-        self.observations = of_agents
+        of_agents, gains, terminations, truncations, infos = self.act({agent: actions[row] for row, agent in live})
         observations, rewards = [self.padding] * n, [0.0] * n
         ends: list[tuple[int, bool, bool]] = []
         agent = None
@@ -90,35 +88,27 @@ class PaddedCopy(ParallelCopy):
             missing = [part for part, values in parts.items() if agent not in values]
             if not missing:
                 raise
-            raise RuntimeError(f"{self.name}: step() returned no {' and no '.join(missing)} for agent {agent!r}") from None
-        if ends or self.env.agents != self.live:
-            joined = self._change({row for row, _, _ in ends})
+            raise self.broken(f"step() returned no {' and no '.join(missing)} for agent {agent!r}") from None
+        if self._live is not live:
+            before = dict(live)
+            joined = [(row, agent) for row, agent in self._live if row not in before]
             for row, agent in joined:
-                observations[row], rewards[row] = self._first(agent, "step()"), gains.get(agent, 0.0)
+                observations[row], rewards[row] = self._first(of_agents, agent, "step()"), gains.get(agent, 0.0)
             live = live + joined
             padded = self._others(live)
             if self.over:  # for a learner the padding ends here, too
                 ends += [(row, True, False) for row in padded]
-        return AgentStep(observations, rewards, ends, self._infos(live, padded))
+        return AgentStep(observations, rewards, ends, self._infos(live, padded, infos))
 
-    def _change(self, ended: set[int]) -> list[tuple[int, AgentID]]:
-        """Take account of who died and who joined; returns the latter."""
-        names = list(self.env.agents)
-        before = {agent: row for row, agent in self._live}
-        left = [agent for agent, row in before.items() if row not in ended and agent not in names]
+    def _change(self, ended: Set[AgentID]) -> None:
+        names = self.env.agents
+        left = [agent for agent in self.live if agent not in ended and agent not in names]
         if left:
-            raise RuntimeError(f"{self.name}: agent {left[0]!r} left env.agents without being terminated or truncated")
-        back = [agent for agent in names if agent in self.present and agent not in before]
+            raise self.broken(f"agent {left[0]!r} left env.agents without being terminated or truncated")
+        back = [agent for agent in names if agent in self.present and agent not in self.live]
         if back:
-            raise RuntimeError(f"{self.name}: agent {back[0]!r} came back within an episode, which PettingZoo does not allow")
-        kept = [agent for agent in names if before.get(agent) in ended]
-        self.over = len(kept) == len(names)
-        self._arrive(names)
-        if kept and not self.over:
-            raise RuntimeError(f"{self.name}: agent {kept[0]!r} was terminated or truncated, and step() left it in env.agents")
-        if self.over:
-            self._live, self._padded = [], list(self.index.values())
-        return [(row, agent) for row, agent in self._live if agent not in before]
+            raise self.broken(f"agent {back[0]!r} came back within an episode, which PettingZoo does not allow")
+        super()._change(ended)
 
     def _arrive(self, names: Iterable[AgentID]) -> None:
         super()._arrive(names)
@@ -129,26 +119,23 @@ class PaddedCopy(ParallelCopy):
         there = {row for row, _ in live}
         return [row for row in range(len(self.agents)) if row not in there]
 
-    def _first(self, agent: AgentID, call: str) -> Any:
-        if agent not in self.observations:
-            raise RuntimeError(f"{self.name}: {call} returned no observation for agent {agent!r}")
+    def _first(self, observations: Mapping[AgentID, Any], agent: AgentID, call: str) -> Any:
+        if agent not in observations:
+            raise self.broken(f"{call} returned no observation for agent {agent!r}")
         try:
-            self.check(self.observations[agent])
+            self.check(observations[agent])
         except Exception as error:
             error.add_note(f"as {call} of {self.name} returned it for agent {agent!r}")
             raise
-        return self.observations[agent]
+        return observations[agent]
 
-    def _infos(self, live: list[tuple[int, AgentID]], padded: list[int]) -> Infos:
-        of_rows = {row: info for row, agent in live if (info := self.infos.get(agent))}
+    def _infos(self, live: list[tuple[int, AgentID]], padded: list[int], infos: Mapping[AgentID, Any]) -> Infos:
+        of_rows = {row: info for row, agent in live if (info := infos.get(agent))}
         of_rows.update((row, {"padded": True}) for row in padded)
         return dict(sorted(of_rows.items()))
 
-    def _nobody(self) -> RuntimeError:
-        return RuntimeError(f"{self.name} has no agents after reset()")
-
-    def _stranger(self, agent: AgentID) -> RuntimeError:
-        return RuntimeError(f"{self.name}: agent {agent!r} is not among its possible agents {list(self.index)}")
+    def broken(self, what: str) -> RuntimeError:
+        return RuntimeError(f"{self.name}: {what}")
 
 
 class ProbeRows(PaddedCopy):

@@ -38,6 +38,7 @@ class UnitBlock:
             reset.
 
     Attributes:
+        active: Whether each unit takes steps.
         failures: Number and exception of what failed in the last step.
         mark: If it is set, the number of the unit that is being stepped is written here, counted from 1, and 0 after the step.
     """
@@ -50,24 +51,27 @@ class UnitBlock:
         on_end: Callable[[int], Mapping[str, Any] | None],
     ) -> None:
         self.units, self.on_step, self.on_reset, self.on_end = units, on_step, on_reset, on_end
+        self.active = [True] * len(units)
         self.failures: list[tuple[int, Exception]] = []
         self.mark: Array | None = None
 
     def step(self, actions: Iterable[Any]) -> None:
-        """Step each unit, or reset one whose episode is over.
+        """Step each unit that is active, or reset one whose episode is over.
 
         Args:
-            actions: What each unit's ``step()`` is given; no account is taken of those of a unit that is reset.
+            actions: What each unit's ``step()`` is given; no account is taken of those of a unit that takes none.
         """
         self.failures = failures = []
         on_step, units = self.on_step, self.units
         numbers = range(len(units))
         # The caller has counted the actions.
-        work = zip(numbers if self.mark is None else marked(numbers, self.mark), actions, units)  # noqa: B905
+        work = zip(numbers if self.mark is None else marked(numbers, self.mark), actions, units, self.active)  # noqa: B905
         while True:
             number = 0
             try:
-                for number, of_unit, unit in work:
+                for number, of_unit, unit, active in work:
+                    if not active:
+                        continue
                     if unit.over:
                         self.on_reset(number, unit.reset())
                         continue

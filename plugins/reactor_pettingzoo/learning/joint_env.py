@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from reactor_gymnasium.plugin import as_number
 from reactor_pettingzoo.agents import MASK, AgentID, EnvFn
-from reactor_pettingzoo.copies import leave_dead, step_parallel, within_checks
+from reactor_pettingzoo.copies import AECCopy, ParallelCopy
 from reactor_pettingzoo.learning.seats import ACTS, ENDED, REWARDS, TOTALS, Block, Seats
 
 __all__ = ["JointEnv", "JointMaker"]
@@ -69,6 +69,7 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
 
     def __init__(self, env_fn: EnvFn, seats: Seats) -> None:
         self.env, self.env_fn, self.seats = env_fn(), env_fn, seats
+        self.copy: Any = (AECCopy if seats.specs.turns else ParallelCopy)(self.env, seats.specs.agents)
         self.metadata = {**getattr(self.env, "metadata", {})}
         self.render_mode = getattr(self.env, "render_mode", None)
         self.observation_space, self.action_space = seats.observation_space(), seats.action_space()
@@ -77,7 +78,6 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
         }
         self.masks = frozenset(block.mask_key for block in seats.blocks)
         self.order = -1  # number of the episode's order of seats
-        self.live: list[AgentID] = []
         self.totals: list[float] = [0.0] * seats.count
         self.length = 0
         self.truncated = False
@@ -85,7 +85,6 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
                        for row in range(block.agents)]  # fmt: skip
         self.first_places = [self.places[block.first] for block in seats.blocks]
         self.at: dict[AgentID, int] = {}
-        self.inner = self.env
 
     # ------------------------------------------------------------------ episodes
 
@@ -98,17 +97,11 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
         self.totals, self.length, self.truncated = [0.0] * self.seats.count, 0, False
         for key, array in self.seen.items():
             array.fill(key in self.masks)
-        env: Any = self.env
-        returned = env.reset(seed=seed, options=options)
+        returned = self.copy.begin(seed=seed, options=options)
         if self.seats.specs.turns:
-            self.inner = within_checks(env)
-            leave_dead(env)
             self._take_turn()
         else:
-            self.live = list(env.agents)
             self._see(*returned)
-        if not self.live:
-            raise ValueError(f"{env} has no agents after reset()")
         return self.seen, {}
 
     def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
@@ -117,8 +110,17 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
         rewards.fill(0)
         ended.fill(0)
         self.length += 1
-        reward = self._turn(action) if self.seats.specs.turns else self._together(action)
-        over = not self.live
+        numbers, copy = action.tolist(), self.copy
+        before = copy.live
+        if self.seats.specs.turns:
+            reward = self._gain(before, *copy.act(self.places[self.at[copy.agent]].action(action, numbers, self.seen)))
+            self._take_turn()
+        else:
+            chosen = {agent: self.places[self.at[agent]].action(action, numbers, self.seen) for agent in before}
+            observations, *told, infos = copy.act(chosen)
+            reward = self._gain(before, *told)
+            self._see(observations, infos)
+        over = copy.over
         info: dict[str, Any] = {}
         if over:
             of_agents = {str(agent): round(self.totals[seat], 6) for agent, seat in self.at.items()}
@@ -128,100 +130,56 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
             info["episode"] = {"r": round(total, 6), "l": self.length, **of_agents}
         return self.seen, reward, over and not self.truncated, over and self.truncated, info
 
-    def _gain(self, rewards: Mapping[AgentID, Any], agents: Any) -> float:
-        """Note the rewards of some agents; returns the sum of those that count."""
-        total, noted = 0.0, self.seen[REWARDS]
+    def _gain(
+        self,
+        agents: Sequence[AgentID],
+        rewards: Mapping[AgentID, Any],
+        terminations: Mapping[AgentID, Any],
+        truncations: Mapping[AgentID, Any],
+    ) -> float:
+        """Note what a step was to those who were there before it; returns the sum of the rewards that count."""
+        total, noted, ended = 0.0, self.seen[REWARDS], self.seen[ENDED]
         for agent in agents:
-            if agent in rewards and agent in self.at:
-                seat = self.at[agent]
+            seat = self.at[agent]
+            if agent in rewards:
                 given = rewards[agent]
                 number = given if type(given) is float else float(as_number(given))
                 noted[seat] = number
                 self.totals[seat] += number
                 if self.places[seat].block.policy in self.seats.counted:
                     total += number
+            elif not self.seats.specs.turns:
+                raise self.copy.broken(f"step() returned no reward for agent {agent!r} ({list(rewards)})")
+            if truncations.get(agent) and not terminations.get(agent):
+                ended[seat], self.truncated = TRUNCATED, True
+            elif terminations.get(agent) or agent not in self.copy.live:
+                ended[seat] = TERMINATED
         if TOTALS in self.seen:
             self.seen[TOTALS][...] = self.totals
         return total
 
-    def _end(self, terminations: Mapping[AgentID, Any], truncations: Mapping[AgentID, Any], agents: Any) -> None:
-        """Note whose episodes have ended, of some agents."""
-        ended = self.seen[ENDED]
-        for agent in agents:
-            if agent not in self.at:
-                continue
-            if terminations.get(agent):
-                ended[self.at[agent]] = TERMINATED
-            elif truncations.get(agent):
-                ended[self.at[agent]] = TRUNCATED
-                self.truncated = True
-
-    # ------------------------------------------------------------------ agents that act together
-
-    def _together(self, action: Array) -> float:
-        env, before, at = self.env, self.live, self.at
-        places = self.places
-        numbers = action.tolist()
-        chosen = {agent: places[at[agent]].action(action, numbers, self.seen) for agent in before}
-        observations, rewards, terminations, truncations, infos = step_parallel(env, chosen)
-        total = self._gain(rewards, before)
-        self._end(terminations, truncations, before)
-        self.live = list(env.agents)
-        for agent in before:
-            if agent not in rewards:
-                raise self._broken(agent, "step() returned no reward", list(rewards))
-            if agent not in self.live and not self.seen[ENDED][at[agent]]:
-                self.seen[ENDED][at[agent]] = TERMINATED
-            elif agent in self.live and self.seen[ENDED][at[agent]]:
-                raise self._broken(agent, "step() has ended its episode and left it in env.agents", list(env.agents))
-        self._see(observations, infos)
-        return total
-
     def _see(self, observations: Mapping[AgentID, Any], infos: Mapping[AgentID, Any]) -> None:
         """Write down what agents see, of those that have gone for the last time."""
-        acts, live = self.seen[ACTS], self.live
+        acts = self.seen[ACTS]
         acts.fill(0)
-        for agent in live:
-            if agent not in self.at:
-                raise self._stranger(agent)
+        for agent in self.copy.live:
             if agent not in observations:
-                raise self._broken(agent, "no observation was returned", list(observations))
+                raise self.copy.broken(f"no observation was returned for agent {agent!r} ({list(observations)})")
             acts[self.at[agent]] = 1
         for agent, seat in self.at.items():
             if agent in observations:
                 self.places[seat].see(self.seen, agent, observations[agent], infos.get(agent) if infos else None, bool(acts[seat]))
         self._see_state()
 
-    # ------------------------------------------------------------------ agents that take turns
-
-    def _turn(self, action: Array) -> float:
-        env: Any = self.inner
-        agent, alive = env.agent_selection, list(env.agents)
-        env.step(self.places[self.at[agent]].action(action, action.tolist(), self.seen))
-        total = self._gain(env.rewards, alive)
-        self._end(env.terminations, env.truncations, alive)
-        if env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
-            leave_dead(env)
-        for one in alive:
-            if one not in env.agents and not self.seen[ENDED][self.at[one]]:
-                self.seen[ENDED][self.at[one]] = TERMINATED
-        self._take_turn()
-        return total
-
     def _take_turn(self) -> None:
         """Write down what the agent sees whose turn it is."""
-        env: Any = self.inner
-        self.live = list(env.agents)
         self.seen[ACTS].fill(0)
-        if self.live:
-            agent = env.agent_selection
-            if agent not in self.at:
-                raise self._stranger(agent)
-            seat = self.at[agent]
+        if not self.copy.over:
+            env, agent = self.copy.inner, self.copy.agent
             for place in self.first_places:
                 place.clear(self.seen)
-            self.seen[ACTS][seat] = 1
-            self.places[seat].see(self.seen, agent, env.observe(agent), env.infos.get(agent), True)
+            self.seen[ACTS][self.at[agent]] = 1
+            self.places[self.at[agent]].see(self.seen, agent, env.observe(agent), env.infos.get(agent), True)
         self._see_state()
 
     # ------------------------------------------------------------------ the rest
@@ -236,18 +194,6 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
         state = np.concatenate([seen[block.key()].ravel() for block in blocks]) if whole else np.asarray(env.state()).ravel()
         for block in blocks:
             seen[block.state_key][...] = state
-
-    def _broken(self, agent: AgentID, what: str, returned: Any) -> ValueError:
-        return ValueError(
-            f"the environment breaks PettingZoo's API: {what} for agent {agent!r} ({returned}); pettingzoo.test.api_test and "
-            "parallel_api_test say more"
-        )
-
-    def _stranger(self, agent: AgentID) -> ValueError:
-        return ValueError(
-            f"agent {agent!r} joined, which is not among the environment's possible_agents {list(self.at)}: list every agent that "
-            "may ever join there"
-        )
 
     def render(self) -> Any:
         """The environment's picture."""

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 from numpy import ndarray
 
-from reactor_gymnasium.plugin import ObservationLayout, make_probe
+from reactor_gymnasium.plugin import ObservationLayout, as_number, make_probe
 from reactor_pettingzoo.agents import MASK, AgentID, AgentSpecs
-from reactor_pettingzoo.copies import AECCopy, Copy, ParallelCopy, step_parallel
+from reactor_pettingzoo.copies import AECCopy, Copy, ParallelCopy
 from reactor_rl.plugin import decode
 
 __all__ = ["ProbeCopy", "RecordedCopy", "recorded_copy"]
@@ -150,12 +150,12 @@ class RecordedCopy(Copy):
         self.fields = [name for group in specs.groups for name, _, _ in group.fields()]
 
     @abstractmethod
-    def reset(self, seed: int | None) -> None:
-        """Begin an episode."""
+    def reset(self, *, seed: int | None = None) -> None:
+        """Begin an episode, and write into the record what the agents see."""
 
     @abstractmethod
     def step(self, actions: Sequence[Any]) -> Sequence[float]:
-        """Take a step.
+        """Take a step, and write into the record what the agents see then.
 
         Args:
             actions: For each group of policies the actions by row.
@@ -163,10 +163,6 @@ class RecordedCopy(Copy):
         Returns:
             The reward of each agent.
         """
-
-    @abstractmethod
-    def show(self) -> None:
-        """Write into the record what the agents see now: before another copy steps, which may use the same arrays."""
 
     def took_part(self) -> tuple[bool, ...]:
         """For each agent whether it has been there in this episode."""
@@ -183,11 +179,8 @@ class RecordedCopy(Copy):
         for name in self.fields:  # the rows of everybody who is not there are zeros
             self.record[name] = 0
 
-    def _numbers(self, rewards: Sequence[Any]) -> Sequence[float]:
-        """Rewards that stay as they are now: an array of one element is a reward, too, and may be the environment's own."""
-        if _NUMBERS.issuperset(map(type, rewards)):
-            return rewards
-        return [np.asarray(reward, np.float64).item() for reward in rewards]
+    def _lacking(self, agent: AgentID, key: KeyError, info: Any) -> Exception:
+        return self.broken(f"there is no {key} in the observation or info of agent {agent!r} ({info})")
 
     def _mask_by_info(self, place: AgentFields, info: Mapping[str, Any] | None) -> bool:
         """Write the mask that an agent may have in its info; whether it has one."""
@@ -197,21 +190,6 @@ class RecordedCopy(Copy):
         elif place.masked:
             place.free()
         return mask is not None
-
-    def _broken(self, agent: AgentID, what: str, returned: Any) -> ValueError:
-        return ValueError(
-            f"the environment breaks PettingZoo's API: {what} for agent {agent!r} ({returned}); pettingzoo.test.api_test and "
-            "parallel_api_test say more"
-        )
-
-    def _nobody(self) -> ValueError:
-        return ValueError(f"{self.env} has no agents after reset()")
-
-    def _stranger(self, agent: AgentID) -> ValueError:
-        return ValueError(
-            f"agent {agent!r} joined, which is not among the environment's possible_agents {list(self.index)}: list every agent "
-            "that may ever join there"
-        )
 
 
 class RecordedParallelCopy(RecordedCopy, ParallelCopy):
@@ -225,33 +203,28 @@ class RecordedParallelCopy(RecordedCopy, ParallelCopy):
         sources, rows = {*self.source}, [self.places[agent].row for agent in agents]
         self.only = sources.pop() if len(sources) == 1 and rows == list(range(len(agents))) else -1
 
-    def reset(self, seed: int | None) -> None:
+    def reset(self, *, seed: int | None = None) -> None:
         """See :class:`RecordedCopy`."""
-        self._reset(seed=seed)
+        self._show(*self.begin(seed=seed))
 
     def step(self, actions: Sequence[Any]) -> Sequence[float]:
         """See :class:`RecordedCopy`."""
-        env = self.env
+        live = self.live
         if self.full and self.only >= 0:
-            chosen = dict(zip(self.live, actions[self.only], strict=True))
+            chosen = dict(zip(live, actions[self.only], strict=True))
         else:
             chosen = {agent: actions[group][row] for agent, group, row in self.does}
-        self.observations, rewards, terminations, truncations, self.infos = step_parallel(env, chosen)
+        observations, rewards, _, _, infos = self.act(chosen)
         try:
             gains: Sequence[float] = self.rewards_of(rewards)
         except KeyError:  # some are dead
             gains = [rewards.get(agent, 0.0) for agent in self.agents]
-            for agent in self.live:
+            for agent in live:
                 if agent not in rewards:
-                    raise self._broken(agent, "step() returned no reward", list(rewards)) from None
-        gains = self._numbers(gains)
-        if True in terminations.values() or True in truncations.values():
-            for agent in env.agents:  # one that is kept would never end the episode
-                if terminations.get(agent) or truncations.get(agent):
-                    raise self._broken(agent, "step() has ended its episode and left it in env.agents", list(env.agents))
-        if env.agents != self.live:
-            self._arrive(env.agents)
-            self.over = not self.live
+                    raise self.broken(f"step() returned no reward for agent {agent!r} ({list(rewards)})") from None
+        if not _NUMBERS.issuperset(map(type, gains)):  # an array may be the environment's own
+            gains = [as_number(reward) for reward in gains]
+        self._show(observations, infos)
         return gains
 
     def _arrive(self, names: Iterable[AgentID]) -> None:
@@ -278,14 +251,13 @@ class RecordedParallelCopy(RecordedCopy, ParallelCopy):
             elif place.mask is not None:
                 self.masks.append((agent, place))
 
-    def show(self) -> None:
-        """See :class:`RecordedCopy`."""
-        observations, infos = self.observations, self.infos
+    def _show(self, observations: Mapping[AgentID, Any], infos: Mapping[AgentID, Any]) -> None:
+        """Write what the agents see."""
         agent: AgentID = None
         try:
             for agent, array, dtype, shape, part in self.sees:
                 seen = observations[agent]
-                if type(seen) is not ndarray or seen.dtype is not dtype or seen.shape != shape:
+                if type(seen) is not ndarray or seen.dtype != dtype or seen.shape != shape:
                     seen = part.fitting(seen)
                 array[...] = seen
             for agent, part in self.sees_nested:
@@ -298,8 +270,8 @@ class RecordedParallelCopy(RecordedCopy, ParallelCopy):
                     self.masked |= self._mask_by_info(place, infos.get(agent) if infos else None)
         except KeyError as error:
             if agent not in observations:
-                raise self._broken(agent, "no observation was returned", list(observations)) from None
-            raise self._broken(agent, f"there is no {error} in its observation or info", infos.get(agent)) from None
+                raise self.broken(f"no observation was returned for agent {agent!r} ({list(observations)})") from None
+            raise self._lacking(agent, error, infos.get(agent)) from None
         except (TypeError, ValueError) as error:
             error.add_note(f"in what agent {agent!r} is to see")
             raise
@@ -308,28 +280,21 @@ class RecordedParallelCopy(RecordedCopy, ParallelCopy):
 class RecordedAECCopy(RecordedCopy, AECCopy):
     """Agents that take turns: a step is an action of the one whose turn it is."""
 
-    def reset(self, seed: int | None) -> None:
+    def reset(self, *, seed: int | None = None) -> None:
         """See :class:`RecordedCopy`."""
-        self._reset(seed=seed)
-
-    def show(self) -> None:
-        """It is shown with the turn."""
+        self.begin(seed=seed)
 
     def step(self, actions: Sequence[Any]) -> Sequence[float]:
         """See :class:`RecordedCopy`."""
-        env, agent = self.env, self.agent
-        env.step(actions[self.group][self.places[agent].row])
-        rewards = env.rewards
-        gains = self._numbers([rewards.get(one, 0.0) for one in self.agents])
-        self._next()
-        return gains
+        rewards, _, _ = self.act(actions[self.group][self.places[self.agent].row])
+        return [rewards.get(one, 0.0) for one in self.agents]
 
     def _next(self) -> None:
         super()._next()
         self.acting.fill(False)
         if self.over:
             return
-        env, agent = self.env, self.agent
+        env, agent = self.inner, self.agent
         index = self.index[agent]
         self.acting[index] = True
         self.group = self.source[index]
@@ -337,7 +302,7 @@ class RecordedAECCopy(RecordedCopy, AECCopy):
         try:
             self._show(self.places[agent], env.observe(agent), env.infos.get(agent, {}))
         except KeyError as error:
-            raise self._broken(agent, f"there is no {error} in its observation or info", env.infos.get(agent)) from None
+            raise self._lacking(agent, error, env.infos.get(agent)) from None
         except (TypeError, ValueError) as error:
             error.add_note(f"in what agent {agent!r} is to see")
             raise
@@ -352,9 +317,6 @@ class RecordedAECCopy(RecordedCopy, AECCopy):
             self._mask_by_info(place, info)
         elif place.mask is not None:
             place.write_mask((observation if place.group.mask == "observation" else info)[MASK])
-
-    def _nobody(self) -> ValueError:
-        return ValueError(f"{self.env} has no agents left after reset()")
 
 
 def recorded_copy(env: Any, specs: AgentSpecs, record: Array, source: Sequence[int], acting: Array) -> RecordedCopy:
@@ -390,8 +352,7 @@ class ProbeCopy:
         """Begin an episode. Returns what all agents see, and no info."""
         if seed is not None:
             self._seed(seed)
-        self._copy.reset(seed)
-        self._copy.show()
+        self._copy.reset(seed=seed)
         return self._record.tobytes(), {}
 
     def sample(self) -> list[Any]:
@@ -404,9 +365,7 @@ class ProbeCopy:
 
     def act(self, actions: list[Any]) -> tuple[float, ...]:
         """Take a step. Returns every agent's reward."""
-        rewards = tuple(self._copy.step(actions))
-        self._copy.show()
-        return rewards
+        return tuple(self._copy.step(actions))
 
     @property
     def over(self) -> bool:

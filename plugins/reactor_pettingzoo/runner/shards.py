@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import close_all
+from reactor_gymnasium.plugin import UnitBlock, close_all
 from reactor_pettingzoo.agents import AgentSpecs
 from reactor_pettingzoo.runner.episode_log import EpisodeLog, ShardResults
 from reactor_pettingzoo.runner.inference import GroupPolicies, PolicyGroup
@@ -79,7 +79,7 @@ class RunnerShard(Reactor):
         """Make the environments, here where they will live."""
         agents = len(self.specs.agents)
         self.seen: Array = np.zeros(self.count, self.specs.record())
-        self.none = [0.0] * agents
+        self.none = (0.0,) * agents
         self.acting: Array = np.zeros((self.count, agents), np.bool_)
         self.episode_log = EpisodeLog(self.first, self.count, agents, self.groups)
         for number in range(self.count):
@@ -90,6 +90,7 @@ class RunnerShard(Reactor):
             except Exception as error:
                 error.add_note(f"while environment {self.first + number} was constructed")
                 raise
+        self.block = UnitBlock(self.copies, self._on_step, lambda number, first: None, self._on_end)
 
     @reaction(shutdown)
     def close(self) -> None:
@@ -105,22 +106,24 @@ class RunnerShard(Reactor):
         self.seed, self.played = int(order["seed"]), [0] * self.count
         self.left: list[float] = []  # episodes that each copy is still to play
         self.episode_log.begin(bool(order["record"]))
-        self.working = 0  # the copy that somebody is at
-        try:
-            for number, copy in enumerate(self.copies):
-                self.working, index = number, self.first + number
-                wanted, copies = int(order["episodes"]), int(order["copies"])
-                self.left.append(wanted // copies + (index < wanted % copies) if wanted else np.inf)
-                if self.left[-1]:
-                    copy.reset(self.seeds.seed(self.seed, number, 0))
-                    copy.show()
-                else:
-                    copy.idle()
-        except Exception as error:
-            self._blame(error)
-            raise
-        self.playing: Array = np.array(self.left) > 0
+        for number, copy in enumerate(self.copies):
+            wanted, copies, index = int(order["episodes"]), int(order["copies"]), self.first + number
+            self.left.append(wanted // copies + (index < wanted % copies) if wanted else np.inf)
+            self._activate(number)
+            if self.left[number]:
+                try:
+                    copy.reset(seed=self.seeds.seed(self.seed, number, 0))
+                except Exception as error:
+                    error.add_note(f"in environment {index}")
+                    raise
         self.frames: list[Any] = [self.copies[0].env.render()] if renders else []
+
+    def _activate(self, number: int) -> None:
+        """Let a copy take steps, or leave it alone if it has no episodes left to play."""
+        self.block.active[number] = bool(self.left[number])
+        self.playing: Array = np.array(self.block.active)
+        if not self.left[number]:
+            self.copies[number].idle()
 
     def _step(self, actions: Sequence[Sequence[Any]], renders: bool) -> None:
         """Take a step in every copy.
@@ -129,38 +132,30 @@ class RunnerShard(Reactor):
             actions: For each copy what its :meth:`RecordedCopy.step` wants.
             renders: Whether the first copy is rendered.
         """
-        rewards: list[float] = []
-        number = 0
-        try:
-            for number, (copy, left, of_copy) in enumerate(zip(self.copies, self.left, actions, strict=True)):
-                if not left:
-                    rewards += self.none
-                    continue
-                rewards += copy.step(of_copy)
-                if renders and not number:
-                    self.frames.append(copy.env.render())
-                if copy.over:
-                    self._end(number, copy)
-                copy.show()
-        except Exception as error:
-            self.working = number
-            self._blame(error)
-            raise
-        self.episode_log.end_step(rewards)
+        self.renders = renders
+        self.rewards: list[Sequence[float]] = [self.none] * self.count
+        self.block.step(actions)
+        if self.block.failures:
+            number, error = self.block.failures[0]
+            error.add_note(f"in environment {self.first + number}")
+            raise error
+        self.episode_log.end_step(self.rewards)
 
-    def _end(self, number: int, copy: RecordedCopy) -> None:
-        """End the episode of a copy, and begin its next one."""
-        self.episode_log.ended(number, copy.took_part())
+    def _on_step(self, number: int, rewards: Sequence[float]) -> None:
+        """Take down what a step of a copy brought."""
+        self.rewards[number] = rewards
+        if self.renders and not number:
+            self.frames.append(self.copies[0].env.render())
+
+    def _on_end(self, number: int) -> dict[str, Any] | None:
+        """The arguments of a copy's reset after the end of an episode; ``None`` if that was its last one."""
+        self.episode_log.ended(number, self.copies[number].took_part())
         self.played[number] += 1
         self.left[number] -= 1
         if self.left[number]:
-            copy.reset(self.seeds.seed(self.seed, number, self.played[number]))
-        else:
-            copy.idle()
-            self.playing = np.array(self.left) > 0
-
-    def _blame(self, error: Exception) -> None:
-        error.add_note(f"in environment {self.first + self.working}")
+            return {"seed": self.seeds.seed(self.seed, number, self.played[number])}
+        self._activate(number)
+        return None
 
     def __getstate__(self) -> dict[str, Any]:
         if self.copies:
@@ -168,7 +163,7 @@ class RunnerShard(Reactor):
         return self.__dict__.copy()
 
     def _busy(self) -> int:
-        return sum(map(bool, self.left))
+        return sum(self.block.active)
 
 
 class ObservingShard(RunnerShard):

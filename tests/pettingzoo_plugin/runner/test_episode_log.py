@@ -16,7 +16,7 @@ def test_what_is_kept_is_of_its_step_and_not_of_one_that_came_later() -> None:
     for step in range(steps):
         seen.fill(step)
         log.begin_step(acting[step], playing, seen)
-        log.end_step([float(step), -float(step)])
+        log.end_step([(float(step), -float(step))])
     log = log.collect(1, []).log
     assert np.array_equal(log["acted"], acting)
     assert np.array_equal(log["rewards"], np.outer(np.arange(steps), [1, -1])[:, None])
@@ -33,7 +33,7 @@ def test_returns_are_summed_up_one_after_the_other() -> None:
         log.begin_step(np.ones((1, 1), np.bool_), np.ones(1, np.bool_), np.zeros((1, 1)))
         if step + 1 == steps:
             log.ended(0, (True,))
-        log.end_step([reward])
+        log.end_step([(reward,)])
         expected += reward
     (episode,) = log.collect(0, []).episodes
     assert episode.returns == (expected,)
