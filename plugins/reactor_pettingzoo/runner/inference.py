@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,9 @@ from reactor_torch import DenseNetwork, Stacked, is_compiled, stack
 __all__ = ["PolicyGroup", "groups_of", "GroupPolicies", "PolicyReactor"]
 
 Array = npt.NDArray[Any]
+LINE = 64
+TOGETHER = 2**15
+"""Bytes of observations that memory is taken for at once."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +227,7 @@ class GroupPolicies:
         self.layout = self._layout()
         self.every = np.arange(group.copies)
         self.records: dict[int, tuple[Array, Array, Array, Array, Array | None]] = {}
+        self.unused: dict[str, list[Array]] = {}  # arrays of observations that no policy has been given
 
     def begin(self, seed: int) -> None:
         """Begin the random streams of a run."""
@@ -320,7 +325,7 @@ class GroupPolicies:
         assert self.single is not None
         agent_group = self.group.agent_group
         masks = self._masks(masks, acting, drawn)
-        parts = {key: self._aligned(record[agent_group.field(f"observation.{key}")]) for key in agent_group.parts}
+        parts = {key: self._aligned(key, record[agent_group.field(f"observation.{key}")]) for key in agent_group.parts}
         actions = self.single(parts[""] if agent_group.single else parts, None if masks is None else masks[0], self.sampler)
         if self.group.dtype.kind in "iu" and actions.dtype.kind not in "iub":
             raise ValueError(
@@ -328,11 +333,14 @@ class GroupPolicies:
             )
         return actions
 
-    def _aligned(self, seen: Array) -> Array:
+    def _aligned(self, key: str, seen: Array) -> Array:
         """A copy of all rows that begins with a cache line: the last bits of what a policy multiplies it with depend on where it
-        begins.
+        begins. It is the policy's to keep.
         """
-        aligned = aligned_zeros((self.rows.shape[1], *seen.shape[2:]), seen.dtype)
+        unused = self.unused.setdefault(key, [])
+        if not unused:
+            unused += _aligned_arrays((self.rows.shape[1], *seen.shape[2:]), seen.dtype)
+        aligned = unused.pop()
         if self.layout is None:
             aligned[...] = seen[self.copies[0], self.rows[0]]
         else:
@@ -360,6 +368,14 @@ class GroupPolicies:
                 f"a policy ({', '.join(self.group.names)}) chose the action {actions[copy, row]} for agent {agent!r} of "
                 f"environment {self.group.first + copy}, which has {space}{legal}"
             )
+
+
+def _aligned_arrays(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[Array]:
+    """Some arrays of zeros that begin with a cache line each; to make one by itself takes as long as many a policy."""
+    size = math.prod(shape) * dtype.itemsize
+    step = max(-(-size // LINE), 1) * LINE
+    block = aligned_zeros((max(1, TOGETHER // step), step), np.uint8)
+    return [row[:size].view(dtype).reshape(shape) for row in block]
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:

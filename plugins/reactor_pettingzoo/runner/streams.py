@@ -47,7 +47,7 @@ class OwnStreams:
             key = np.random.SeedSequence(seed, spawn_key=(number, 0, block))
             self._seeds, self._block = np.random.Generator(np.random.PCG64(key)).integers(2**32, size=(AHEAD, 2)).tolist(), block
         global_generators.acquire()
-        self._before.append((torch.get_rng_state(), mtrand.get_bit_generator()))
+        self._before.append((torch.default_generator.get_state(), mtrand.get_bit_generator()))
         by_torch, by_numpy = self._seeds[at]
         torch.default_generator.manual_seed(by_torch)
         mtrand.set_bit_generator(self._numpy)
@@ -55,7 +55,7 @@ class OwnStreams:
 
     def __exit__(self, *error: object) -> None:
         by_torch, by_numpy = self._before.pop()
-        torch.set_rng_state(by_torch)
+        torch.default_generator.set_state(by_torch)
         mtrand.set_bit_generator(by_numpy)
         global_generators.release()
 
