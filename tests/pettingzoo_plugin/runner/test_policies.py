@@ -417,6 +417,7 @@ def test_what_a_policy_sees_begins_with_a_cache_line() -> None:
     def checking(observations: Array) -> Array:
         kept.append(observations)
         assert observations.ctypes.data % 64 == 0
+        assert len({one.ctypes.data for one in kept}) == len(kept)  # they are the policy's to keep
         return by_sum(observations)
 
     for num_envs in (1, 2, 3):
