@@ -57,13 +57,12 @@ class BoundRows:
             them.
     """
 
-    __slots__ = ("copies", "kind", "led_to", "put", "put_all", "put_next", "rows", "shown")
+    __slots__ = ("copies", "kind", "led_to", "put", "put_all", "put_next", "shown")
 
     def __init__(self, layout: RowLayout, observations: Any, next_observations: Mapping[str, Array] | None = None) -> None:
         rows = next_observations if observations is None else observations
         self.put, self.put_all = layout.writer(rows), layout.batch_writer(rows)
         self.put_next = None if next_observations is None else layout.writer(next_observations)
-        self.rows = observations
         # For kernels: where all is one contiguous array of plain numbers.
         self.shown, self.led_to = _whole_array(observations), _whole_array(next_observations)
         arrays = [array for given, array in ((observations, self.shown), (next_observations, self.led_to)) if given is not None]
@@ -92,6 +91,11 @@ class BoundRows:
 def _whole_array(rows: Any) -> Array | None:
     if isinstance(rows, Mapping):
         rows = next(iter(rows.values())) if len(rows) == 1 else None
+    if isinstance(rows, np.ndarray) and rows.dtype.fields and rows.flags.c_contiguous:
+        kind, *others = {field[0] for field in rows.dtype.fields.values()}
+        count = len(rows.dtype.fields)
+        if not others and kind.names is None and kind.shape == () and kind.itemsize * count == rows.itemsize:
+            rows = rows.view(kind).reshape(-1, count)  # numbers of one kind, side by side
     return rows if isinstance(rows, np.ndarray) and rows.dtype.names is None and rows.flags.c_contiguous else None
 
 
@@ -302,7 +306,7 @@ class EnvBlock:
             self.failures += failures
         if count and (self.autoreset is AutoresetMode.SAME_STEP or not self.columns):
             self._end_episodes(kernel, shown)
-        if out is not None and not known and not (out.rows is not None and kernel.write(out.rows)):
+        if out is not None and not known:
             self._write_rows(out)
         if not self.columns:
             self._tell(kernel)
@@ -336,7 +340,7 @@ class EnvBlock:
         if out is not None:
             if out.kind == kernel.kind and out.shown is not None:
                 out.shown[...] = kernel.observations
-            elif not (out.rows is not None and kernel.write(out.rows)):
+            else:
                 self.failures += out.write_each(self.observations)
         infos = kernel.infos_by_row()
         return {row: infos[row] for row in resets if row in infos}

@@ -159,6 +159,27 @@ class ObservationLayout:
             return rows.copy() if copy else rows
         return self._build(self.space, (), rows, objects, copy)
 
+    def copier(self, rows: Array | None) -> Callable[[], Any] | None:
+        """A function that gives copies as :meth:`batched` does, of rows that stay where they are; ``None`` if there are objects.
+
+        Args:
+            rows: The array port's value.
+        """
+        if self.objects or rows is None:
+            return None
+        return rows.copy if self.plain else self._copier(self.space, (), rows)
+
+    def _copier(self, space: Space[Any], path: Path, rows: Array) -> Callable[[], Any]:
+        if isinstance(space, spaces.Dict):
+            named = [(key, self._copier(part, (*path, key), rows)) for key, part in space.spaces.items()]
+            return lambda: {key: copied() for key, copied in named}
+        if isinstance(space, spaces.Tuple):
+            parts = [self._copier(part, (*path, index), rows) for index, part in enumerate(space.spaces)]
+            return lambda: tuple([copied() for copied in parts])
+        number = next(number for number, leaf in enumerate(self.arrays) if leaf[0] == path)
+        field: Array = rows[f"leaf{number}"]
+        return field.copy
+
     def _build(self, space: Space[Any], path: Path, rows: Array | None, objects: list[tuple[Any, ...]] | None, copy: bool) -> Any:
         if isinstance(space, _ARRAYS):
             assert rows is not None

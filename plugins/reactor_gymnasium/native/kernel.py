@@ -242,10 +242,6 @@ class BlockKernel(StandsFor):
     def give_back(self) -> list[Any]:
         """Let the environments have what the rows have become. Returns what each shows, of its own type."""
 
-    def write(self, rows: Array) -> bool:
-        """Write what is seen into rows of another layout than ``observations``; ``False`` if it is not a known one."""
-        return False
-
     def rows(self) -> list[Any]:
         """The observation of each row: views."""
         shown = self.observations

@@ -327,10 +327,3 @@ class Blackjack(CompiledKernel):
 
     def own(self, observation: Any) -> Any:
         return tuple(observation.tolist())
-
-    def write(self, rows: Array) -> bool:
-        if rows.dtype.names != ("leaf0", "leaf1", "leaf2"):
-            return False
-        for number, name in enumerate(rows.dtype.names):
-            rows[name] = self.observations[:, number]
-        return True

@@ -64,7 +64,7 @@ class EnvBatch:
         write_actions: Sets the actions of the coming tick, where they are one array.
         rows: View of the observations' slot, where they are arrays.
         rewards: View of the rewards' slot, ``(hi - lo,)``; likewise ``terminations`` and ``truncations``.
-        copy_rows: Gives the observations, as they are handed out, where they are one array and copied; else ``None``.
+        copy_rows: Gives the observations, as they are handed out, where they are arrays and copied; else ``None``.
         copy_rewards: Gives the rewards, as they are handed out.
         objects: The observations' object leaves, as of the batch's last tick.
         infos: Infos of its last tick, until they are handed out.
@@ -85,7 +85,7 @@ class EnvBatch:
         """Look up once what every step uses."""
         self.write_actions: Callable[[Any], None] | None = run.writer(f"actions{self.suffix}") if actions else None
         self.rows: npt.NDArray[Any] | None = run.view(f"observations{self.suffix}") if layout.arrays else None
-        self.copy_rows: Callable[[], npt.NDArray[Any]] | None = self.rows.copy if layout.plain and self.rows is not None else None
+        self.copy_rows: Callable[[], Any] | None = layout.copier(self.rows)
         self.rewards: npt.NDArray[Any] = run.view(f"rewards{self.suffix}")
         self.copy_rewards: Callable[[], npt.NDArray[Any]] = self.rewards.copy
         self.terminations: npt.NDArray[Any] = run.view(f"terminations{self.suffix}")
