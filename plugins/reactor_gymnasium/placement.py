@@ -170,6 +170,13 @@ class StepCosts:
     why: str
     infos: float = 0.0
 
+    @classmethod
+    def alike(cls, cost: float | None, count: int) -> StepCosts:
+        """Of environments that take the same time, if they can be timed."""
+        if cost is None:
+            return cls(None, "the environment could not be timed")
+        return cls((cost,) * count, f"a step takes {_microseconds(cost)}")
+
 
 def env_costs(
     dummy: Any,

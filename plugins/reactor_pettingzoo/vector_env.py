@@ -163,10 +163,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
             rows.step(action)
             return rows.over
 
-        cost = median_step(lambda seed: rows.reset(seed=seed), actions.__next__, step)
-        if cost is None:
-            return StepCosts(None, "the environment could not be timed")
-        return StepCosts((cost,) * self.num_copies, f"a step takes {cost * 1e6:.1f} us")
+        return StepCosts.alike(median_step(lambda seed: rows.reset(seed=seed), actions.__next__, step), self.num_copies)
 
     def _tried_makers(self) -> Sequence[Any]:
         return encode_makers((partial(ProbeRows.of, self._encoded[0], self.agents, self.single_action_space),)) * self.num_copies

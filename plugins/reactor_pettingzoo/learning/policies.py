@@ -16,7 +16,6 @@ from torch import nn
 from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Pool
 from reactor_pettingzoo.learning.seats import Block, Seats
 from reactor_sb3.plugin import PPOLoss, copied
-from reactor_torch import Formula, Networks
 
 __all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedLoss", "rows_of"]
 
@@ -147,7 +146,3 @@ class MaskedLoss(PPOLoss):
         forbid(distribution, batch.action_masks)
         values = policy.value_net(policy.mlp_extractor.forward_critic(of_critic))
         return values, distribution.log_prob(batch.actions), distribution.entropy()
-
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return super().formula(nets) if nets.dense else None

@@ -81,10 +81,7 @@ def _costs(env_fn: EnvFn, specs: AgentSpecs, copies: int) -> StepCosts:
             copy.act(actions)
             return copy.over
 
-        cost = median_step(lambda seed: copy.reset(seed=seed), copy.sample, step)
-    if cost is None:
-        return StepCosts(None, "the environment could not be timed")
-    return StepCosts((cost,) * copies, f"a step takes {cost * 1e6:.1f} us")
+        return StepCosts.alike(median_step(lambda seed: copy.reset(seed=seed), copy.sample, step), copies)
 
 
 Cuts = list[tuple[int, int]]

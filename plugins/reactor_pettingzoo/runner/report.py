@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from reactor_gymnasium.plugin import student
 from reactor_rl.plugin import html_figure, html_table, require_extra, require_module
 
 if TYPE_CHECKING:
@@ -62,27 +63,11 @@ class Summary:
         """Summarise numbers."""
         count = len(numbers)
         mean = fmean(numbers) if count else math.nan
-        half = _student(count - 1) * stdev(numbers) / math.sqrt(count) if count > 1 else math.nan
+        half = student(0.95, count - 1) * stdev(numbers) / math.sqrt(count) if count > 1 else math.nan
         return cls(mean, mean - half, mean + half, count)
 
     def __str__(self) -> str:
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
-
-
-def _student(freedom: int) -> float:
-    """Two-sided 95 % quantile of Student's distribution (Abramowitz and Stegun 26.7.5; exact for 1 and 2)."""
-    if freedom == 1:
-        return math.tan(math.pi * 0.475)
-    if freedom == 2:
-        return 0.95 * math.sqrt(2 / (1 - 0.95**2))
-    z = NormalDist().inv_cdf(0.975)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + math.fsum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 @dataclass(frozen=True)
