@@ -353,7 +353,7 @@ def test_a_class_that_sees_both_halves_of_a_step() -> None:
         assert env.step(np.zeros(2, np.int64))[1].tolist() == [2.0, 2.0]
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore:torch has .* threads:UserWarning")
 def test_policies_are_evaluated_alike() -> None:
     found = []
     for cls, kwargs in ((ReactorVecEnv, INLINE), (ReactorVecEnv, PLACES[3]), (DummyVecEnv, {})):
