@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 
-from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium import ReactorVectorEnv, evaluate
 from reactor_gymnasium.native import guards, recorders
 from reactor_gymnasium.native.compiled import missing
 from reactor_gymnasium.native.guards import digest
@@ -123,6 +123,22 @@ def test_rows_that_are_wrapped_differently_are_stepped_in_python(monkeypatch: py
     ours.close()
     theirs.close()
     assert counted.taken == 0
+
+
+def upwards(shown: Any) -> Any:
+    return (np.asarray(shown)[:, 2] > 0).astype(np.int64)
+
+
+def test_evaluations_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes that begin by seeds, in rows some of which have no more to do."""
+    counted = Counted(monkeypatch)
+    found = []
+    for setting in ("1", "0"):
+        monkeypatch.setenv("REACTOR_RL_KERNELS", setting)
+        report = evaluate(upwards, partial(recorded, "CartPole-v1"), episodes=40, num_envs=7, seed=3, workers=1)
+        found.append((report.returns.tolist(), report.lengths.tolist(), counted.taken))
+    assert found[0] == found[1]
+    assert len(found[0][0]) == 40 and counted.taken > 30
 
 
 @pytest.mark.parametrize("recorder", recorders.KNOWN.values())
