@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
+import numpy as np
 from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper, TerminateIllegalWrapper
@@ -19,7 +20,10 @@ from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWr
 from reactor_gymnasium.plugin import as_number
 from reactor_pettingzoo.agents import AgentID
 
-__all__ = ["AECCopy", "Copy", "ParallelCopy", "leave_dead", "step_parallel", "within_checks"]
+__all__ = ["NUMBERS", "AECCopy", "Copy", "ParallelCopy", "leave_dead", "step_parallel", "within_checks"]
+
+NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
+"""Types of rewards that cannot change after they were returned: an array of one element may be the environment's own."""
 
 
 class Copy(ABC):
@@ -124,6 +128,7 @@ class AECCopy(Copy):
         self.env.reset(**kwargs)
         self.inner = within_checks(self.env)
         self.present.clear()
+        self.live, self.over = [], True
         self._next()
         self._some_are_there()
 
@@ -135,17 +140,20 @@ class AECCopy(Copy):
         """
         env = self.inner
         env.step(actions)
-        rewards = {agent: as_number(reward) for agent, reward in env.rewards.items()}
-        terminations, truncations = dict(env.terminations), dict(env.truncations)
+        rewards, terminations, truncations = dict(env.rewards), dict(env.terminations), dict(env.truncations)
+        if not NUMBERS.issuperset(map(type, rewards.values())):
+            rewards = {agent: as_number(reward) for agent, reward in rewards.items()}
         self._next()
         return rewards, terminations, truncations
 
     def _next(self) -> None:
         """Find out whose turn it is; those who died have to leave before."""
         env = self.inner
-        self.present.update(dict.fromkeys(env.agents))
+        if env.agents != self.live:
+            self.present.update(dict.fromkeys(env.agents))
         leave_dead(env)
-        self._arrive(env.agents)
+        if env.agents != self.live:
+            self._arrive(env.agents)
         if not self.over:
             self.agent = env.agent_selection
 

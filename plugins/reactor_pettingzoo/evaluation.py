@@ -127,6 +127,7 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
                 seen[f"{at}.mask"] = spaces.MultiBinary(int(group.action_space.n))
         self.observation_space = spaces.Dict(seen)
         self.action_space = spaces.Dict({f"{at}": group.action_space for at, group in enumerate(groups)})
+        self.keys = {agent: f"{at}" for at, agent in enumerate(specs.agents)}
         self.groups = groups
         self.padding = [padding(group.space) for group in groups]
 
@@ -141,12 +142,11 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
     def step(self, action: dict[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Take a step, in which one agent acts or all do."""
         copy = self.copy
-        number = {agent: f"{at}" for at, agent in enumerate(self.specs.agents)}
         if self.specs.turns:
-            rewards, _, cut = copy.act(action[number[copy.agent]])
+            rewards, _, cut = copy.act(action[self.keys[copy.agent]])
             seen = self._turn()
         else:
-            observations, rewards, _, cut, infos = copy.act({agent: action[number[agent]] for agent in copy.live})
+            observations, rewards, _, cut, infos = copy.act({agent: action[self.keys[agent]] for agent in copy.live})
             seen = self._seen(observations, infos)
         self.truncated = self.truncated or any(cut.values())
         reward = 0.0

@@ -17,14 +17,12 @@ from numpy import ndarray
 
 from reactor_gymnasium.plugin import ObservationLayout, as_number, make_probe
 from reactor_pettingzoo.agents import MASK, AgentID, AgentSpecs
-from reactor_pettingzoo.copies import AECCopy, Copy, ParallelCopy
+from reactor_pettingzoo.copies import NUMBERS, AECCopy, Copy, ParallelCopy
 from reactor_rl.plugin import decode
 
 __all__ = ["ProbeCopy", "RecordedCopy", "recorded_copy"]
 
 Array = npt.NDArray[Any]
-_NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
-"""Types of rewards that cannot change after they were returned."""
 
 
 class ObservedArray:
@@ -176,6 +174,9 @@ class RecordedCopy(Copy):
 
     def _arrive(self, names: Iterable[AgentID]) -> None:
         super()._arrive(names)
+        self._clear()
+
+    def _clear(self) -> None:
         for name in self.fields:  # the rows of everybody who is not there are zeros
             self.record[name] = 0
 
@@ -222,7 +223,7 @@ class RecordedParallelCopy(RecordedCopy, ParallelCopy):
             for agent in live:
                 if agent not in rewards:
                     raise self.broken(f"step() returned no reward for agent {agent!r} ({list(rewards)})") from None
-        if not _NUMBERS.issuperset(map(type, gains)):  # an array may be the environment's own
+        if not NUMBERS.issuperset(map(type, gains)):
             gains = [as_number(reward) for reward in gains]
         self._show(observations, infos)
         return gains
@@ -291,6 +292,7 @@ class RecordedAECCopy(RecordedCopy, AECCopy):
 
     def _next(self) -> None:
         super()._next()
+        self._clear()
         self.acting.fill(False)
         if self.over:
             return
