@@ -37,6 +37,7 @@ with require_extra("sb3", "reactor_torch"):
         TQCCriticFormula,
         lstm_of,
         squashed_sample,
+        threads_beside,
     )
     from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
@@ -123,6 +124,7 @@ __all__ = [
     "parameter_record",
     "squashed_sample",
     "stack",
+    "threads_beside",
     "torch_state",
     "torch_stream",
     "torch_threads",

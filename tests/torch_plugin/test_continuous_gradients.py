@@ -30,6 +30,7 @@ from reactor_torch import (
     TD3CriticFormula,
     kernels,
     layers_of,
+    threads_beside,
 )
 from reactor_torch.formulas import continuous
 
@@ -257,6 +258,9 @@ def test_critics_side_by_side(count: int, monkeypatch: pytest.MonkeyPatch) -> No
         assert len(started) == (count - 1) * 5  # target and critics, back, critics again and their slopes
         with pytest.raises(ValueError, match="inputs must be float32"):
             judges.outputs_of(torch.zeros(3, 4))
+    started.clear()
+    with mock.patch.object(torch, "get_num_threads", return_value=1), threads_beside(count):
+        assert all(map(torch.equal, computed(), wanted)) and len(started) == (count - 1) * 5
     assert not any(one.is_alive() for one in started)
 
 

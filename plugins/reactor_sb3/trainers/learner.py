@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
 from reactor_sb3.acting.forwards import copied
-from reactor_torch import Batch, Networks, Task, Update, WorkerConfig
+from reactor_torch import Batch, Networks, Task, Update, WorkerConfig, threads_beside
 
 __all__ = [
     "Learner",
@@ -203,7 +203,7 @@ class Learner(_Learning):
         """One round, if one has arrived."""
         trainer, update = self.trainer.target, self.begin()
         if update is not None:
-            with trainer.limited_threads(), trainer.drawing():
+            with trainer.limited_threads(), threads_beside(trainer.session.threads), trainer.drawing():
                 finish(update, trainer.nets)
         trainer.session.write_parameters(trainer, self.parameters.buffer)
 

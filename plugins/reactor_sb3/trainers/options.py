@@ -105,7 +105,7 @@ class RunOptions:
             critics there; ``None``: on ``device``. What the two exchange, a part of each minibatch, parameters and gradients, goes
             through array ports, so through the processor's memory. It has been run with both on the processor, never on a GPU.
         learner_threads: Torch's threads in the learner, and in each of its slices. Large critics of dense layers learn side by side
-            in them, with the same bits.
+            in any case, in as many threads as ``workers`` wait meanwhile, with the same bits.
         evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
             beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
         evaluate_episodes: Greedy episodes of an evaluation.

@@ -16,7 +16,17 @@ from reactor_sb3.trainers.costs import actor_cost, learner_cost
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
 
-__all__ = ["Placement", "best_slices", "choose_placement", "gained", "placed", "predicted", "recommendations", "spread"]
+__all__ = [
+    "Placement",
+    "best_slices",
+    "choose_placement",
+    "gained",
+    "placed",
+    "predicted",
+    "recommendations",
+    "spread",
+    "threads_of",
+]
 
 AWAY = 1e-3
 """Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
@@ -107,6 +117,20 @@ def _choice(config: ProgramConfig, learning: Model) -> Placement:
         overlap, learners = _overlaps(config, slices), config.lanes * slices
     homes = placed(config.actors.actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners)
     return Placement(executor, workers, homes, actor, learner, updates, slices, config.split)
+
+
+def threads_of(config: ProgramConfig, choice: Placement) -> int:
+    """In how many threads critics may learn side by side: as many as there are cores that wait meanwhile. It changes no bit.
+
+    Args:
+        config: What the program is made from.
+        choice: How it is run.
+    """
+    alone = not config.pipeline and config.lanes * choice.slices == 1
+    if not alone or config.executor == "inline" or not may_start_processes():  # a helper's cores are those of others, too
+        return 1
+    beside = any(one is not None for one in (config.evaluation, config.matches, config.viewing))
+    return max(min(config.workers or usable_cores(), usable_cores()) - (beside and choice.executor != "inline"), 1)
 
 
 def spread(config: ProgramConfig, machines: Sequence[int]) -> Placement:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -25,7 +26,7 @@ from reactor_sb3.trainers.display import Display
 from reactor_sb3.trainers.learner import LocalRef
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import RunOptions
-from reactor_sb3.trainers.placing import choose_placement, recommendations, spread
+from reactor_sb3.trainers.placing import choose_placement, recommendations, spread, threads_of
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
 from reactor_sb3.trainers.report import Report
 from reactor_torch import ParameterWriter, SlicedGradients, parameter_record, write_parameters
@@ -89,6 +90,7 @@ class Session:
         referee: Who has matches played beside the training, ``None`` for nobody.
         late_cut: Environments whose episodes end with the round that is still under way, ``(n_envs,)``, bool.
         draws: Whether batches, updates or networks may draw from torch's generator.
+        threads: In how many threads critics may learn side by side, whatever torch may have.
         sliced: Gradients in slices, as the learner sees them; ``None`` if it has no gradient workers.
         in_round: Whether a round is under way that callbacks have not seen in full.
         due: Checkpoints to be written when they have.
@@ -118,6 +120,7 @@ class Session:
         self.afresh = True
         self.referee: Referee | None = None
         self.late_cut: Array | None = None
+        self.threads = 1
         self.in_round = False
         self.sliced: SlicedGradients | None = None
         self.draws = True
@@ -176,6 +179,7 @@ class Session:
         transport = transport_for(model.executor, model.nodes, model.workers)
         choice = choose_placement(config, model) if transport is None else spread(config, transport.workers)
         model.split = choice.split
+        self.threads = threads_of(replace(config, split=choice.split), choice) if transport is None else 1
         config = with_learners(config, model, choice.slices)
         program = program_of(config)
         run = program.start(

@@ -11,6 +11,7 @@ from reactor_torch.formulas.continuous import (
     TD3ActorFormula,
     TD3CriticFormula,
     squashed_sample,
+    threads_beside,
 )
 from reactor_torch.formulas.crossq import CrossQActorFormula, CrossQCriticFormula
 from reactor_torch.formulas.distributions import Bernoullis, Categoricals, Distribution, Gaussians
@@ -46,4 +47,5 @@ __all__ = [
     "TQCCriticFormula",
     "lstm_of",
     "squashed_sample",
+    "threads_beside",
 ]

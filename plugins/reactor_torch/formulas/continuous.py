@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol
 
@@ -38,6 +40,7 @@ __all__ = [
     "squashed_sample",
     "td_errors",
     "td_loss",
+    "threads_beside",
 ]
 
 
@@ -141,12 +144,27 @@ def _array(tensor: Any) -> Any:
     return np.ascontiguousarray(tensor.numpy())
 
 
-WORTH_A_THREAD = 2**25
-"""Multiply-adds of a critic from which on it has a thread of its own, where torch may have several: half a millisecond or so."""
+WORTH_A_THREAD = 2**26
+"""Multiply-adds of a critic from which on it has a thread of its own, where there may be several: a millisecond or so."""
+
+
+_beside: ContextVar[int] = ContextVar("threads_beside", default=1)
+
+
+@contextmanager
+def threads_beside(number: int) -> Iterator[None]:
+    """Let critics learn side by side in so many threads, if they are large: it changes no bit. Torch may have fewer."""
+    token = _beside.set(number)
+    try:
+        yield
+    finally:
+        _beside.reset(token)
 
 
 def side_by_side(calls: Sequence[Callable[[], Any]], work: float) -> list[Any]:
-    """Make calls that know nothing of each other, in as many threads as torch may have. What they give does not depend on that.
+    """Make calls that know nothing of each other, in as many threads as :func:`threads_beside` says or torch may have.
+
+    What they give does not depend on that.
 
     Args:
         calls: They; the extension lets others have the interpreter meanwhile.
@@ -155,7 +173,7 @@ def side_by_side(calls: Sequence[Callable[[], Any]], work: float) -> list[Any]:
     Returns:
         What they give, in order.
     """
-    count = min(torch.get_num_threads(), len(calls))
+    count = min(max(torch.get_num_threads(), _beside.get()), len(calls))
     if count == 1 or work < WORTH_A_THREAD:
         return [call() for call in calls]
     found: list[Any] = [None] * len(calls)

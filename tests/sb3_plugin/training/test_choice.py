@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,11 @@ from gymnasium import spaces
 from reactor_rl.autotune import WORTH_IT
 from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
 from reactor_sb3.trainers.costs import actor_cost
-from reactor_sb3.trainers.placing import Placement, best_slices, choose_placement, gained, placed, recommendations
+from reactor_sb3.trainers.placing import Placement, best_slices, choose_placement, gained, placed, recommendations, threads_of
+from reactor_torch import kernels
+from reactor_torch.formulas import continuous
+
+START = threading.Thread.start
 
 
 def loads(homes: dict[str, int], actor: float, learner: float, evaluator: float) -> list[float]:
@@ -49,6 +54,52 @@ def test_the_evaluator_has_the_learner_s_time_for_nothing() -> None:
 
 def test_one_worker_has_everything() -> None:
     assert set(placed(3, 1, 1.0, 1.0, {"evaluator": 1.0}, overlap=True).values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "slices", "options", "threads"),
+    [
+        ("inline", 1, {}, 4),
+        ("processes", 1, {}, 4),
+        ("processes", 1, {"evaluate_every": 3}, 3),  # which goes on meanwhile
+        ("inline", 1, {"evaluate_every": 3}, 4),
+        ("processes", 2, {}, 1),
+        ("processes", 1, {"pipeline": 1}, 1),
+        ("processes", 1, {"split": True}, 1),
+        ("inline", 1, {"workers": 1}, 1),
+        ("processes", 1, {"workers": 9}, 4),
+        ("inline", 1, {"executor": "inline"}, 1),
+    ],
+)
+def test_critics_have_the_cores_that_wait(
+    chosen: Any, slices: int, options: dict[str, Any], threads: int, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 4)
+    with SyncSAC("MlpPolicy", "Pendulum-v1", seed=0, **options) as model:
+        config = model.program_config()
+    assert threads_of(config, Placement(chosen, 4, {}, None, None, slices=slices, split=model.split)) == threads
+    monkeypatch.setattr("reactor_sb3.trainers.placing.may_start_processes", lambda: False)
+    assert threads_of(config, Placement(chosen, 4, {}, None, None)) == 1
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+def test_critics_learn_side_by_side_without_being_told(monkeypatch: Any) -> None:
+    monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 2)
+    monkeypatch.setattr(continuous, "WORTH_A_THREAD", 1)
+    found = set()
+    for workers in (1, 2):
+        names: list[str] = []
+        with SyncSAC(
+            "MlpPolicy", "Pendulum-v1", seed=0, learning_starts=2, executor="processes", n_learners=1, workers=workers
+        ) as model:  # fmt: skip
+            monkeypatch.setattr(
+                threading.Thread, "start", lambda one, names=names, start=START: names.append(one.name) or start(one)
+            )
+            model.learn(6)
+            monkeypatch.setattr(threading.Thread, "start", START)
+            found.add(model.fingerprint())
+        assert any("(make)" in name for name in names) == (workers > 1)
+    assert len(found) == 1
 
 
 @pytest.mark.slow
