@@ -1,4 +1,4 @@
-"""``LeRobotPolicy`` with stand-ins for LeRobot; ``tests/host/test_lerobot.py`` has the same with LeRobot itself."""
+"""``LeRobotPolicy`` with stand-ins for LeRobot; ``tests/host/test_lerobot_eval.py`` has the same with LeRobot itself."""
 
 from __future__ import annotations
 
