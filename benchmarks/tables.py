@@ -220,7 +220,10 @@ def products(result: Result) -> str:
 
 
 def evaluate(result: Result) -> str:
-    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="episodes/s", shown=digits)
+    def case(name: str) -> str:
+        return f"{name}, {result['cases'][name].get('episodes', 0):,} episodes"
+
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="episodes/s", shown=digits, case=case)
 
 
 def sweep(result: Result) -> str:
