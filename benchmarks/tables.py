@@ -159,6 +159,12 @@ def _of_rounds(found: dict[str, Any], one: str, other: str) -> dict[str, float]:
     return {"median": statistics.median(rounds), "min": min(rounds), "max": max(rounds)}
 
 
+REWARDS = (
+    "cartpole", "pendulum", "inverted_double", "half_cheetah", "recurrent", "masked_cartpole", "masked_four", "spread",
+    "four_random", "four_one_ply",
+)  # fmt: skip
+
+
 def reward(result: Result) -> str:
     """Seconds of all seeds: with so few, the spread says more than the median."""
     rows = []
@@ -443,7 +449,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         )
     },
     **{name: ((name,), rllib) for name in ("rllib", "rllib_multi_agent")},
-    **{f"reward_{goal}": ((f"reward_{goal}",), reward) for goal in ("cartpole", "pendulum", "inverted_double", "half_cheetah")},
+    **{f"reward_{goal}": ((f"reward_{goal}",), reward) for goal in REWARDS},
     "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
     "front": (("vector_env", "atari", "training"), front),
     "spreeze": (("training",), spreeze),
