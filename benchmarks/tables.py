@@ -159,10 +159,7 @@ def _of_rounds(found: dict[str, Any], one: str, other: str) -> dict[str, float]:
     return {"median": statistics.median(rounds), "min": min(rounds), "max": max(rounds)}
 
 
-REWARDS = (
-    "cartpole", "pendulum", "inverted_double", "half_cheetah", "recurrent", "masked_cartpole", "masked_four", "spread",
-    "four_random", "four_one_ply",
-)  # fmt: skip
+REWARDS = ("cartpole", "pendulum", "inverted_double", "half_cheetah")
 
 
 def reward(result: Result) -> str:
