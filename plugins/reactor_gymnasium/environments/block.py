@@ -439,7 +439,7 @@ class EnvBlock:
         return taken
 
     def _fitting(self) -> BlockKernel | str:
-        """The kernel for what is to be stepped, or why there is none."""
+        """The kernel for what is to be stepped, or why it has no kernel."""
         if any(counted > _REFERENCES for counted in [getrefcount(env) for env in self._targets]):
             return "somebody else refers to one of them"
         mode = AutoresetMode.DISABLED if self.seeds is not None else self.autoreset
