@@ -22,11 +22,13 @@ from showing import print_table, rate_rows
 OURS = "reactor_rl"
 TRAINED = {"LunarLander-v3": 65_536, "HalfCheetah-v5": 8_192}
 """Steps of each model's training. A lander that has learned for longer hovers until it is cut off, whoever plays it."""
-EPISODES = {"LunarLander-v3": 48, "HalfCheetah-v5": 24}
+EPISODES = {"LunarLander-v3": 200, "HalfCheetah-v5": 48}
 """Of an evaluation: some 350 and 1,000 steps each. The slowest contender has to come to its end, too."""
 PARTS = 4
 """A fourth of an evaluation warms up."""
 ENVS = 8
+NO_PICTURES = {"render_mode": None}
+"""SB3 asks for some unless it is told; LunarLander then simulates the particles of its engines, too, which takes most of a step."""
 
 
 class Evaluating(Contender):
@@ -52,7 +54,8 @@ class Evaluating(Contender):
         self.venv: Any = None
         if not name.startswith(OURS):
             made = SubprocVecEnv if "Subproc" in name else DummyVecEnv
-            self.venv = make_vec_env(env, 1 if "one environment" in name else ENVS, seed=0, vec_env_cls=made)
+            count = 1 if "one environment" in name else ENVS
+            self.venv = make_vec_env(env, count, seed=0, vec_env_cls=made, env_kwargs=NO_PICTURES)
 
     def go(self, count: int) -> float:
         import numpy as np
@@ -88,8 +91,8 @@ def trained(case: str, path: Path, steps: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # layers as small as these gain nothing by more
     PPO(
-        "MlpPolicy", make_vec_env(case, 16, seed=0), n_steps=256, batch_size=256, n_epochs=6, learning_rate=1e-3, gamma=0.995,
-        gae_lambda=0.98, seed=0, device="cpu",
+        "MlpPolicy", make_vec_env(case, 16, seed=0, env_kwargs=NO_PICTURES), n_steps=256, batch_size=256, n_epochs=6,
+        learning_rate=1e-3, gamma=0.995, gae_lambda=0.98, seed=0, device="cpu",
     ).learn(steps).save(path)  # fmt: skip
     torch.set_num_threads(before)
 
