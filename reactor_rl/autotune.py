@@ -45,6 +45,8 @@ BATCHES, FEWEST, BATCH_SECONDS = 12, 3, 5e-3
 The mean of a batch, because on a busy machine it is few ticks that take long. The longest but for a quarter of them, because on
 a quiet machine some may be hit; where somebody else wants the core, nearly all are late.
 """
+UNEVEN = 1.1
+"""Where the one of these is so many times the shortest, all are measured once more."""
 PROBE = 5_000
 """How far to count when the speed of counting is measured."""
 LONGEST = 1e-3
@@ -111,9 +113,17 @@ def _measured(spin: float | None, away: float, context: str | None, work: float)
     with contextlib.suppress(Exception):
         number = _number(work)
         alone = min(_ticks("inline", spin, 0.0, None, number, 2))  # the fastest: anything slower was disturbed from outside
-        shared = sorted(_ticks(executor, spin, away, context, number, BATCHES))
-        return max(0.0, shared[3 * len(shared) // 4 - 1] - (alone / 2 if number else alone))
+        late, soon = _late(_ticks(executor, spin, away, context, number, BATCHES))
+        if late > UNEVEN * soon:  # somebody else may have come in for a moment; who stays is there the second time, too
+            late = min(late, _late(_ticks(executor, spin, away, context, number, BATCHES))[0])
+        return max(0.0, late - (alone / 2 if number else alone))
     return math.inf
+
+
+def _late(batches: list[float]) -> tuple[float, float]:
+    """The longest batch but for a quarter of them, and the shortest one."""
+    batches = sorted(batches)
+    return batches[3 * len(batches) // 4 - 1], batches[0]
 
 
 def _number(work: float) -> int:
