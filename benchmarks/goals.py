@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import goals_of_agents
 from contrib_envs import ConnectFour, masked_cartpole, without_velocities
 from training import CARTPOLE, DQN_SETTINGS, Case, jax_of, ours_of, theirs_of, zoo_half_cheetah
 
@@ -223,6 +222,8 @@ def half_cheetah_contrib() -> Goal:
 
 def goals() -> dict[str, Callable[[], Goal]]:
     """By the names of their result files, without ``reward_``."""
+    import goals_of_agents  # which imports this file
+
     pendulum, double, cheetah, hopper = "Pendulum-v1", "InvertedDoublePendulum-v5", "HalfCheetah-v5", "Hopper-v5"
     small = {"train_freq": 1, "policy_kwargs": {"net_arch": [64, 64]}}
     quick = {**small, "gradient_steps": 4, "learning_rate": 2e-3, "batch_size": 256, "learning_starts": 2_000}
@@ -252,7 +253,7 @@ def goals() -> dict[str, Callable[[], Goal]]:
         "masked_cartpole": lambda: masked("CartPole with masks", masked_cartpole, 475.0, 20),
         "masked_four": lambda: masked("connect four against random moves", ConnectFour, 0.9, 100),
         "half_cheetah_contrib": half_cheetah_contrib,
-        "spread": lambda: Goal(*goals_of_agents.spread()),
-        "four_random": lambda: Goal(*goals_of_agents.four("random")),
-        "four_one_ply": lambda: Goal(*goals_of_agents.four("one_ply")),
+        "spread": goals_of_agents.spread,
+        "four_random": partial(goals_of_agents.four, "random"),
+        "four_one_ply": partial(goals_of_agents.four, "one_ply"),
     }  # fmt: skip

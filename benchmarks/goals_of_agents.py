@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from goals import Goal, Maker
 from multi_agent_training_cases import four as connect_four
 from multi_agent_training_cases import spread as simple_spread
 
@@ -73,12 +74,12 @@ def self_play(seed: int) -> Any:
     )  # fmt: skip
 
 
-def four(opponent: str) -> tuple[Any, ...]:
+def four(opponent: str) -> Goal:
     """95 % of the games against random moves, 80 % of those against a player who sees what wins at once; a draw is half of one."""
     share, games = 0.95 if opponent == "random" else 0.8, 200
     title = f"connect four against {opponent.replace('_', '-')}"
-    trainers = {"SyncIPPO, self-play": self_play}
-    return title, 2 * share - 1, games, 20_000, 2_000_000, math.inf, 1, trainers, None, partial(won, opponent, games)
+    trainers: dict[str, Maker] = {"SyncIPPO, self-play": self_play}
+    return Goal(title, 2 * share - 1, games, 20_000, 2_000_000, math.inf, 1, trainers, score=partial(won, opponent, games))
 
 
 def spread_out(seed: int, centralised: bool) -> Any:
@@ -97,15 +98,15 @@ def return_of_all(episodes: int, model: Any) -> float:
     return float(evaluate(model.policies, simple_spread, episodes=episodes, seed=1, workers=1).returns.mean())
 
 
-def spread() -> tuple[Any, ...]:
+def spread() -> Goal:
     """Three agents, a policy each, to -35 for all together.
 
     MAPPO's authors have -120 after 20 M steps in an environment of their own. There each agent collides with itself in each of 25
     steps, which costs 75, and all get what all get together: the rest, 45, is three times the distances and once the collisions.
     ``mpe2`` pays for half of either, so that -35 is -145 in theirs; its landmarks are somewhat farther apart.
     """
-    trainers = {
+    trainers: dict[str, Maker] = {
         "SyncIPPO, centralised_critic=True": partial(spread_out, centralised=True),
         "SyncIPPO": partial(spread_out, centralised=False),
     }
-    return "simple_spread", -35.0, 100, 32_000, 1_000_000, math.inf, 1, trainers, None, partial(return_of_all, 100)
+    return Goal("simple_spread", -35.0, 100, 32_000, 1_000_000, math.inf, 1, trainers, score=partial(return_of_all, 100))

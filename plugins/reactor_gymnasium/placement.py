@@ -76,7 +76,7 @@ def step_cost(env: gymnasium.Env[Any, Any], kernels: bool = True) -> float | Non
 
 def _kernel_cost(env: gymnasium.Env[Any, Any]) -> float | None:
     """Median seconds that a kernel takes for a row of many; ``None`` if none steps such an environment, or it is no faster."""
-    inner = within(env)
+    inner, _ = within(env)
     kind = choose_kernel(type(inner))
     if isinstance(kind, str):
         return None
@@ -172,7 +172,7 @@ class StepCosts:
 
     @classmethod
     def alike(cls, cost: float | None, count: int) -> StepCosts:
-        """Of environments that take the same time, if they can be timed."""
+        """Costs of environments that take the same time, if they can be timed."""
         if cost is None:
             return cls(None, "the environment could not be timed")
         return cls((cost,) * count, f"a step takes {_microseconds(cost)}")

@@ -426,7 +426,7 @@ class EnvBlock:
             return "some of them record episodes in another way"
         if recorder is None:
             return self._fitting()
-        kernel = choose_kernel(type(within(self.envs[0].env)))
+        kernel = choose_kernel(type(within(self.envs[0].env)[0]))  # in no variable, which would be one more reference to it
         if isinstance(kernel, str):
             return kernel
         self._engage(recording=True)
@@ -550,7 +550,7 @@ class EnvBlock:
         self._engage()
 
     def _engage(self, recording: bool = False) -> None:
-        """Likewise; ``recording``: without the outermost wrappers, which record episodes."""
+        """Find out what to call for each environment; ``recording``: without the outermost wrappers, which record episodes."""
         self._targets = []
         for held in self.envs:
             held.engage(recording)

@@ -22,7 +22,7 @@ from gymnasium.vector import AutoresetMode
 from reactor_gymnasium.native.guards import unknown_source
 from reactor_gymnasium.native.kernel import BlockKernel, StandsFor
 
-__all__ = ["EpisodeStatistics", "Monitor", "Recorder", "left_out", "recorder_of"]
+__all__ = ["EpisodeStatistics", "Monitor", "Recorder", "left_out"]
 
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
@@ -174,7 +174,7 @@ class Recorder(StandsFor):
 
 
 class _StandIn:
-    """What a wrapper finds in the place of its environment.
+    """Takes the place of the environment inside of a wrapper.
 
     Attributes:
         shown: What a step brings.
@@ -292,18 +292,21 @@ class EpisodeStatistics(Recorder):
 KNOWN: dict[tuple[str, str], type[Recorder]] = {(kind.module, kind.owner): kind for kind in (Monitor, EpisodeStatistics)}
 
 
-def recorder_of(env: Env) -> type[Recorder] | None:
-    """What stands for an environment's outermost wrapper; ``None`` if that records no episodes."""
+def left_out(env: Env, over: bool = False) -> type[Recorder] | str | None:
+    """The class that records episodes instead of an environment's outermost wrapper.
+
+    Args:
+        env: The environment with its wrappers.
+        over: Whether the next step resets it.
+
+    Returns:
+        The class, or why the wrapper stays where it is; ``None`` if it records no episodes.
+    """
     kind = type(env)
     recorder = KNOWN.get((kind.__module__, kind.__qualname__))
-    module = sys.modules.get(kind.__module__)
-    return recorder if recorder is not None and getattr(module, kind.__qualname__, None) is kind else None
-
-
-def left_out(env: Env, over: bool = False) -> type[Recorder] | str | None:
-    """What stands for an environment's outermost wrapper, or why nothing does; ``None`` if that records no episodes."""
-    recorder = recorder_of(env)
-    return recorder and (_unknown(recorder) or recorder.changed() or recorder.misfit(env, over) or recorder)
+    if recorder is None or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
+        return None
+    return _unknown(recorder) or recorder.changed() or recorder.misfit(env, over) or recorder
 
 
 @cache

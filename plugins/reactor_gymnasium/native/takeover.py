@@ -17,7 +17,7 @@ from reactor_gymnasium.native.guards import distrusted
 from reactor_gymnasium.native.kernel import BlockKernel, Taken
 from reactor_gymnasium.native.recorders import left_out
 
-__all__ = ["KERNELS", "choose_kernel", "forecast", "kernel_class", "switched_off", "take_over", "within", "within_and_why"]
+__all__ = ["KERNELS", "choose_kernel", "forecast", "kernel_class", "switched_off", "take_over", "within"]
 
 Env = gymnasium.Env[Any, Any]
 
@@ -70,20 +70,19 @@ def _loaded(place: str) -> type[BlockKernel]:
     return kernel
 
 
-def within(env: Env) -> Env:
-    """The environment inside of the wrappers that are left out where a kernel steps."""
-    if isinstance(left_out(env, over=True), type):
+def within(env: Env) -> tuple[Env, str | None]:
+    """The environment inside of the wrappers that are left out where a kernel steps.
+
+    Returns:
+        It, and why an outer wrapper that records episodes is not left out, ``None`` if that is so or there is no such wrapper.
+    """
+    outermost = left_out(env, over=True)
+    if isinstance(outermost, type):
         env = env.env  # type: ignore[attr-defined]
     for wrapper in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         if type(env) is wrapper:
             env = env.env
-    return env
-
-
-def within_and_why(env: Env) -> tuple[type, str | None]:
-    """The class of what is :func:`within`, and why a wrapper that records episodes is not left out, if there is one."""
-    outermost = left_out(env, over=True)
-    return type(within(env)), outermost if isinstance(outermost, str) else None
+    return env, outermost if isinstance(outermost, str) else None
 
 
 def forecast(kind: type, why: str | None = None) -> str:

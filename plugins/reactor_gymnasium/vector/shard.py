@@ -297,7 +297,7 @@ class EnvShard(Shard):
             self._send(finals, block.infos, failures)
 
     def _finals(self) -> dict[int, Any]:
-        """What is told of the episodes that have ended."""
+        """Last observations and infos of the episodes that have ended, by row."""
         finals = self.block.finals
         if not finals or not self.split_finals:
             return finals
