@@ -25,7 +25,7 @@ from showing import print_table, rate_rows
 OURS = "reactor_rl"
 CASE = "16 PPO trainings, CartPole-v1"
 TRIALS, SEED = 16, 0
-STEPS = 4_096
+STEPS = 2_048
 
 
 def suggested(trial: Any) -> dict[str, Any]:
