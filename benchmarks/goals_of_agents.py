@@ -82,13 +82,13 @@ def four(opponent: str) -> Goal:
     return Goal(title, 2 * share - 1, games, 20_000, 2_000_000, math.inf, 1, trainers, score=partial(won, opponent, games))
 
 
-def spread_out(seed: int, centralised: bool) -> Any:
+def spread_out(seed: int) -> Any:
     """With few updates of large minibatches, as MAPPO's authors advise."""
     from reactor_pettingzoo.learning import SyncIPPO
 
     return SyncIPPO(
         "MlpPolicy", simple_spread, n_steps=25, batch_size=800, n_epochs=10, learning_rate=7e-4, ent_coef=0.01, n_actors=8,
-        envs_per_actor=16, centralised_critic=centralised, seed=seed,
+        envs_per_actor=16, centralised_critic=True, seed=seed,
     )  # fmt: skip
 
 
@@ -105,8 +105,5 @@ def spread() -> Goal:
     steps, which costs 75, and all get what all get together: the rest, 45, is three times the distances and once the collisions.
     ``mpe2`` pays for half of either, so that -35 is -145 in theirs; its landmarks are somewhat farther apart.
     """
-    trainers: dict[str, Maker] = {
-        "SyncIPPO, centralised_critic=True": partial(spread_out, centralised=True),
-        "SyncIPPO": partial(spread_out, centralised=False),
-    }
+    trainers: dict[str, Maker] = {"SyncIPPO, centralised_critic=True": spread_out}
     return Goal("simple_spread", -35.0, 100, 32_000, 1_000_000, math.inf, 1, trainers, score=partial(return_of_all, 100))
