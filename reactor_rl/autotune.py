@@ -47,6 +47,8 @@ a quiet machine some may be hit; where somebody else wants the core, nearly all 
 """
 UNEVEN = 1.1
 """Where the one of these is so many times the shortest, all are measured once more."""
+DOUBTFUL, PAUSE = 0.75, 0.2
+"""Where helpers save less than a quarter, they are, too, so many seconds later: who came for a moment has gone then."""
 PROBE = 5_000
 """How far to count when the speed of counting is measured."""
 LONGEST = 1e-3
@@ -114,7 +116,10 @@ def _measured(spin: float | None, away: float, context: str | None, work: float)
         number = _number(work)
         alone = min(_ticks("inline", spin, 0.0, None, number, 2))  # the fastest: anything slower was disturbed from outside
         late, soon = _late(_ticks(executor, spin, away, context, number, BATCHES))
-        if late > UNEVEN * soon:  # somebody else may have come in for a moment; who stays is there the second time, too
+        if late > UNEVEN * soon:
+            late = min(late, _late(_ticks(executor, spin, away, context, number, BATCHES))[0])
+        if number and late > DOUBTFUL * alone:
+            time.sleep(PAUSE)
             late = min(late, _late(_ticks(executor, spin, away, context, number, BATCHES))[0])
         return max(0.0, late - (alone / 2 if number else alone))
     return math.inf

@@ -169,19 +169,31 @@ def test_with_work_it_is_what_goes_beyond_half_of_it(monkeypatch: pytest.MonkeyP
     assert numbers[0] == numbers[1] > 0
 
 
-@pytest.mark.parametrize(("second", "cost"), [([101e-6] * 12, 51e-6), ([300e-6] * 12, 150e-6)])
+@pytest.mark.parametrize(("second", "cost"), [([101e-6] * 12, 1e-6), ([300e-6] * 12, 40e-6)])
 def test_uneven_batches_are_measured_once_more(monkeypatch: pytest.MonkeyPatch, second: list[float], cost: float) -> None:
-    given = [[100e-6] * 2, [100e-6] * 6 + [200e-6] * 6, second]
+    given = [[200e-6] * 2, [100e-6] * 6 + [140e-6] * 6, second]
     monkeypatch.setattr(autotune, "_number", lambda work: 1)
     monkeypatch.setattr(autotune, "_ticks", lambda *args: given.pop(0))
     assert autotune._measured(None, 0.0, None, 50e-6) == pytest.approx(cost) and not given
 
 
 def test_even_batches_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = [[100e-6] * 2, [150e-6] * 12]
+    given = [[200e-6] * 2, [145e-6] * 12]
     monkeypatch.setattr(autotune, "_number", lambda work: 1)
     monkeypatch.setattr(autotune, "_ticks", lambda *args: given.pop(0))
-    assert autotune._measured(None, 0.0, None, 50e-6) == pytest.approx(100e-6)
+    assert autotune._measured(None, 0.0, None, 100e-6) == pytest.approx(45e-6)
+
+
+@pytest.mark.parametrize(("later", "cost"), [(120e-6, 20e-6), (300e-6, 95e-6)])
+def test_batches_of_helpers_that_save_nothing_are_measured_later(
+    monkeypatch: pytest.MonkeyPatch, later: float, cost: float
+) -> None:
+    given, slept = [[200e-6] * 2, [195e-6] * 12, [later] * 12], []
+    monkeypatch.setattr(autotune, "_number", lambda work: 1)
+    monkeypatch.setattr(autotune, "_ticks", lambda *args: given.pop(0))
+    monkeypatch.setattr(autotune.time, "sleep", slept.append)
+    assert autotune._measured(None, 0.0, None, 100e-6) == pytest.approx(cost)
+    assert slept == [autotune.PAUSE] and not given
 
 
 def test_like_work_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:

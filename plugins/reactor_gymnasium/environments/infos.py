@@ -25,6 +25,8 @@ __all__ = [
     "pack_columns",
     "masked",
     "together_columns",
+    "with_finals",
+    "info_adder",
     "stack_infos",
     "Packed",
     "merge_infos",
@@ -279,6 +281,25 @@ def together_columns(blocks: Sequence[InfoColumns], rows: int) -> dict[str, Any]
     return merged
 
 
+def with_finals(infos: dict[str, Any], finals: dict[int, tuple[Any, Any]], rows: int) -> dict[str, Any]:
+    """The infos of a step, and what ``SAME_STEP`` mode tells besides of the episodes that it has ended.
+
+    Args:
+        infos: The infos of the step, put together; if there are any, all rows have them.
+        finals: By row the last observation of an episode and its last info, in order of rows; nobody else has these.
+        rows: How many environments there are.
+    """
+    if not finals:
+        return infos
+    mask, observations = np.zeros(rows, np.bool_), np.full(rows, None, object)
+    for row, (observation, _) in finals.items():
+        mask[row], observations[row] = True, observation
+    last = {row: info for row, (_, info) in finals.items()}
+    told = merge_infos([([], _groups(0, last))], info_adder(rows)) if any(last.values()) else {}
+    ended = {"final_obs": observations, "_final_obs": mask, "final_info": told, "_final_info": mask.copy()}
+    return {**ended, **infos} if 0 in finals else {**infos, **ended}  # keys are in the order in which rows have them
+
+
 def together(infos: dict[int, Any], rows: int) -> dict[str, Any] | None:
     """The result of :func:`merge_infos` for the infos of a step, where one shard has all environments; all of it is copied.
 
@@ -336,6 +357,14 @@ def _stacked(kind: type, values: list[Any]) -> Any:
     except Exception:  # of several mistakes, merge() raises the one that Gymnasium comes upon first
         pass
     return None
+
+
+@cache
+def info_adder(rows: int) -> VectorEnv[Any, Any, Any]:
+    """A vector environment for Gymnasium's ``_add_info``, which only needs to know how many environments there are."""
+    envs: VectorEnv[Any, Any, Any] = VectorEnv()
+    envs.num_envs = rows
+    return envs
 
 
 # ---------------------------------------------------------------------- in the caller

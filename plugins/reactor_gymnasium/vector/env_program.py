@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import VectorEnv
 
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import place
@@ -91,13 +90,6 @@ class EnvBatch:
         self.terminations: npt.NDArray[Any] = run.view(f"terminations{self.suffix}")
         self.truncations: npt.NDArray[Any] = run.view(f"truncations{self.suffix}")
         self.read_extras = run.reader(f"extras{self.suffix}")
-
-    @cached_property
-    def info_adder(self) -> VectorEnv[Any, Any, Any]:
-        """A vector environment of as many, for Gymnasium's ``_add_info``, which only needs to know how many there are."""
-        envs: VectorEnv[Any, Any, Any] = VectorEnv()
-        envs.num_envs = self.hi - self.lo
-        return envs
 
 
 class EnvProgram:

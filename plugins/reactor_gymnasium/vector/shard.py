@@ -14,7 +14,15 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.block import BoundRows, EnvBlock
 from reactor_gymnasium.environments.bypass import WrapperBypass
-from reactor_gymnasium.environments.infos import masked, note_whose_info, pack_columns, pack_infos, together, together_columns
+from reactor_gymnasium.environments.infos import (
+    masked,
+    note_whose_info,
+    pack_columns,
+    pack_infos,
+    together,
+    together_columns,
+    with_finals,
+)
 from reactor_gymnasium.environments.saving import load_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout
 from reactor_gymnasium.environments.units import close_all, marked
@@ -309,9 +317,9 @@ class EnvShard(Shard):
         self.terminations.buffer[...] = kernel.terminated
         self.truncations.buffer[...] = kernel.truncated
         failures, rows, told = self.block.failures, len(self.envs), self.block.infos
-        if self.whole and not (self.block.finals or failures or told) and (columns := kernel.together()) is not None:
-            if columns:
-                self.extras.set(Handed(masked(columns, rows)))
+        if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
+            if columns or self.block.finals:
+                self.extras.set(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
             return
         finals = self._finals()
         if self.handing and not failures:
@@ -325,8 +333,8 @@ class EnvShard(Shard):
         infos = kernel.infos()
         if not (infos or finals or failures):
             return
-        if self.whole and not (finals or failures) and (merged := together_columns(infos, rows)) is not None:
-            self.extras.set(Handed(merged))
+        if self.whole and not failures and (merged := together_columns(infos, rows) if infos else {}) is not None:
+            self.extras.set(Handed(with_finals(merged, self.block.finals, rows)))
             return
         packed = pack_columns(self.row, rows, finals, infos, split_finals=self.split_finals)
         self.extras.set((packed, [self._failure(row, error) for row, error in failures]))

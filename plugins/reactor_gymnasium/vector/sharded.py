@@ -33,7 +33,7 @@ from reactor_gymnasium.arguments import (
     make_probe,
     refuse_wrapper,
 )
-from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos
+from reactor_gymnasium.environments.infos import Packed, info_adder, infos_by_row, merge_infos
 from reactor_gymnasium.environments.saving import recover_for, save_strategy
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers
@@ -292,7 +292,7 @@ class ShardedVectorEnv(LiveVectorEnv):
                 ended.update(of_ended)
                 infos.update(of_step)
             return {"ended": ended, "infos": infos}
-        return merge_infos(parts, self if self._alone else batch.info_adder) if parts else {}
+        return merge_infos(parts, self if self._alone else info_adder(batch.hi - batch.lo)) if parts else {}
 
     # ------------------------------------------------------------------ step
 
