@@ -159,7 +159,17 @@ def _of_rounds(found: dict[str, Any], one: str, other: str) -> dict[str, float]:
     return {"median": statistics.median(rounds), "min": min(rounds), "max": max(rounds)}
 
 
-REWARDS = ("cartpole", "pendulum", "inverted_double", "half_cheetah")
+REWARDS = (
+    "cartpole",
+    "pendulum",
+    "inverted_double",
+    "half_cheetah",
+    "masked_cartpole",
+    "masked_four",
+    "spread",
+    "four_random",
+    "four_one_ply",
+)
 
 
 def reward(result: Result) -> str:
