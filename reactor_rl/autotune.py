@@ -48,7 +48,8 @@ a quiet machine some may be hit; where somebody else wants the core, nearly all 
 UNEVEN = 1.1
 """Where the one of these is so many times the shortest, all are measured once more."""
 DOUBTFUL, PAUSE = 0.75, 0.2
-"""Where helpers save less than a quarter, they are, too, so many seconds later: who came for a moment has gone then."""
+"""Where two workers take more than this share of the time of one, all batches are measured again after so many seconds: other
+programs that came in for a moment have gone then, and those that stay are still there."""
 PROBE = 5_000
 """How far to count when the speed of counting is measured."""
 LONGEST = 1e-3
@@ -93,7 +94,8 @@ def parallel_executor(replaced: bool = False) -> NamedExecutor:
 def tick_cost(spin: float | None = None, away: float = 0.0, context: str | None = None, work: float = 0.0) -> float:
     """Measure the seconds that a helper adds to a tick beyond its share of the reactions; infinite if no helper can start.
 
-    Takes some tens of milliseconds if a fork server is up. A measurement is reused for ten seconds.
+    Takes some tens of milliseconds if a fork server is up, and up to half a second where helpers seem to save little. A measurement
+    is reused for ten seconds.
 
     Args:
         spin: Seconds that workers spin; see :meth:`Program.start`.
@@ -115,12 +117,16 @@ def _measured(spin: float | None, away: float, context: str | None, work: float)
     with contextlib.suppress(Exception):
         number = _number(work)
         alone = min(_ticks("inline", spin, 0.0, None, number, 2))  # the fastest: anything slower was disturbed from outside
-        late, soon = _late(_ticks(executor, spin, away, context, number, BATCHES))
+
+        def timed() -> tuple[float, float]:
+            return _late(_ticks(executor, spin, away, context, number, BATCHES))
+
+        late, soon = timed()
         if late > UNEVEN * soon:
-            late = min(late, _late(_ticks(executor, spin, away, context, number, BATCHES))[0])
+            late = min(late, timed()[0])
         if number and late > DOUBTFUL * alone:
             time.sleep(PAUSE)
-            late = min(late, _late(_ticks(executor, spin, away, context, number, BATCHES))[0])
+            late = min(late, timed()[0])
         return max(0.0, late - (alone / 2 if number else alone))
     return math.inf
 

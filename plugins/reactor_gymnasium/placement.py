@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.arguments import make_probe
-from reactor_gymnasium.environments.infos import merge_infos, pack_infos, together
+from reactor_gymnasium.environments.infos import info_adder, merge_infos, pack_infos, together
 from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
 from reactor_rl.plugin import (
     DEFAULT_COST,
@@ -129,9 +129,8 @@ def info_cost(env: gymnasium.Env[Any, Any]) -> float:
         env.reset(seed=0)
         *_, info = env.step(next(random_actions(env.action_space)))
         if info:
-            infos, vector = dict.fromkeys(range(INFOS), info), VectorEnv[Any, Any, Any]()
-            vector.num_envs = INFOS
-            there = _shortest(lambda: merge_infos([loads(dumps(pack_infos(0, {}, infos)))], vector))
+            infos, adder = dict.fromkeys(range(INFOS), info), info_adder(INFOS)
+            there = _shortest(lambda: merge_infos([loads(dumps(pack_infos(0, {}, infos)))], adder))
             return max(0.0, there - _shortest(lambda: together(infos, INFOS))) / INFOS
     return 0.0
 

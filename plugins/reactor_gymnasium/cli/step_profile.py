@@ -12,9 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import VectorEnv
 
-from reactor_gymnasium.environments.infos import merge_infos, pack_infos
+from reactor_gymnasium.environments.infos import info_adder, merge_infos, pack_infos
 from reactor_gymnasium.placement import makespan, place, random_actions
 from reactor_rl.plugin import dumps, global_random_state, loads
 
@@ -174,12 +173,10 @@ def _watched(inner: Any) -> Iterator[list[float]]:
 def _info_cost(infos: list[dict[str, Any]]) -> float:
     """Mean seconds of taking infos apart, pickling them, and putting them together again, for each of these."""
     took = []
-    vector: VectorEnv[Any, Any, Any] = VectorEnv()
     for first in range(0, len(infos), INFOS):
         some = {row: info for row, info in enumerate(infos[first : first + INFOS]) if info}
-        vector.num_envs = INFOS
         begin = _clock()
         if some:
-            merge_infos([loads(dumps(pack_infos(0, {}, some)))], vector)
+            merge_infos([loads(dumps(pack_infos(0, {}, some)))], info_adder(INFOS))
         took.append(_clock() - begin if some else 0.0)
     return statistics.median(took) / INFOS if took else 0.0

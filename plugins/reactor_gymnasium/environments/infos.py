@@ -260,9 +260,11 @@ def masked(columns: dict[str, npt.NDArray[Any]], rows: int) -> dict[str, Any]:
 
 
 def together_columns(blocks: Sequence[InfoColumns], rows: int) -> dict[str, Any] | None:
-    """:func:`together` for infos that are columns already; ``None`` unless all rows have the same keys."""
+    """:func:`together` for infos that are columns already; ``None`` unless all rows have the same keys, or none has any."""
+    if not blocks:
+        return {}
     blocks = sorted(blocks, key=lambda block: -1 if block[0] is None else int(block[0][0]))
-    if not blocks or sum(rows if where is None else len(where) for where, _ in blocks) != rows:
+    if sum(rows if where is None else len(where) for where, _ in blocks) != rows:
         return None
     keys = list(blocks[0][1])
     merged: dict[str, Any] = {}

@@ -333,7 +333,7 @@ class EnvShard(Shard):
         infos = kernel.infos()
         if not (infos or finals or failures):
             return
-        if self.whole and not failures and (merged := together_columns(infos, rows) if infos else {}) is not None:
+        if self.whole and not failures and (merged := together_columns(infos, rows)) is not None:
             self.extras.set(Handed(with_finals(merged, self.block.finals, rows)))
             return
         packed = pack_columns(self.row, rows, finals, infos, split_finals=self.split_finals)

@@ -23,7 +23,6 @@ from test_vector_env import Slow
 from test_vector_env_faults import faulty
 
 from reactor_gymnasium import ReactorVectorEnv, make_vec
-from reactor_gymnasium.environments import infos
 from reactor_rl import Program, RunError
 from reactor_rl.runtime.worker.observers import Poison
 
@@ -62,9 +61,9 @@ def test_what_adds_infos_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with ReactorVectorEnv(facts(4, infos="nested"), batch_size=2, executor="inline") as envs:
         envs.reset(seed=0)
         first = [envs.step(ACTIONS[0, :2])[4] for _ in range(2)]
-        monkeypatch.delattr(infos, "VectorEnv")
+        monkeypatch.delattr("reactor_gymnasium.environments.infos.VectorEnv")
         again = [envs.step(ACTIONS[0, :2])[4] for _ in range(2)]
-    assert [set(one) for one in first] == [set(one) for one in again] and len(first[0]) > 2
+    assert [set(infos) for infos in first] == [set(infos) for infos in again] and len(first[0]) > 2
 
 
 def zeros(n: int) -> Any:
