@@ -9,25 +9,24 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from itertools import chain
-from typing import Any
+from functools import cache, lru_cache
+from itertools import chain, groupby
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-from reactor_rl.plugin import dumps
+from reactor_rl.plugin import dumps, loads
 
 __all__ = [
-    "Block",
     "InfoColumns",
     "pack_columns",
     "masked",
     "together_columns",
     "with_finals",
     "info_adder",
-    "stack_infos",
     "Packed",
     "merge_infos",
     "note_whose_info",
@@ -35,72 +34,6 @@ __all__ = [
     "together",
     "infos_by_row",
 ]
-
-Block = tuple[int, int, dict[str, Any]]
-"""The first row, how many rows, and their batched infos: columns of so many values, and masks ``_key`` for some of them."""
-
-_JoinedColumn = npt.NDArray[Any]
-
-
-def stack_infos(blocks: Sequence[Block], rows: int) -> dict[str, Any]:
-    """The infos of all rows, in the form that Gymnasium's vector environments give them: each key with its mask ``_key``.
-
-    A key without a mask counts for all rows of its block; rows of which a key says nothing are zero, or ``None``. What is neither
-    a dict nor a column is the value of every row of its block. ``env_id`` counts on from block to block.
-
-    Args:
-        blocks: What there is, in order of rows.
-        rows: How many rows there are.
-    """
-    keys = dict.fromkeys(key for _, _, infos in blocks for key in infos if not (key[:1] == "_" and key[1:] in infos))
-    stacked: dict[str, Any] = {}
-    for key in keys:
-        having = [(first, count, infos) for first, count, infos in blocks if key in infos]
-        values = [infos[key] for _, _, infos in having]
-        if all(isinstance(value, dict) for value in values):
-            stacked[key] = stack_infos([(first, count, infos[key]) for first, count, infos in having], rows)
-        else:
-            columns = [(first, _joined_column(value, count)) for (first, count, _), value in zip(having, values, strict=True)]
-            if key == "env_id":
-                columns = [(first, column + first if column.dtype.kind in "iu" else column) for first, column in columns]
-            stacked[key] = _joined(columns, rows)
-        mask = stacked[f"_{key}"] = np.zeros(rows, np.bool_)
-        for first, count, infos in having:
-            mask[first : first + count] = infos.get(f"_{key}", True)
-    return stacked
-
-
-def _joined_column(value: Any, count: int) -> _JoinedColumn:
-    """The values of ``count`` rows."""
-    if isinstance(value, np.ndarray) and value.ndim and len(value) == count:
-        return value
-    if isinstance(value, (bool, int, float, np.bool_, np.number)):
-        return np.full(count, value)
-    of_rows = value if isinstance(value, (list, tuple)) and len(value) == count else [value] * count
-    column = np.empty(count, object)
-    for row, one in enumerate(of_rows):  # one by one, for they may be sequences themselves
-        column[row] = one
-    return column
-
-
-def _joined(columns: Sequence[tuple[int, _JoinedColumn]], rows: int) -> _JoinedColumn:
-    """One column of all rows; of objects, where blocks have values of different shapes or no common dtype."""
-    shape = columns[0][1].shape[1:]
-    try:
-        dtype = np.result_type(*[column.dtype for _, column in columns])
-    except TypeError:
-        dtype = np.dtype(object)
-    if dtype.hasobject or any(column.shape[1:] != shape for _, column in columns):
-        joined = np.full(rows, None, object)
-        for first, column in columns:
-            for row, one in enumerate(column, first):
-                joined[row] = one
-        return joined
-    joined = np.zeros((rows, *shape), dtype)
-    for first, column in columns:
-        joined[first : first + len(column)] = column
-    return joined
-
 
 _Rows = tuple[int, int] | list[int]
 """Indices of environments in ascending order: ``(first, last + 1)`` if they are all between, else each of them."""
@@ -114,8 +47,18 @@ _Column = tuple[_Spec, Any]
 _Group = tuple[_Rows, tuple[str, ...] | None, list[Any]]
 """Environments, the keys that their infos have, and a column for each; or, with no keys, infos that cannot be taken apart."""
 
-Packed = tuple[list[_Group], list[_Group]]
+_Groups = tuple[list[_Group], list[_Group]]
 """The infos of a shard: those of episodes that ended within the step, which come first, and those of the step."""
+
+Packed = _Groups | tuple[bytes, bytes]
+"""The same as it is sent.
+
+Or, where all rows have the same keys, as most steps of a kernel give them: what they are, pickled, which is the same in every step,
+and the bytes of all columns. It costs a third, in the shard and in the caller.
+"""
+
+_Kinds = tuple[tuple[str, _Spec], ...]
+"""The keys that all rows have, and what their values are."""
 
 _Items = list[tuple[int, Any]]
 
@@ -153,7 +96,7 @@ _OBJECTS = {str, bytes, type(None), np.bool_}
 # ---------------------------------------------------------------------- in the shard
 
 
-def pack_infos(first: int, ended: dict[int, Any], infos: dict[int, Any], *, split_finals: bool = True) -> Packed:
+def pack_infos(first: int, ended: dict[int, Any], infos: dict[int, Any], *, split_finals: bool = True) -> _Groups:
     """Take the infos of a shard apart; nothing of the result is changed by what the environments do to theirs once it is pickled.
 
     Args:
@@ -244,6 +187,10 @@ def pack_columns(
         blocks: Infos, each of other rows.
         split_finals: As for :func:`pack_infos`.
     """
+    if not ended and len(blocks) == 1 and blocks[0][0] is None:
+        columns = blocks[0][1]
+        kinds = tuple([(key, (form, values.dtype.str, values.shape[1:])) for key, (form, values) in columns.items()])
+        return _pickled(first, rows, kinds), b"".join([values.tobytes() for _, values in columns.values()])
     finals, _ = pack_infos(first, ended, {}, split_finals=split_finals)
     groups: list[_Group] = []
     for of_block, columns in blocks:
@@ -251,6 +198,11 @@ def pack_columns(
         packed = [((form, values.dtype.str, values.shape[1:]), values.tobytes()) for form, values in columns.values()]
         groups.append((where, tuple(columns), packed))
     return finals, groups
+
+
+@lru_cache(maxsize=256)
+def _pickled(first: int, rows: int, kinds: _Kinds) -> bytes:
+    return dumps((first, rows, kinds))
 
 
 def masked(columns: dict[str, npt.NDArray[Any]], rows: int) -> dict[str, Any]:
@@ -383,7 +335,13 @@ def merge_infos(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict
         Exception: What ``_add_info`` raises.
     """
     parts = list(parts)
-    ended, infos = [group for part in parts for group in part[0]], [group for part in parts for group in part[1]]
+    alike = [part for part in parts if isinstance(part[0], bytes)]
+    if alike and len(alike) == len(parts):
+        plan = _plan(tuple([what for what, _ in alike]), envs.num_envs)
+        if plan is not None:
+            return _of_all(plan, [data for _, data in alike])
+    groups = [_in_groups(part) for part in parts]
+    ended, infos = [group for part, _ in groups for group in part], [group for _, part in groups for group in part]
     if not ended or _keys(ended).isdisjoint(_keys(infos)):  # else a key may have two values in one environment
         try:
             merged = _merged([*ended, *infos], envs)
@@ -397,9 +355,73 @@ def merge_infos(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict
     return added
 
 
+class _Alike(NamedTuple):
+    """Keys in a row whose values are alike, all of them in one array ``(len(keys), num_envs, *shape)``, and where these are sent.
+
+    Attributes:
+        names: The keys, each followed by that of its mask.
+        dtype: Of their values.
+        shape: Of that array.
+        parts: The rows of each shard, and their bytes in what that has sent.
+    """
+
+    names: list[str]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    parts: list[tuple[slice, slice]]
+
+
+@lru_cache(maxsize=256)
+def _plan(whats: tuple[bytes, ...], num_envs: int) -> list[_Alike] | None:
+    """How infos are put together that are the same for all rows of each shard; ``None`` if not for all environments."""
+    shards: list[tuple[int, int, _Kinds]] = [loads(what) for what in whats]
+    kinds = shards[0][2]
+    keys = {key for key, _ in kinds}
+    if any(f"_{key}" in keys for key in keys) or any(of_shard != kinds for _, _, of_shard in shards):
+        return None
+    if not _is_all([(first, first + rows) for first, rows, _ in shards], num_envs):
+        return None
+    plan: list[_Alike] = []
+    ends = [0] * len(shards)
+    for (_, dtype, shape), alike in groupby(kinds, lambda kind: kind[1]):
+        names = [key for key, _ in alike]
+        one = len(names) * np.dtype(dtype).itemsize * prod(shape)
+        begins, ends = ends, [end + rows * one for end, (_, rows, _) in zip(ends, shards, strict=True)]
+        rows_of = [slice(first, first + rows) for first, rows, _ in shards]
+        parts = list(zip(rows_of, map(slice, begins, ends), strict=True))
+        named = [one for name in names for one in (name, f"_{name}")]
+        plan.append(_Alike(named, np.dtype(dtype), (len(names), num_envs, *shape), parts))
+    return plan
+
+
+def _of_all(plan: list[_Alike], data: list[bytes]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for names, dtype, shape, parts in plan:
+        values = np.empty(shape, dtype)
+        for (rows, where), of_shard in zip(parts, data, strict=True):
+            part = values[:, rows]
+            part[...] = np.ndarray(part.shape, dtype, of_shard, where.start)
+        masks = np.ones(shape[:2], np.bool_)
+        merged.update(zip(names, chain.from_iterable(zip(values, masks, strict=True)), strict=True))
+    return merged
+
+
+def _in_groups(part: Packed) -> _Groups:
+    if not isinstance(part[0], bytes):
+        return part
+    (first, rows, kinds), data = loads(part[0]), part[1]
+    columns: list[_Column] = []
+    end = 0
+    for _, spec in kinds:
+        begin, end = end, end + rows * np.dtype(spec[1]).itemsize * prod(spec[2])
+        columns.append((spec, data[begin:end]))
+    return [], [((first, first + rows), tuple(key for key, _ in kinds), columns)]
+
+
 def infos_by_row(part: Packed) -> tuple[_Items, _Items]:
     """A shard's packed infos, environment by environment: of episodes that ended within the step, and of the step."""
-    return _items(part[0]), _items(part[1])
+    ended, infos = _in_groups(part)
+    return _items(ended), _items(infos)
 
 
 def _keys(groups: list[_Group]) -> set[str]:

@@ -14,7 +14,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.arguments import Bools, make_probe
-from reactor_gymnasium.environments.infos import Block
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.saving import load_env
 from reactor_gymnasium.environments.storage import ObservationLayout
@@ -23,6 +22,7 @@ from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 from reactor_rl.plugin import Pickled, decode, global_random_state, loads
 
 __all__ = [
+    "Block",
     "SubEnvSpec",
     "VectorEnvFn",
     "call",
@@ -184,6 +184,9 @@ def _having(env: Any, name: str) -> Any:
         env = env.env
     return env
 
+
+Block = tuple[int, int, dict[str, Any]]
+"""The first row, how many rows, and their batched infos: columns of so many values, and masks ``_key`` for some of them."""
 
 SubVectorExtras = tuple[list[tuple[int, str]], list[Block]]
 """Dtypes of rewards, by member, when they are new; and infos, by rows of the vector environment."""

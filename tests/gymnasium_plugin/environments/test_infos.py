@@ -20,7 +20,7 @@ from random_infos import VALUES, an_info, drawn, kinds, schemas
 
 import reactor_gymnasium.vector.shard
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.environments.infos import infos_by_row, merge_infos, pack_infos, together
+from reactor_gymnasium.environments.infos import infos_by_row, merge_infos, pack_columns, pack_infos, together
 from reactor_rl.pickling import dumps, loads
 
 Infos = list[tuple[Any, Any]]
@@ -144,6 +144,51 @@ def test_one_shard_leaves_what_takes_more_care() -> None:
     ]  # fmt: skip
     for infos in kinds:
         assert together(dict(enumerate(infos)), 2) is None
+
+
+OF_KERNELS: dict[str, tuple[Any, ...]] = {
+    "python": (np.int64, np.float64, np.bool_), "numpy": (np.float64, np.float32, np.int8), "array": (np.float64, np.uint8),
+}  # fmt: skip
+
+
+@given(data=st.data(), cuts=st.lists(st.integers(1, 8), unique=True, max_size=3).map(sorted))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_infos_of_kernels_become_what_gymnasium_makes_of_them(data: Any, cuts: list[int]) -> None:
+    size, numbers = 9, np.random.default_rng(data.draw(st.integers(0, 9)))
+    keys = data.draw(st.lists(st.sampled_from(["a", "b", "c", "d", "_a"]), unique=True, min_size=1))
+    kinds_of = st.sampled_from([(form, kind) for form, of_form in OF_KERNELS.items() for kind in of_form])
+    usual = {key: data.draw(kinds_of) for key in keys}
+    odd, how = (
+        data.draw(st.integers(0, 2)),
+        data.draw(st.sampled_from(["usual", "other kinds", "in two blocks", "some rows", "none"])),
+    )
+    every: dict[int, dict[str, Any]] = {}
+    parts = []
+    for shard, (lo, hi) in enumerate(pairwise([0, *cuts, size])):
+        rows, way = hi - lo, how if shard == odd else "usual"
+        forms = {key: data.draw(kinds_of) for key in keys} if way == "other kinds" else usual
+        columns = {
+            key: (form, numbers.integers(0, 2, (rows, 2) if form == "array" else rows).astype(kind))
+            for key, (form, kind) in forms.items()
+        }
+        told: list[Any] = {
+            "in two blocks": [np.arange(0, rows, 2), np.arange(1, rows, 2)], "some rows": [np.arange(rows // 2 + 1)], "none": [],
+        }.get(way, [None])  # fmt: skip
+        blocks = [
+            (where, {key: (form, values if where is None else values[where]) for key, (form, values) in columns.items()})
+            for where in told
+            if where is None or len(where)
+        ]
+        if blocks:  # else the shard sends nothing
+            parts.append(loads(dumps(pack_columns(lo, rows, {}, blocks))))
+        for row in sorted(row for where in told for row in (range(rows) if where is None else where.tolist())):
+            values = {key: column[row] for key, (_, column) in columns.items()}
+            every[lo + row] = {key: one.item() if forms[key][0] == "python" else one for key, one in values.items()}
+    theirs = outcome(by_gymnasium, [(None, every.get(row)) for row in range(size)])
+    assert_same(outcome(merge_infos, parts, Counting(size)), theirs, "infos")
+    ours = [infos_by_row(part) for part in parts]
+    assert all(ended == [] for ended, _ in ours)
+    assert_same(dict(item for _, items in ours for item in items), every, "infos by row")
 
 
 def test_what_one_shard_puts_together_is_nobody_elses() -> None:
