@@ -15,9 +15,9 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.native.guards import distrusted
 from reactor_gymnasium.native.kernel import BlockKernel, Taken
-from reactor_gymnasium.native.recorders import left_out
+from reactor_gymnasium.native.recorders import KNOWN, left_out
 
-__all__ = ["KERNELS", "choose_kernel", "forecast", "kernel_class", "switched_off", "take_over", "within"]
+__all__ = ["KERNELS", "choose_kernel", "forecast", "in_c", "kernel_class", "kernel_place", "switched_off", "take_over", "within"]
 
 Env = gymnasium.Env[Any, Any]
 
@@ -55,9 +55,14 @@ def switched_off() -> str | None:
     return f"{VARIABLE}=0" if os.environ.get(VARIABLE, "1").strip().lower() in ("0", "no", "off", "false") else None
 
 
+def name_of(kind: type) -> tuple[str, str]:
+    """Module and name of a class."""
+    return kind.__module__, kind.__qualname__
+
+
 def kernel_class(kind: type) -> type[BlockKernel] | None:
     """The kernel for environments of a very class; ``None`` if no kernel steps them."""
-    place = KERNELS.get((kind.__module__, kind.__qualname__))
+    place = KERNELS.get(name_of(kind))
     if place is None or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
         return None
     return _loaded(place)
@@ -79,10 +84,30 @@ def within(env: Env) -> tuple[Env, str | None]:
     outermost = left_out(env, over=True)
     if isinstance(outermost, type):
         env = env.env  # type: ignore[attr-defined]
+    return _as_made(env), outermost if isinstance(outermost, str) else None
+
+
+def _as_made(env: Env) -> Env:
+    """The environment inside of the wrappers that ``gymnasium.make`` adds."""
     for wrapper in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         if type(env) is wrapper:
             env = env.env
-    return env, outermost if isinstance(outermost, str) else None
+    return env
+
+
+def kernel_place(env: Env) -> str | None:
+    """The place of the kernel that was written for an environment, see :data:`KERNELS`; ``None`` if there is none.
+
+    This depends on the environment and its wrappers only. Whether the kernel can step it here is another question.
+    """
+    if name_of(type(env)) in KNOWN:
+        env = env.env  # type: ignore[attr-defined]
+    return KERNELS.get(name_of(type(_as_made(env))))
+
+
+def in_c(place: str) -> bool:
+    """Whether a kernel is C as a whole; MuJoCo's are not."""
+    return place.startswith(("classic:", "toy_text:"))
 
 
 def forecast(kind: type, why: str | None = None) -> str:

@@ -26,12 +26,12 @@ from stable_baselines3.common.vec_env import (
     VecTransposeImage,
 )
 
-from reactor_gymnasium.plugin import EnvFn
+from reactor_gymnasium.plugin import EnvFn, kernel_place
 from reactor_rl.plugin import loads
 from reactor_sb3.environments.copies import copies_in, copies_of
 from reactor_sb3.environments.wrapped_alone import StackedFrames, TransposedImages
 
-__all__ = ["env_fns_of", "episode_logs", "shown_to_actors"]
+__all__ = ["env_fns_of", "episode_logs", "kernel_of_all", "shown_to_actors"]
 
 INSTEAD = 'pass an id ("CartPole-v1") or a function that makes one environment, and n_actors= for how many'
 _ATTRIBUTE = "_reactor_rl_copies"
@@ -83,6 +83,22 @@ def env_fns_of(venv: VecEnv) -> list[EnvFn]:
     return [Wrapped(env_fn, wrappers) if wrappers else env_fn for env_fn in _of_envs(inner)]
 
 
+def kernel_of_all(venv: VecEnv) -> str | None:
+    """The place of the kernel that was written for all environments of a live vector environment; see ``kernel_place``.
+
+    Args:
+        venv: As the trainer is given it.
+
+    Raises:
+        TypeError, RuntimeError: As :func:`env_fns_of`.
+    """
+    inner = shown_to_actors(venv)
+    while type(inner) is VecMonitor:
+        inner = inner.venv
+    places = {None} if isinstance(inner, VecEnvWrapper) else set(_asked(inner, kernel_place))
+    return places.pop() if len(places) == 1 else None
+
+
 def episode_logs(venv: VecEnv | None) -> list[ResultsWriter]:
     """The logs of each ``VecMonitor`` that has one: of the episodes in all environments, so that only the trainer can write it."""
     logs = []
@@ -122,35 +138,42 @@ def _alone(layer: VecEnvWrapper) -> Callable[[Any], Any] | None:
 
 def _of_envs(venv: VecEnv) -> list[EnvFn]:
     """For each environment a function that makes copies of it."""
+    if type(venv) is DummyVecEnv:
+        return [copies_of(env) for env in venv.envs]
+    answers = _asked(venv, copies_in)
+    for index, answer in enumerate(answers):
+        if isinstance(answer, str):
+            raise TypeError(f"environment {index} of the {type(venv).__name__}: {answer}")
+    return [loads(answer) for answer in answers]
+
+
+def _asked(venv: VecEnv, function: Callable[[Any], Any]) -> list[Any]:
+    """What a function tells of each environment, called where that is."""
     name = type(venv).__name__
     if getattr(venv, "waiting", False):
         raise RuntimeError(f"the {name} is in the middle of a step: call step_wait() before it is given to a trainer")
     if type(venv) is DummyVecEnv:
-        return [copies_of(env) for env in venv.envs]
+        return list(map(function, venv.envs))
     if type(venv) is SubprocVecEnv:
         if venv.closed:
             raise RuntimeError(f"the {name} has been closed: give it to a trainer before that, or {INSTEAD}")
-        venv.set_attr(_ATTRIBUTE, _InWorker())
-        answers: list[Any] = venv.env_method(_ATTRIBUTE)
-    elif hasattr(venv, "env_copies"):  # a ReactorVecEnv
-        answers = venv.env_copies()
-    else:
-        raise TypeError(
-            f"a live {name} cannot be taken apart and given to actors, each of which makes its own environments: {INSTEAD}"
-        )
-    for index, answer in enumerate(answers):
-        if isinstance(answer, str):
-            raise TypeError(f"environment {index} of the {name}: {answer}")
-    return [loads(answer) for answer in answers]
+        venv.set_attr(_ATTRIBUTE, _InWorker(function))
+        return list(venv.env_method(_ATTRIBUTE))
+    if hasattr(venv, "ask_envs"):  # a ReactorVecEnv
+        return list(venv.ask_envs(function))
+    raise TypeError(f"a live {name} cannot be taken apart and given to actors, each of which makes its own environments: {INSTEAD}")
 
 
 class _InWorker:
     """Set as an attribute of an environment in a worker of SB3's, which knows of no other way to have something done with one."""
 
-    def __call__(self) -> bytes | str:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self) -> Any:
         try:
             env = sys._getframe(1).f_locals["env"]
             delattr(env, _ATTRIBUTE)
-            return copies_in(env)
+            return self.function(env)
         except Exception as error:
             return f"its worker does not let go of it ({type(error).__name__}: {error}); {INSTEAD}"

@@ -23,7 +23,6 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.plugin import EnvFn, HostStyle, load_env, save_strategy, saved_exactly
 from reactor_rl.plugin import ExecutorName, Pickled, decode
-from reactor_sb3.environments.copies import copies_in
 from reactor_sb3.environments.makers import EnvMaker
 
 if TYPE_CHECKING:
@@ -238,9 +237,9 @@ class ReactorVecEnv(VecEnv):
     def _chosen(self, indices: VecEnvIndices) -> list[int]:
         return list(self._get_indices(indices))
 
-    def env_copies(self) -> list[bytes | str]:
-        """How a trainer makes environments like these: for each the pickle of a function, or the reason why it cannot."""
-        return self._envs.apply(copies_in, (), range(self.num_envs))
+    def ask_envs(self, function: Callable[[Any], Any]) -> list[Any]:
+        """For trainers: what a function tells of each environment, called where that is."""
+        return self._envs.apply(function, (), range(self.num_envs))
 
     # ------------------------------------------------------------------ saving
 

@@ -41,6 +41,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
     target_update_interval: int  # of those of SB3's algorithms that count steps
     _n_calls: int
     usual_actors: ClassVar[int] = 1  # more of them learn less from each step, even with as many updates
+    few_steps: ClassVar[bool] = True
     usual_train_freq: ClassVar[int] = 1
     """Default of ``train_freq``, here and in SB3, which has an update for each round then."""
 

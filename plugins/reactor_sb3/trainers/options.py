@@ -13,9 +13,11 @@ import gymnasium
 import torch
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.utils import get_device
+from stable_baselines3.common.vec_env import VecEnv
 
-from reactor_gymnasium.plugin import checked_executor, checked_number
+from reactor_gymnasium.plugin import checked_executor, checked_number, in_c
 from reactor_rl.plugin import ExecutorName, check_nodes, check_timeout
+from reactor_sb3.environments.live_vec_env import kernel_of_all
 
 __all__ = [
     "DEVICES",
@@ -29,7 +31,7 @@ __all__ = [
     "constructor_hints",
     "constructor_names",
     "keeps_arguments",
-    "sees_images",
+    "most_actors",
     "shared_out",
 ]
 
@@ -90,8 +92,8 @@ class RunOptions:
     Args:
         n_actors: How many actors there are: by default 1 for ``SyncDQN``, ``SyncSAC`` and ``SyncTD3``, 4 for ``PQN``, 8 for
             ``SyncPPO``. With more, transitions come from older parameters, and less is learned from each. With a vector environment
-            as ``env``, ``n_actors * envs_per_actor`` is the number of its environments; by default up to 8 actors share them, with
-            images 4.
+            as ``env``, ``n_actors * envs_per_actor`` is the number of its environments; by default up to 8 actors share them, 4
+            with images, and 2 of up to 64 environments that kernels in C step; MuJoCo's, too, with a replay buffer.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
         rollout_steps: The paper's name for ``train_freq``; give one of them. (With a replay buffer.)
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one. With ``SyncPPO``, the
@@ -297,10 +299,26 @@ def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | No
     return int(actors), int(envs)
 
 
-def sees_images(space: gymnasium.Space[Any]) -> bool:
+def _sees_images(space: gymnasium.Space[Any]) -> bool:
     """Whether observations are images, or a dict with some, by SB3's rules."""
     parts = space.spaces.values() if isinstance(space, gymnasium.spaces.Dict) else [space]
     return any(is_image_space(part) for part in parts)
+
+
+def most_actors(venv: VecEnv, few_steps: bool) -> int:
+    """How many actors share out a live vector environment at most: fewer where its rows cost less than an actor.
+
+    An actor evaluates the network by itself in each step, and lays out its weights in each round. Kernels step a row in less time
+    than that takes, those of MuJoCo's environments if a round has few steps. With more than 32 rows to an actor it pays again.
+
+    Args:
+        venv: The vector environment.
+        few_steps: Whether a round has few.
+    """
+    if _sees_images(venv.observation_space):
+        return 4  # a convolutional network takes hardly longer for two images than for one
+    kernel = kernel_of_all(venv)
+    return min(max(2, venv.num_envs // 32), 8) if kernel is not None and (few_steps or in_c(kernel)) else 8
 
 
 def _divisor(count: int, most: int) -> int:

@@ -34,7 +34,7 @@ from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, mak
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, shares_of
-from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, sees_images, shared_out
+from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
 from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, torch_stream, torch_threads
@@ -89,6 +89,7 @@ class Trainer(RunOwner, BaseAlgorithm):
     """Unit of ``log_interval``."""
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
+    few_steps: ClassVar[bool] = False  # in a round, by default
     draws_noise: ClassVar[bool] = True
     """Whether batches and updates draw from torch's generator; ``False`` saves lending them one."""
 
@@ -145,8 +146,7 @@ class Trainer(RunOwner, BaseAlgorithm):
     def _share_out(self, n_actors: int | None, envs_per_actor: int | None, env: Any) -> None:
         """Decide how many actors there are, and how many environments each has; see :func:`shared_out`."""
         count = live_count(env)
-        # A convolutional network takes hardly longer for two images than for one.
-        most = 4 if count is not None and sees_images(env.observation_space) else 8
+        most = 8 if count is None or n_actors or envs_per_actor else most_actors(env, self.few_steps)
         self.n_actors, self.envs_per_actor = shared_out(n_actors, envs_per_actor, count, self.usual_actors, most)
         self.arguments = {**self.arguments, "n_actors": self.n_actors, "envs_per_actor": self.envs_per_actor}
 

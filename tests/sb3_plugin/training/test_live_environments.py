@@ -6,17 +6,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor, load_results
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecMonitor, VecTransposeImage
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecEnv,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecTransposeImage,
+)
 from trainers import ALGORITHMS, BOX, EVALUATED, PLACES, SPACES, Seen, Toy, alone, each, new, outcome, suited
 
 from reactor_sb3 import ReactorVecEnv, SyncPPO
-from reactor_sb3.trainers.options import shared_out
+from reactor_sb3.trainers.options import most_actors, shared_out
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -45,7 +54,7 @@ FORKED = partial(SubprocVecEnv, start_method="fork")
 @each
 def test_environments_like_those_of_an_id_give_what_the_id_gives(algorithm: str, kind: Any) -> None:
     venv = make_vec_env(suited(algorithm, "CartPole-v1"), n_envs=4, seed=7, vec_env_cls=kind)
-    with new(algorithm, venv, n_actors=None, **EVALUATED) as model:
+    with new(algorithm, venv, n_actors=4, **EVALUATED) as model:
         assert model.get_env() is venv and model.n_envs == 4
         assert outcome(model.learn(640)) == alone(algorithm, 0)
     venv.close()
@@ -98,6 +107,42 @@ def test_fewer_actors_see_images() -> None:
         policy = "CnnPolicy" if actors == 4 else "MlpPolicy"
         model = SyncPPO(policy, venv, policy_kwargs={"net_arch": [4]}, n_steps=8, batch_size=8)
         assert (model.n_actors, model.envs_per_actor) == (actors, 8 // actors)
+
+
+def doubled(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    return gymnasium.wrappers.TransformReward(env, double)
+
+
+def double(reward: Any) -> Any:
+    return 2 * reward
+
+
+@pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv, ReactorVecEnv])
+@pytest.mark.parametrize(("env", "count", "on_policy", "off_policy"), [
+    ("CartPole-v1", 8, 2, 2), ("CartPole-v1", 96, 3, 3), ("HalfCheetah-v5", 8, 8, 2), (Toy, 8, 8, 8),
+])  # fmt: skip
+def test_fewer_actors_share_out_what_kernels_step(kind: Any, env: Any, count: int, on_policy: int, off_policy: int) -> None:
+    if kind is SubprocVecEnv and count > 8:
+        kind = DummyVecEnv  # so many processes take long, and the question is the same
+    venv = make_vec_env(env, count, vec_env_cls=kind)
+    try:
+        assert most_actors(venv, few_steps=False) == on_policy
+        assert most_actors(VecNormalize(venv), few_steps=True) == off_policy
+        assert most_actors(VecFrameStack(venv, 2), few_steps=True) == 8
+    finally:
+        venv.close()
+
+
+def test_kernels_do_not_step_what_is_wrapped_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed = DummyVecEnv([partial(gymnasium.make, name) for name in ("CartPole-v1", "CartPole-v1")])
+    assert most_actors(VecMonitor(mixed), few_steps=True) == 2
+    mixed.envs[1] = doubled(mixed.envs[1])
+    assert most_actors(mixed, few_steps=True) == 8
+    # How many there are is part of the algorithm: no setting of a machine may change it.
+    monkeypatch.setenv("REACTOR_RL_KERNELS", "0")
+    plain = make_vec_env("CartPole-v1", 8)
+    model = SyncPPO("MlpPolicy", plain, n_steps=8, batch_size=8)
+    assert (model.n_actors, model.envs_per_actor) == (2, 4)
 
 
 @pytest.mark.parametrize("asked", [{"n_actors": 4}, {"n_actors": 7}, {"envs_per_actor": 4}, {"n_actors": 3, "envs_per_actor": 3}])

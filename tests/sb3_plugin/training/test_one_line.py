@@ -62,11 +62,11 @@ def test_updates_for_each_step_do_not_depend_on_actors(name: str, given: dict[st
 
 
 @each
-def test_one_actor_unless_there_are_more_environments(name: str) -> None:
+def test_one_environment_unless_there_are_more(name: str) -> None:
     assert ours_of(name).n_envs == 1
     venv = make_vec_env(PAIRS[name][2], n_envs=3)
     model = ours_of(name, venv)
-    assert model.n_actors == 3 and model.update_to_data == ours_of(name).update_to_data
+    assert model.n_envs == 3 and model.update_to_data == ours_of(name).update_to_data
 
 
 @each
