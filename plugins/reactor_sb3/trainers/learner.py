@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -194,6 +196,12 @@ class _Learning(Reactor):
         update: Update = trainer.round(self.transitions.value, self.infos.value if trainer.wants_infos else [])
         return update
 
+    def finish(self, update: Update) -> None:
+        """Make a round's updates here and now."""
+        trainer = self.trainer.target
+        with trainer.limited_threads(), threads_beside(trainer.session.threads), trainer.drawing():
+            finish(update, trainer.nets)
+
 
 class Learner(_Learning):
     """Computes all gradients itself, within its reaction."""
@@ -203,15 +211,52 @@ class Learner(_Learning):
         """One round, if one has arrived."""
         trainer, update = self.trainer.target, self.begin()
         if update is not None:
-            with trainer.limited_threads(), threads_beside(trainer.session.threads), trainer.drawing():
-                finish(update, trainer.nets)
+            self.finish(update)
         trainer.session.write_parameters(trainer, self.parameters.buffer)
+
+
+TRIED = 4
+"""Rounds in the same way, one after the other, of which pairs are compared: with ``policy_delay=2``, every other takes longer."""
+AGAIN = 32
+"""Every so many times, the slower way is tried again: other programs come and go."""
+CLEARLY = 0.95
+
+
+class Sharing:
+    """Whether gradient workers take part in a round, by the time that rounds have taken with them and without.
+
+    What they cost is not known beforehand: caches, minibatches that are cut and sums that are added up, a core that others use,
+    too. It changes no bit.
+    """
+
+    def __init__(self) -> None:
+        self._shared = self._usually = True
+        self._times = 0
+        self._now: list[float] = []
+        self._taken = {True: math.inf, False: math.inf}
+
+    def begin(self) -> bool:
+        """Begin a round. Returns whether gradient workers take part."""
+        if len(self._now) == TRIED:
+            pairs = [sum(self._now[:2]), sum(self._now[2:])]
+            self._taken[self._shared], self._now = min(pairs), []
+            self._times += 1
+            usually = self._usually
+            if self._taken[not usually] < CLEARLY * self._taken[usually]:
+                self._usually = not usually
+            self._shared = self._usually if self._times % AGAIN != 1 else not self._usually
+        return self._shared
+
+    def end(self, seconds: float) -> None:
+        """Note how long an update of this round took."""
+        self._now.append(seconds)
 
 
 class ParallelLearner(_Learning):
     """Computes gradients together with gradient workers: each minibatch is a microstep, in which all of them compute a slice.
 
-    The reaction to a new round is declared behind those to minibatches: nothing in a microstep then waits for the actors.
+    The reaction to a new round is declared behind those to minibatches: nothing in a microstep then waits for the actors. Where
+    the trainer's session has a :class:`Sharing`, rounds in which it is faster alone are its own.
 
     Args:
         trainer: The trainer.
@@ -233,6 +278,7 @@ class ParallelLearner(_Learning):
         self.update: Update | None = None
         self.tasks: tuple[Task, ...] = ()
         self.told = True  # whether workers know what belongs to this round
+        self.began, self.updates = 0.0, 0
 
     @reaction(minibatch, effects=(weights, slices, round))
     def send(self) -> None:
@@ -260,10 +306,23 @@ class ParallelLearner(_Learning):
         """Begin with a round, if one has arrived."""
         trainer = self.trainer.target
         self.update, self.told = self.begin(), False
-        if self.update is None:
-            trainer.session.write_parameters(trainer, self.parameters.buffer)
-        else:
+        sharing: Sharing | None = trainer.session.sharing
+        self.began, self.updates = time.perf_counter(), trainer._n_updates
+        if self.update is not None and (sharing is None or sharing.begin()):
             self._go_on(None)
+            return
+        if self.update is not None:
+            self.finish(self.update)
+            self.update = None
+        self._end()
+
+    def _end(self) -> None:
+        """End a round: actors get the parameters."""
+        trainer = self.trainer.target
+        updates = trainer._n_updates - self.updates
+        if trainer.session.sharing is not None and updates:
+            trainer.session.sharing.end((time.perf_counter() - self.began) / updates)
+        trainer.session.write_parameters(trainer, self.parameters.buffer)
 
     def _go_on(self, statistics: Any) -> None:
         """To the next tasks, or to the end of the round."""
@@ -276,7 +335,7 @@ class ParallelLearner(_Learning):
             except StopIteration:
                 self.update, self.tasks = None, ()
         if self.update is None:
-            trainer.session.write_parameters(trainer, self.parameters.buffer)
+            self._end()
         else:
             self.minibatch.schedule()
 

@@ -121,9 +121,10 @@ class RunOptions:
         watch_steps: Most steps of a showing in one round; by default one for every 16 that an actor takes.
         watch_env: Where it takes place, if not in ``env``: for an ``env`` that cannot be told its ``render_mode``.
         n_learners: How many reactors compute the gradients of a minibatch, at most. It is a fixed sequence of blocks of rows, whose
-            gradients are added up in a fixed order: any number gives the same bits. ``None``: as many as there are workers, where
-            that was measured to be faster. With an ``executor`` other than ``"auto"`` a number is taken as it is. On a GPU, without
-            a C compiler, with batch normalisation, and for small networks of other than dense layers a minibatch is one block.
+            gradients are added up in a fixed order: any number gives the same bits. ``None``: as many as there are workers, in
+            rounds where that was measured to be faster. With an ``executor`` other than ``"auto"`` a number is taken as it is. On
+            a GPU, without a C compiler, with batch normalisation, and for small networks of other than dense layers a minibatch is
+            one block.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
             the learner, chooses, and places reactors so that all workers end together. ``"ray"`` is for several machines.

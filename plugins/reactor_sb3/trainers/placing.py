@@ -21,6 +21,7 @@ __all__ = [
     "best_slices",
     "choose_placement",
     "gained",
+    "may_learn_alone",
     "placed",
     "predicted",
     "recommendations",
@@ -34,6 +35,8 @@ PICTURE = 5e-3
 """Seconds that it takes to draw an environment and to add the picture to a film: 3 to 10 ms, whatever a step costs."""
 MOST_SLICES = 64
 """More processes than that wait for each other longer than they compute."""
+MEETING = 1.2e-4
+"""Seconds that a learner takes to cut a minibatch into slices, and to add their gradients up, besides what the bytes take."""
 EXCHANGE = 1e-10
 """Seconds for each byte that goes to a gradient worker or back: it is copied at some 10 GB/s."""
 
@@ -131,6 +134,16 @@ def threads_of(config: ProgramConfig, choice: Placement) -> int:
         return 1
     beside = any(one is not None for one in (config.evaluation, config.matches, config.viewing))
     return max(min(config.workers or usable_cores(), usable_cores()) - (beside and choice.executor != "inline"), 1)
+
+
+def may_learn_alone(config: ProgramConfig) -> bool:
+    """Whether a learner may leave gradient workers out of a round: not if they compute elsewhere, or were asked for by number.
+
+    Args:
+        config: What the program is made from.
+    """
+    here = config.gradients is not None and {device.type for device in config.gradients.devices} == {"cpu"}
+    return here and (config.n_learners is None or config.executor == "auto")
 
 
 def spread(config: ProgramConfig, machines: Sequence[int]) -> Placement:
@@ -292,7 +305,7 @@ def meeting_cost(config: ProgramConfig, updates: int, learner: float, slices: in
     """
     meetings = updates * len(config.shares) / config.lanes
     slice_cost = learner / max(meetings, 1) / (config.lanes * slices)
-    return meetings * (tick_cost(away=0.0 if slice_cost < AWAY else AWAY) + EXCHANGE * config.exchanged)
+    return meetings * (tick_cost(away=0.0 if slice_cost < AWAY else AWAY) + MEETING + EXCHANGE * config.exchanged)
 
 
 def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:

@@ -79,7 +79,7 @@ class ReplaySampler:
         device = buffer.device
         return ReplayBufferSamples(
             self._observations.taken(self.normalizer),
-            torch.from_numpy(self._actions.rows).to(device),
+            self._actions.tensor.to(device),
             self._next_observations.taken(self.normalizer),
             torch.from_numpy(dones).to(device),
             torch.as_tensor(rewards).to(device),
@@ -129,7 +129,8 @@ class _Column:
         self.column = column.reshape(-1, *column.shape[2:])  # a view, as all that SB3 makes is contiguous
         one = torch.from_numpy(column[:1, :1])
         # Memory of torch's begins at a cache line, which the last bits of products depend on.
-        self.rows: Array = torch.empty(*shape, *one.shape[2:], dtype=one.dtype).numpy()
+        self.tensor = torch.empty(*shape, *one.shape[2:], dtype=one.dtype)
+        self.rows: Array = self.tensor.numpy()
         self.flat = self.rows.reshape(-1, *self.column.shape[1:])
 
 
@@ -154,10 +155,10 @@ class _Observations:
 
     def taken(self, normalizer: VecNormalize | None) -> Any:
         """Observations that have been gathered, as SB3 has them."""
-        taken: Any = {key: column.rows for key, column in self.columns.items()}
         if normalizer is None:
-            parts = {key: torch.from_numpy(part).to(self.device) for key, part in taken.items()}
+            parts = {key: column.tensor.to(self.device) for key, column in self.columns.items()}
             return parts if self.keyed else parts[""]
+        taken: Any = {key: column.rows for key, column in self.columns.items()}
         normalized: Any = normalizer.normalize_obs(taken if self.keyed else taken[""])
         # In memory of torch's, see _Column.
         return (

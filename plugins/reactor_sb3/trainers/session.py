@@ -23,10 +23,10 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.trainers.display import Display
-from reactor_sb3.trainers.learner import LocalRef
+from reactor_sb3.trainers.learner import LocalRef, Sharing
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import RunOptions
-from reactor_sb3.trainers.placing import choose_placement, recommendations, spread, threads_of
+from reactor_sb3.trainers.placing import choose_placement, may_learn_alone, recommendations, spread, threads_of
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
 from reactor_sb3.trainers.report import Report
 from reactor_torch import ParameterWriter, SlicedGradients, parameter_record, write_parameters
@@ -92,6 +92,7 @@ class Session:
         draws: Whether batches, updates or networks may draw from torch's generator.
         threads: In how many threads critics may learn side by side, whatever torch may have.
         sliced: Gradients in slices, as the learner sees them; ``None`` if it has no gradient workers.
+        sharing: Whether these take part in a round; ``None`` if they always do.
         in_round: Whether a round is under way that callbacks have not seen in full.
         due: Checkpoints to be written when they have.
     """
@@ -123,6 +124,7 @@ class Session:
         self.threads = 1
         self.in_round = False
         self.sliced: SlicedGradients | None = None
+        self.sharing: Sharing | None = None
         self.draws = True
         self.due: list[str | os.PathLike[str]] = []
 
@@ -179,8 +181,10 @@ class Session:
         transport = transport_for(model.executor, model.nodes, model.workers)
         choice = choose_placement(config, model) if transport is None else spread(config, transport.workers)
         model.split = choice.split
-        self.threads = threads_of(replace(config, split=choice.split), choice) if transport is None else 1
-        config = with_learners(config, model, choice.slices)
+        config = with_learners(replace(config, split=choice.split), model, choice.slices)
+        self.sharing = Sharing() if may_learn_alone(config) and not model.restarts else None
+        alone = choice if self.sharing is None else replace(choice, slices=1)
+        self.threads = threads_of(config, alone) if transport is None else 1
         program = program_of(config)
         run = program.start(
             executor=choice.executor if transport is None else transport,

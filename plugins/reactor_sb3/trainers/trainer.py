@@ -239,7 +239,7 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def seen(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as losses take them: preprocessed and flat where formulas are made for that."""
-        if not self.nets.dense:
+        if not self.nets.dense or (rows.dtype is torch.float32 and rows.ndim == 2):  # of a Box: as they should be
             return rows
         seen: Any = preprocess_obs(rows, self.observation_space, normalize_images=self.policy.normalize_images)
         return seen.flatten(1)

@@ -45,7 +45,7 @@ class QFormula:
             of: Rows of the whole minibatch.
         """
         values = self.q_net.forward(batch.observations)
-        rows = len(values)
+        rows = values.shape[0]
         xp, share = functions_for(values.device), self.weight / (of or rows)
         if self._by_values.shape != values.shape:
             self._by_values = torch.empty_like(values)
@@ -104,6 +104,6 @@ class DQNFormula:
         per_row = isinstance(batch.discounts, torch.Tensor)
         given = (batch.dones, batch.rewards, batch.discounts if per_row else None)
         arrays = [None if one is None else np.ascontiguousarray(one.numpy()) for one in given]
-        returns = torch.empty(len(following))
+        returns = torch.empty(following.shape[0])
         kernels.best(following.numpy(), choosing, *arrays, 0.0 if per_row else batch.discounts, returns.numpy())
         return returns

@@ -6,7 +6,9 @@ from functools import cache
 from typing import Any
 
 import pytest
-from trainers import INLINE, each, new
+from trainers import INLINE, PROCESSES, each, new
+
+from reactor_sb3.trainers.learner import AGAIN, TRIED, Sharing
 
 LEARNERS = (1, 2, 3, 8)
 PLACES = [INLINE] + [{"executor": name, "workers": count} for name in ("threads", "processes") for count in (1, 2, 3, 4)]
@@ -15,26 +17,82 @@ BATCH = 200
 """Rows of a minibatch: four blocks, of which the last one is short."""
 
 
-def fingerprint(algorithm: str, learners: int | None, place: dict[str, Any]) -> str:
+def fingerprint(algorithm: str, learners: int | None, place: dict[str, Any], rounds: int = 3) -> str:
     rows: dict[str, Any] = {"rollout_steps": 64, "n_minibatches": 1} if algorithm == "pqn" else {"batch_size": BATCH}
     if algorithm == "ppo":
         rows["n_steps"] = 100
     with new(algorithm, **rows, **place, n_learners=learners) as model:
-        model.learn(3 * model.rollout_steps * model.n_envs)
+        model.learn(rounds * model.rollout_steps * model.n_envs)
         assert model.n_updates and model.nets.dense
         assert learners in (None, 1) or f"n_learners={min(learners, model.nets.most_blocks)}" in repr(model)
         return str(model.fingerprint())
 
 
 @cache
-def alone(algorithm: str) -> str:
-    return fingerprint(algorithm, 1, INLINE)
+def alone(algorithm: str, rounds: int = 3) -> str:
+    return fingerprint(algorithm, 1, INLINE, rounds)
 
 
 @each
 def test_one_fingerprint(algorithm: str) -> None:
     for learners, place in SOME if algorithm == "sac" else SOME[:1]:
         assert fingerprint(algorithm, learners, place) == alone(algorithm), (learners, place)
+
+
+class InTurn:
+    """Every other round with gradient workers."""
+
+    def __init__(self, first: bool) -> None:
+        self.shared, self.ended = not first, 0
+
+    def begin(self) -> bool:
+        self.shared = not self.shared
+        return self.shared
+
+    def end(self, seconds: float) -> None:
+        assert seconds > 0
+        self.ended += 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+@each
+def test_rounds_may_do_without_gradient_workers(algorithm: str, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[InTurn] = []
+
+    def turns() -> InTurn:
+        made.append(InTurn(first))
+        return made[0]
+
+    monkeypatch.setattr("reactor_sb3.trainers.session.Sharing", turns)
+    monkeypatch.setattr("reactor_sb3.trainers.session.may_learn_alone", lambda config: config.gradients is not None)
+    assert fingerprint(algorithm, 2, PROCESSES, 6) == alone(algorithm, 6)
+    assert made[0].ended >= 4
+
+
+def costs(sharing: Sharing, rounds: int, shared: float, alone: float, rarer: int = 1) -> list[bool]:
+    """Whether gradient workers took part in each of so many rounds."""
+    found = []
+    for number in range(rounds):
+        found.append(sharing.begin())
+        sharing.end((shared if found[-1] else alone) * (1.0 if number % rarer == 0 else 0.1))
+    return found
+
+
+@pytest.mark.parametrize("rarer", [1, 2])  # every other round has less to do
+@pytest.mark.parametrize(("shared", "alone", "best"), [(1.0, 2.0, True), (2.0, 1.0, False), (1.0, 0.97, True)])
+def test_the_faster_way_is_taken(shared: float, alone: float, best: bool, rarer: int) -> None:
+    sharing = Sharing()
+    found = costs(sharing, TRIED * (AGAIN + 3), shared, alone, rarer)
+    ways = [found[first : first + TRIED] for first in range(0, len(found), TRIED)]
+    assert all(len(set(way)) == 1 for way in ways)
+    assert [way[0] for way in ways] == [True, False, *[best] * (AGAIN - 1), not best, best]
+
+
+def test_the_slower_way_is_taken_when_it_has_become_the_faster_one() -> None:
+    sharing = Sharing()
+    assert not costs(sharing, 3 * TRIED, 2.0, 1.0)[-1]
+    assert all(costs(sharing, AGAIN * TRIED + 1, 0.5, 1.0)[-TRIED:])  # it was found out when it was tried again
+    assert not any(costs(sharing, 2 * TRIED, 9.0, 1.0)[-TRIED:])  # and at once when this one takes longer
 
 
 @pytest.mark.slow
