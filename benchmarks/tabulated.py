@@ -34,4 +34,5 @@ def small_print(result: Result) -> str:
         date, before = result["run"]["began"].split()[0], result["run"]["load"]["before"]
         average, taken = before["average"], before["taken"]
     others = "" if taken is None else f", others took {100 * taken:.0f} % of them"
-    return f"<small>Taken on {date}; load average {average} on {machine['cores']} cores before{others}.</small>\n"
+    cores = f"{machine['cores']} core{'s' * (machine['cores'] > 1)}"
+    return f"<small>Taken on {date}; load average {average} on {cores} before{others}.</small>\n"
