@@ -208,7 +208,10 @@ def _pickled(first: int, rows: int, kinds: _Kinds) -> bytes:
 def masked(columns: dict[str, npt.NDArray[Any]], rows: int) -> dict[str, Any]:
     """Infos that all rows have, each with its mask."""
     everybody = _everybody(rows)
-    return {name: part for key, values in columns.items() for name, part in ((key, values), (f"_{key}", everybody.copy()))}
+    found: dict[str, Any] = {}
+    for key, values in columns.items():
+        found[key], found[f"_{key}"] = values, everybody.copy()
+    return found
 
 
 def together_columns(blocks: Sequence[InfoColumns], rows: int) -> dict[str, Any] | None:

@@ -119,7 +119,7 @@ class Table(CompiledKernel):
     def together(self) -> dict[str, Array] | None:
         assert self.probs is not None
         # The first row's number says of which type all are: after a reset it is an int, and others' probabilities become 0 or 1.
-        return {"prob": self.probs.astype(np.int64) if self.was_reset[0] and self.first_prob == "int" else self.probs.copy()}
+        return {"prob": self.probs.astype(np.int64) if self.first_prob == "int" and self.was_reset[0] else self.probs.copy()}
 
     def final_info(self, row: int) -> dict[str, Any]:
         assert self.final_probs is not None

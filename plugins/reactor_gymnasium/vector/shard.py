@@ -319,7 +319,8 @@ class EnvShard(Shard):
         failures, rows, told = self.block.failures, len(self.envs), self.block.infos
         if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
             if columns or self.block.finals:
-                self.extras.set(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
+                whole = masked(columns, rows)
+                self.extras.set(Handed(with_finals(whole, self.block.finals, rows) if self.block.finals else whole))
             return
         finals = self._finals()
         if self.handing and not failures:
