@@ -375,9 +375,9 @@ class _Alike(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _plan(whats: tuple[bytes, ...], num_envs: int) -> list[_Alike] | None:
+def _plan(headers: tuple[bytes, ...], num_envs: int) -> list[_Alike] | None:
     """How infos are put together that are the same for all rows of each shard; ``None`` if not for all environments."""
-    shards: list[tuple[int, int, _Kinds]] = [loads(what) for what in whats]
+    shards: list[tuple[int, int, _Kinds]] = [loads(what) for what in headers]
     kinds = shards[0][2]
     keys = {key for key, _ in kinds}
     if any(f"_{key}" in keys for key in keys) or any(of_shard != kinds for _, _, of_shard in shards):
