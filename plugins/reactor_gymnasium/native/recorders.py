@@ -22,7 +22,7 @@ from gymnasium.vector import AutoresetMode
 from reactor_gymnasium.native.guards import unknown_source
 from reactor_gymnasium.native.kernel import BlockKernel, StandsFor
 
-__all__ = ["EpisodeStatistics", "Monitor", "Recorder", "left_out"]
+__all__ = ["KNOWN", "EpisodeStatistics", "Monitor", "Recorder", "left_out"]
 
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]

@@ -24,6 +24,7 @@ __all__ = [
     "Logger",
     "Minibatch",
     "ParallelLearner",
+    "Sharing",
     "descend",
     "finish",
     "gradients",

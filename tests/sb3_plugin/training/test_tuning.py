@@ -34,6 +34,7 @@ def two_cores(monkeypatch: Any) -> None:
     }
     for name, cost in costs.items():
         monkeypatch.setattr(f"reactor_sb3.{name}", cost)
+    monkeypatch.setattr("reactor_sb3.trainers.placing.MEETING", 0.0)
 
 
 @pytest.mark.usefixtures("two_cores")
