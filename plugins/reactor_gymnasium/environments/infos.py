@@ -54,7 +54,7 @@ Packed = _Groups | tuple[bytes, bytes]
 """The same as it is sent.
 
 Or, where all rows have the same keys, as most steps of a kernel give them: what they are, pickled, which is the same in every step,
-and the bytes of all columns. It costs a third, in the shard and in the caller.
+and the bytes of all columns. It costs half as much.
 """
 
 _Kinds = tuple[tuple[str, _Spec], ...]
