@@ -22,7 +22,7 @@ from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed
 from reactor_gymnasium.evaluation.report import student
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
-from reactor_gymnasium.native.takeover import in_c, kernel_place
+from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
@@ -54,6 +54,7 @@ __all__ = [
     "Failures",
     "HostStyle",
     "Infos",
+    "KernelKind",
     "Inputs",
     "ObservationLayout",
     "Packed",
@@ -87,8 +88,7 @@ __all__ = [
     "save_env",
     "saved_exactly",
     "make_probe",
-    "in_c",
     "infos_by_row",
-    "kernel_place",
+    "kernel_kind",
     "student",
 ]

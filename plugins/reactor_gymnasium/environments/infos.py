@@ -51,10 +51,10 @@ _Groups = tuple[list[_Group], list[_Group]]
 """The infos of a shard: those of episodes that ended within the step, which come first, and those of the step."""
 
 Packed = _Groups | tuple[bytes, bytes]
-"""The same as it is sent.
+"""The same as a shard sends it.
 
-Or, where all rows have the same keys, as most steps of a kernel give them: what they are, pickled, which is the same in every step,
-and the bytes of all columns. It costs half as much.
+If all its rows have the same keys, as in most steps of a kernel, that is a header, which is the same in every step, and the bytes
+of all columns. It costs half as much.
 """
 
 _Kinds = tuple[tuple[str, _Spec], ...]
@@ -190,7 +190,7 @@ def pack_columns(
     if not ended and len(blocks) == 1 and blocks[0][0] is None:
         columns = blocks[0][1]
         kinds = tuple([(key, (form, values.dtype.str, values.shape[1:])) for key, (form, values) in columns.items()])
-        return _pickled(first, rows, kinds), b"".join([values.tobytes() for _, values in columns.values()])
+        return _header(first, rows, kinds), b"".join([values.tobytes() for _, values in columns.values()])
     finals, _ = pack_infos(first, ended, {}, split_finals=split_finals)
     groups: list[_Group] = []
     for of_block, columns in blocks:
@@ -201,7 +201,7 @@ def pack_columns(
 
 
 @lru_cache(maxsize=256)
-def _pickled(first: int, rows: int, kinds: _Kinds) -> bytes:
+def _header(first: int, rows: int, kinds: _Kinds) -> bytes:
     return dumps((first, rows, kinds))
 
 
@@ -340,7 +340,7 @@ def merge_infos(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict
     parts = list(parts)
     alike = [part for part in parts if isinstance(part[0], bytes)]
     if alike and len(alike) == len(parts):
-        plan = _plan(tuple([what for what, _ in alike]), envs.num_envs)
+        plan = _plan(tuple([header for header, _ in alike]), envs.num_envs)
         if plan is not None:
             return _of_all(plan, [data for _, data in alike])
     groups = [_in_groups(part) for part in parts]
@@ -359,41 +359,40 @@ def merge_infos(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict
 
 
 class _Alike(NamedTuple):
-    """Keys in a row whose values are alike, all of them in one array ``(len(keys), num_envs, *shape)``, and where these are sent.
+    """Keys that follow each other and have values of one kind: these are one array ``(keys, num_envs, ...)``.
 
     Attributes:
         names: The keys, each followed by that of its mask.
         dtype: Of their values.
         shape: Of that array.
-        parts: The rows of each shard, and their bytes in what that has sent.
+        parts: The rows of each shard, and where their bytes begin in those that it has sent.
     """
 
     names: list[str]
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    parts: list[tuple[slice, slice]]
+    parts: list[tuple[slice, int]]
 
 
 @lru_cache(maxsize=256)
 def _plan(headers: tuple[bytes, ...], num_envs: int) -> list[_Alike] | None:
-    """How infos are put together that are the same for all rows of each shard; ``None`` if not for all environments."""
-    shards: list[tuple[int, int, _Kinds]] = [loads(what) for what in headers]
+    """Find out once how to put infos together whose headers are these; ``None`` if they are not alike for all environments."""
+    shards: list[tuple[int, int, _Kinds]] = [loads(header) for header in headers]
     kinds = shards[0][2]
     keys = {key for key, _ in kinds}
     if any(f"_{key}" in keys for key in keys) or any(of_shard != kinds for _, _, of_shard in shards):
         return None
     if not _is_all([(first, first + rows) for first, rows, _ in shards], num_envs):
         return None
+    where = [slice(first, first + rows) for first, rows, _ in shards]
+    begins = [0] * len(shards)
     plan: list[_Alike] = []
-    ends = [0] * len(shards)
     for (_, dtype, shape), alike in groupby(kinds, lambda kind: kind[1]):
-        names = [key for key, _ in alike]
-        one = len(names) * np.dtype(dtype).itemsize * prod(shape)
-        begins, ends = ends, [end + rows * one for end, (_, rows, _) in zip(ends, shards, strict=True)]
-        rows_of = [slice(first, first + rows) for first, rows, _ in shards]
-        parts = list(zip(rows_of, map(slice, begins, ends), strict=True))
-        named = [one for name in names for one in (name, f"_{name}")]
-        plan.append(_Alike(named, np.dtype(dtype), (len(names), num_envs, *shape), parts))
+        names = [name for key, _ in alike for name in (key, f"_{key}")]
+        count = len(names) // 2
+        plan.append(_Alike(names, np.dtype(dtype), (count, num_envs, *shape), list(zip(where, begins, strict=True))))
+        of_row = count * np.dtype(dtype).itemsize * prod(shape)
+        begins = [begin + rows * of_row for begin, (_, rows, _) in zip(begins, shards, strict=True)]
     return plan
 
 
@@ -401,9 +400,9 @@ def _of_all(plan: list[_Alike], data: list[bytes]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for names, dtype, shape, parts in plan:
         values = np.empty(shape, dtype)
-        for (rows, where), of_shard in zip(parts, data, strict=True):
+        for (rows, begin), of_shard in zip(parts, data, strict=True):
             part = values[:, rows]
-            part[...] = np.ndarray(part.shape, dtype, of_shard, where.start)
+            part[...] = np.ndarray(part.shape, dtype, of_shard, begin)
         masks = np.ones(shape[:2], np.bool_)
         merged.update(zip(names, chain.from_iterable(zip(values, masks, strict=True)), strict=True))
     return merged

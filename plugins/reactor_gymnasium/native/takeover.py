@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 from gymnasium.vector import AutoresetMode
@@ -17,9 +17,20 @@ from reactor_gymnasium.native.guards import distrusted
 from reactor_gymnasium.native.kernel import BlockKernel, Taken
 from reactor_gymnasium.native.recorders import KNOWN, left_out
 
-__all__ = ["KERNELS", "choose_kernel", "forecast", "in_c", "kernel_class", "kernel_place", "switched_off", "take_over", "within"]
+__all__ = [
+    "KERNELS",
+    "KernelKind",
+    "choose_kernel",
+    "forecast",
+    "kernel_class",
+    "kernel_kind",
+    "switched_off",
+    "take_over",
+    "within",
+]
 
 Env = gymnasium.Env[Any, Any]
+KernelKind = Literal["compiled", "simulated"]
 
 _CLASSIC = "gymnasium.envs.classic_control."
 _TOY_TEXT = "gymnasium.envs.toy_text."
@@ -95,19 +106,19 @@ def _as_made(env: Env) -> Env:
     return env
 
 
-def kernel_place(env: Env) -> str | None:
-    """The place of the kernel that was written for an environment, see :data:`KERNELS`; ``None`` if there is none.
+def kernel_kind(env: Env) -> KernelKind | None:
+    """Tell which kind of kernel there is for an environment, whether or not it can step it on this machine.
 
-    This depends on the environment and its wrappers only. Whether the kernel can step it here is another question.
+    Returns:
+        ``"compiled"`` if C steps it, ``"simulated"`` if MuJoCo and numpy do, ``None`` if there is no kernel. This depends on the
+        environment and its wrappers only.
     """
     if name_of(type(env)) in KNOWN:
         env = env.env  # type: ignore[attr-defined]
-    return KERNELS.get(name_of(type(_as_made(env))))
-
-
-def in_c(place: str) -> bool:
-    """Whether a kernel is C as a whole; MuJoCo's are not."""
-    return place.startswith(("classic:", "toy_text:"))
+    place = KERNELS.get(name_of(type(_as_made(env))))
+    if place is None:
+        return None
+    return "simulated" if place.startswith("mujoco") else "compiled"
 
 
 def forecast(kind: type, why: str | None = None) -> str:

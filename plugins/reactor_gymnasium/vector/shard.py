@@ -319,8 +319,7 @@ class EnvShard(Shard):
         failures, rows, told = self.block.failures, len(self.envs), self.block.infos
         if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
             if columns or self.block.finals:
-                whole = masked(columns, rows)
-                self.extras.set(Handed(with_finals(whole, self.block.finals, rows) if self.block.finals else whole))
+                self.extras.set(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
             return
         finals = self._finals()
         if self.handing and not failures:

@@ -26,7 +26,7 @@ from stable_baselines3.common.vec_env import (
     VecTransposeImage,
 )
 
-from reactor_gymnasium.plugin import EnvFn, kernel_place
+from reactor_gymnasium.plugin import EnvFn, KernelKind, kernel_kind
 from reactor_rl.plugin import loads
 from reactor_sb3.environments.copies import copies_in, copies_of
 from reactor_sb3.environments.wrapped_alone import StackedFrames, TransposedImages
@@ -83,8 +83,8 @@ def env_fns_of(venv: VecEnv) -> list[EnvFn]:
     return [Wrapped(env_fn, wrappers) if wrappers else env_fn for env_fn in _of_envs(inner)]
 
 
-def kernel_of_all(venv: VecEnv) -> str | None:
-    """The place of the kernel that was written for all environments of a live vector environment; see ``kernel_place``.
+def kernel_of_all(venv: VecEnv) -> KernelKind | None:
+    """Tell which kind of kernel there is for all environments of a live vector environment; ``None`` if not for all.
 
     Args:
         venv: As the trainer is given it.
@@ -95,8 +95,10 @@ def kernel_of_all(venv: VecEnv) -> str | None:
     inner = shown_to_actors(venv)
     while type(inner) is VecMonitor:
         inner = inner.venv
-    places = {None} if isinstance(inner, VecEnvWrapper) else set(_asked(inner, kernel_place))
-    return places.pop() if len(places) == 1 else None
+    if isinstance(inner, VecEnvWrapper):
+        return None
+    kinds: set[KernelKind | None] = set(_ask(inner, kernel_kind))
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def episode_logs(venv: VecEnv | None) -> list[ResultsWriter]:
@@ -140,15 +142,15 @@ def _of_envs(venv: VecEnv) -> list[EnvFn]:
     """For each environment a function that makes copies of it."""
     if type(venv) is DummyVecEnv:
         return [copies_of(env) for env in venv.envs]
-    answers = _asked(venv, copies_in)
+    answers = _ask(venv, copies_in)
     for index, answer in enumerate(answers):
         if isinstance(answer, str):
             raise TypeError(f"environment {index} of the {type(venv).__name__}: {answer}")
     return [loads(answer) for answer in answers]
 
 
-def _asked(venv: VecEnv, function: Callable[[Any], Any]) -> list[Any]:
-    """What a function tells of each environment, called where that is."""
+def _ask(venv: VecEnv, function: Callable[[Any], Any]) -> list[Any]:
+    """Call a function with each environment, in the process where that is, and return the results."""
     name = type(venv).__name__
     if getattr(venv, "waiting", False):
         raise RuntimeError(f"the {name} is in the middle of a step: call step_wait() before it is given to a trainer")
@@ -158,7 +160,11 @@ def _asked(venv: VecEnv, function: Callable[[Any], Any]) -> list[Any]:
         if venv.closed:
             raise RuntimeError(f"the {name} has been closed: give it to a trainer before that, or {INSTEAD}")
         venv.set_attr(_ATTRIBUTE, _InWorker(function))
-        return list(venv.env_method(_ATTRIBUTE))
+        answers: list[Any] = venv.env_method(_ATTRIBUTE)
+        for index, answer in enumerate(answers):
+            if isinstance(answer, TypeError):
+                raise TypeError(f"environment {index} of the {name}: {answer}")
+        return answers
     if hasattr(venv, "ask_envs"):  # a ReactorVecEnv
         return list(venv.ask_envs(function))
     raise TypeError(f"a live {name} cannot be taken apart and given to actors, each of which makes its own environments: {INSTEAD}")
@@ -176,4 +182,4 @@ class _InWorker:
             delattr(env, _ATTRIBUTE)
             return self.function(env)
         except Exception as error:
-            return f"its worker does not let go of it ({type(error).__name__}: {error}); {INSTEAD}"
+            return TypeError(f"its worker does not let go of it ({type(error).__name__}: {error}); {INSTEAD}")

@@ -238,7 +238,7 @@ class ReactorVecEnv(VecEnv):
         return list(self._get_indices(indices))
 
     def ask_envs(self, function: Callable[[Any], Any]) -> list[Any]:
-        """For trainers: what a function tells of each environment, called where that is."""
+        """For trainers: call a function with each environment, in the process where that is, and return the results."""
         return self._envs.apply(function, (), range(self.num_envs))
 
     # ------------------------------------------------------------------ saving

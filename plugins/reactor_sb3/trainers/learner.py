@@ -197,8 +197,8 @@ class _Learning(Reactor):
         update: Update = trainer.round(self.transitions.value, self.infos.value if trainer.wants_infos else [])
         return update
 
-    def finish(self, update: Update) -> None:
-        """Make a round's updates here and now."""
+    def learn_alone(self, update: Update) -> None:
+        """Make a round's updates without gradient workers."""
         trainer = self.trainer.target
         with trainer.limited_threads(), threads_beside(trainer.session.threads), trainer.drawing():
             finish(update, trainer.nets)
@@ -212,7 +212,7 @@ class Learner(_Learning):
         """One round, if one has arrived."""
         trainer, update = self.trainer.target, self.begin()
         if update is not None:
-            self.finish(update)
+            self.learn_alone(update)
         trainer.session.write_parameters(trainer, self.parameters.buffer)
 
 
@@ -221,31 +221,33 @@ TRIED = 4
 AGAIN = 32
 """Every so many times, the slower way is tried again: other programs come and go."""
 CLEARLY = 0.95
+"""The other way is taken if it needs less than this share of the time."""
 
 
 class Sharing:
-    """Whether gradient workers take part in a round, by the time that rounds have taken with them and without.
+    """Decides whether gradient workers take part in a round, by how long rounds have taken with them and without.
 
-    What they cost is not known beforehand: caches, minibatches that are cut and sums that are added up, a core that others use,
-    too. It changes no bit.
+    That cannot be known before the first round: it depends on caches, on what Python does for each minibatch, and on other
+    programs. It changes no bit.
     """
 
     def __init__(self) -> None:
-        self._shared = self._usually = True
-        self._times = 0
+        self._usually = True
+        self._times = 0  # that TRIED rounds have gone the same way
         self._now: list[float] = []
         self._taken = {True: math.inf, False: math.inf}
+
+    @property
+    def _shared(self) -> bool:
+        return self._usually if self._times % AGAIN != 1 else not self._usually
 
     def begin(self) -> bool:
         """Begin a round. Returns whether gradient workers take part."""
         if len(self._now) == TRIED:
-            pairs = [sum(self._now[:2]), sum(self._now[2:])]
-            self._taken[self._shared], self._now = min(pairs), []
+            self._taken[self._shared], self._now = min(sum(self._now[:2]), sum(self._now[2:])), []
+            if self._taken[not self._usually] < CLEARLY * self._taken[self._usually]:
+                self._usually = not self._usually
             self._times += 1
-            usually = self._usually
-            if self._taken[not usually] < CLEARLY * self._taken[usually]:
-                self._usually = not usually
-            self._shared = self._usually if self._times % AGAIN != 1 else not self._usually
         return self._shared
 
     def end(self, seconds: float) -> None:
@@ -313,7 +315,7 @@ class ParallelLearner(_Learning):
             self._go_on(None)
             return
         if self.update is not None:
-            self.finish(self.update)
+            self.learn_alone(self.update)
             self.update = None
         self._end()
 

@@ -15,7 +15,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv
 
-from reactor_gymnasium.plugin import checked_executor, checked_number, in_c
+from reactor_gymnasium.plugin import checked_executor, checked_number
 from reactor_rl.plugin import ExecutorName, check_nodes, check_timeout
 from reactor_sb3.environments.live_vec_env import kernel_of_all
 
@@ -319,7 +319,8 @@ def most_actors(venv: VecEnv, few_steps: bool) -> int:
     if _sees_images(venv.observation_space):
         return 4  # a convolutional network takes hardly longer for two images than for one
     kernel = kernel_of_all(venv)
-    return min(max(2, venv.num_envs // 32), 8) if kernel is not None and (few_steps or in_c(kernel)) else 8
+    cheap = kernel == "compiled" or (kernel == "simulated" and few_steps)
+    return min(max(2, venv.num_envs // 32), 8) if cheap else 8
 
 
 def _divisor(count: int, most: int) -> int:

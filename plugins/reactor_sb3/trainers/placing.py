@@ -84,8 +84,8 @@ def choose_placement(config: ProgramConfig, learning: Model) -> Placement:
 
 def _worth_splitting(config: ProgramConfig, learning: Model) -> bool:
     """Whether a round is shorter with a lane for each loss."""
-    if config.executor != "auto" and config.n_learners is not None:  # a number is taken as it is
-        return config.n_learners > 1
+    if config.learners_are_fixed:
+        return config.n_learners != 1
     workers = config.workers or usable_cores()
     if config.executor not in ("auto", "processes") or workers == 1 or not may_start_processes():
         return False
@@ -94,7 +94,7 @@ def _worth_splitting(config: ProgramConfig, learning: Model) -> bool:
 
 
 def _choice(config: ProgramConfig, learning: Model) -> Placement:
-    told = config.n_learners is not None and config.executor != "auto"
+    told = config.learners_are_fixed
     slices = min(config.n_learners, config.blocks) if told and config.n_learners else 1
     actor, learner, updates = None, None, 1
     if config.executor == "auto" or (config.pipeline and slices == 1) or (not told and _most_slices(config) > 1):
@@ -137,13 +137,15 @@ def threads_of(config: ProgramConfig, choice: Placement) -> int:
 
 
 def may_learn_alone(config: ProgramConfig) -> bool:
-    """Whether a learner may leave gradient workers out of a round: not if they compute elsewhere, or were asked for by number.
+    """Whether the learner may compute all gradients of a round itself although it has gradient workers.
+
+    Not if they compute on other devices, or if the user has named their number.
 
     Args:
         config: What the program is made from.
     """
     here = config.gradients is not None and {device.type for device in config.gradients.devices} == {"cpu"}
-    return here and (config.n_learners is None or config.executor == "auto")
+    return here and not config.learners_are_fixed
 
 
 def spread(config: ProgramConfig, machines: Sequence[int]) -> Placement:

@@ -72,6 +72,11 @@ class ProgramConfig:
     independent: bool = False
 
     @property
+    def learners_are_fixed(self) -> bool:
+        """Whether ``n_learners`` is taken as it is: the number, and an executor, were named."""
+        return self.n_learners is not None and self.executor != "auto"
+
+    @property
     def lanes(self) -> int:
         """How many losses are computed at the same time."""
         return len(self.shares) if self.split else 1

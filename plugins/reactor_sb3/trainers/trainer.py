@@ -89,7 +89,7 @@ class Trainer(RunOwner, BaseAlgorithm):
     """Unit of ``log_interval``."""
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
-    few_steps: ClassVar[bool] = False  # in a round, by default
+    few_steps: ClassVar[bool] = False  # whether a round has few by default
     draws_noise: ClassVar[bool] = True
     """Whether batches and updates draw from torch's generator; ``False`` saves lending them one."""
 
@@ -239,7 +239,7 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def seen(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as losses take them: preprocessed and flat where formulas are made for that."""
-        if not self.nets.dense or (rows.dtype is torch.float32 and rows.ndim == 2):  # of a Box: as they should be
+        if not self.nets.dense or (rows.dtype is torch.float32 and rows.ndim == 2):  # a Box's, which SB3 leaves as they are
             return rows
         seen: Any = preprocess_obs(rows, self.observation_space, normalize_images=self.policy.normalize_images)
         return seen.flatten(1)

@@ -131,6 +131,22 @@ def test_what_is_wrapped_around_all_and_not_known_for_one_is_refused() -> None:
         env_fns_of(VecFrameStack(VecCheckNan(DummyVecEnv([Toy])), 2))
 
 
+def refuse(env: Any) -> None:
+    raise ZeroDivisionError("not mine")
+
+
+def test_a_worker_that_is_asked_in_vain_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reactor_sb3.environments.live_vec_env.copies_in", refuse)
+    venv = SubprocVecEnv([Toy] * 2, start_method="fork")
+    try:
+        said = r"environment 0 of the SubprocVecEnv: its worker does not let go of it \(ZeroDivisionError: not mine\); pass an id"
+        with pytest.raises(TypeError, match=said):
+            env_fns_of(venv)
+        assert venv.reset().shape == (2, 3)
+    finally:
+        venv.close()
+
+
 def test_a_closed_one_is_refused() -> None:
     venv = SubprocVecEnv([Toy])
     venv.close()

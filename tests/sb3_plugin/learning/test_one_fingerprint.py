@@ -69,6 +69,23 @@ def test_rounds_may_do_without_gradient_workers(algorithm: str, first: bool, mon
     assert made[0].ended >= 4
 
 
+@pytest.mark.parametrize(("options", "measured"), [
+    ({"executor": "processes"}, True), ({"executor": "auto"}, True), ({"executor": "auto", "n_learners": 2}, True),
+    ({"executor": "processes", "n_learners": 2}, False), ({"executor": "processes", "restarts": 1}, False),
+])  # fmt: skip
+def test_rounds_are_measured_unless_a_number_was_named(
+    options: dict[str, Any], measured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 2)
+    monkeypatch.setattr("reactor_sb3.trainers.placing.best_slices", lambda *_: 2)
+    monkeypatch.setattr("reactor_sb3.trainers.placing.gained", lambda *_, **__: 1e9)
+    with new("sac", batch_size=BATCH, workers=2, **options) as model:
+        model.learn(model.rollout_steps * model.n_envs)
+        assert "n_learners=2" in repr(model)
+        assert (model.session.sharing is not None) is measured
+        assert model.session.threads == (2 if measured else 1)  # of the critics in rounds without gradient workers
+
+
 def costs(sharing: Sharing, rounds: int, shared: float, alone: float, rarer: int = 1) -> list[bool]:
     """Whether gradient workers took part in each of so many rounds."""
     found = []

@@ -128,6 +128,7 @@ def test_what_changes_results_is_only_recommended(
     ("algorithm", "learner", "updates", "words"),
     [
         (SyncSAC, 0.060, 30, ["split=True"]),
+        (SyncSAC, 0.030, 30, []),
         (SyncTD3, 0.060, 30, []),  # its critics learn twice as often as its actor
         (SyncSAC, 0.003, 30, []),  # they would meet for longer than they compute
     ],
