@@ -130,12 +130,12 @@ class FromReplay(Contender):
         kwargs: dict[str, Any] = {"net_arch": list(case.hidden), "features_extractor_class": FlattenExtractor if dense else Own}
         self.case = case
         made: Any = {"DQN": SyncDQN, "SAC": SyncSAC, "TD3": SyncTD3}[case.algorithm]
-        self.model = made(
-            "MlpPolicy", env_of(case), n_actors=1, batch_size=case.batch, buffer_size=BUFFER, seed=0, policy_kwargs=kwargs
-        )
-        self.model.replay_buffer = model_of(case).replay_buffer
-        self.model.set_logger(configure(None, []))
         with using(extension):
+            self.model = made(
+                "MlpPolicy", env_of(case), n_actors=1, batch_size=case.batch, buffer_size=BUFFER, seed=0, policy_kwargs=kwargs
+            )
+            self.model.replay_buffer = model_of(case).replay_buffer
+            self.model.set_logger(configure(None, []))
             self.go(1)
 
     def go(self, count: int) -> float:
@@ -167,10 +167,10 @@ class LearnsPPO(Contender):
         self.model, self.case = model_of(case), case
         policy = self.model.policy
         loss = PPOLoss(0.2, None, self.model.ent_coef, self.model.vf_coef)
-        self.nets = Networks({"policy": Network(policy, policy.optimizer, self.model.max_grad_norm)}, {"policy": loss})
-        if not dense:
-            self.nets.formulas["policy"], self.nets.dense = Autograd(loss, self.nets), False
         with using(extension):
+            self.nets = Networks({"policy": Network(policy, policy.optimizer, self.model.max_grad_norm)}, {"policy": loss})
+            if not dense:
+                self.nets.formulas["policy"], self.nets.dense = Autograd(loss, self.nets), False
             self.go(1)
 
     def go(self, count: int) -> float:

@@ -37,7 +37,6 @@ with require_extra("sb3", "reactor_torch"):
         TQCCriticFormula,
         lstm_of,
         squashed_sample,
-        threads_beside,
     )
     from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
@@ -49,6 +48,7 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
+    from reactor_torch.team import Team
 
 __all__ = [
     "ActorCritic",
@@ -102,6 +102,7 @@ __all__ = [
     "TD3ActorFormula",
     "TD3CriticFormula",
     "TQCCriticFormula",
+    "Team",
     "Task",
     "TorchForward",
     "TransitionBatch",
@@ -124,7 +125,6 @@ __all__ = [
     "parameter_record",
     "squashed_sample",
     "stack",
-    "threads_beside",
     "torch_state",
     "torch_stream",
     "torch_threads",

@@ -468,8 +468,10 @@ agrees(const Products *other)
 
 /* ---------------------------------------------------------------- arguments */
 
+enum { MOST_NETWORKS = 64 }; /* that go side by side */
+
 typedef struct {
-    Py_buffer views[16];
+    Py_buffer views[MOST_NETWORKS];
     int held;
     int failed;
 } Held;
@@ -539,478 +541,8 @@ done(Held *held)
     return Py_NewRef(Py_None);
 }
 
-/* ---------------------------------------------------------------- a network for one number of rows */
-
-typedef enum { LINEAR, NORMALISED, PLAIN, RENORMALISED } Type;
-
-#include "_renormalised.h"
-
-typedef struct {
-    Type type;
-    Kind kind;
-    long k, n;
-    float epsilon;
-    const float *w, *b;
-    float *dw, *db, *y, *dx;
-    float *hat, *scale; /* of a normalisation */
-    Batch batch;        /* of one of batches */
-} Layer;
-
-typedef struct {
-    PyObject_HEAD
-    long rows, work;
-    int layers, held, learns, has_inputs, together;
-    Layer *layer;
-    Py_buffer *views;
-    Py_buffer inputs;
-    long ldx;
-    float *scratch; /* of trees */
-    float *left; /* of products whose left factor is better read elsewhere */
-    float *picked; /* values of some rows */
-    long most; /* numbers of the widest layer */
-} Network;
-
-static void
-network_dealloc(PyObject *object)
-{
-    Network *self = (Network *)object;
-    PyTypeObject *type = Py_TYPE(object);
-
-    if (self->has_inputs) {
-        PyBuffer_Release(&self->inputs);
-    }
-    while (self->held > 0) {
-        PyBuffer_Release(&self->views[--self->held]);
-    }
-    for (int i = 0; self->layer != NULL && i < self->layers; i++) {
-        free(self->layer[i].hat);
-        free(self->layer[i].scale);
-        free(self->layer[i].batch.memory);
-    }
-    free(self->layer);
-    free(self->views);
-    free(self->scratch);
-    free(self->left);
-    free(self->picked);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-    Py_DECREF(type);
-}
-
-/* An array of a network that it holds, of this shape; NULL with an error set, or without one for None where that may be. */
-static float *
-hold(Network *self, PyObject *array, const char *what, Py_ssize_t rows, Py_ssize_t columns, int writable, int optional)
-{
-    if (PyErr_Occurred() || (optional && array == Py_None)) {
-        return NULL;
-    }
-    Py_buffer *view = &self->views[self->held];
-    if (PyObject_GetBuffer(array, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0) {
-        return NULL;
-    }
-    self->held++;
-    int right = view->format != NULL && strcmp(view->format, "f") == 0 && view->ndim == (columns < 0 ? 1 : 2) && view->shape[0] == rows;
-    if (!right || (columns >= 0 && view->shape[1] != columns)) {
-        if (columns < 0) {
-            PyErr_Format(PyExc_ValueError, "%s must be float32 of the shape (%zd,)", what, rows);
-        } else {
-            PyErr_Format(PyExc_ValueError, "%s must be float32 of the shape (%zd, %zd)", what, rows, columns);
-        }
-        return NULL;
-    }
-    return view->buf;
-}
-
-/* What a layer knows of earlier batches, and how far it is bound by it: (mean, variance, steps, momentum, rmax, dmax, warmup) */
-static int
-add_batch(Network *self, PyObject *given, Layer *layer)
-{
-    Batch *batch = &layer->batch;
-    PyObject *mean, *variance, *steps;
-    double momentum, rmax, dmax;
-    long n = layer->n;
-
-    if (!PyTuple_Check(given)) {
-        PyErr_SetString(PyExc_TypeError, "a layer that normalises batches is given (mean, variance, steps, momentum, rmax, dmax, warmup)");
-        return -1;
-    }
-    if (!PyArg_ParseTuple(given, "OOOdddL:statistics", &mean, &variance, &steps, &momentum, &rmax, &dmax, &batch->warmup)) {
-        return -1;
-    }
-    batch->mean = hold(self, mean, "mean", n, -1, 1, 0);
-    batch->variance = hold(self, variance, "variance", n, -1, 1, 0);
-    if (PyErr_Occurred()) {
-        return -1;
-    }
-    Py_buffer *view = &self->views[self->held];
-    if (PyObject_GetBuffer(steps, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
-        return -1;
-    }
-    self->held++;
-    if (view->format == NULL || strlen(view->format) != 1 || strchr("ql", view->format[0]) == NULL || view->len != sizeof(int64_t)) {
-        PyErr_SetString(PyExc_ValueError, "steps must be one int64");
-        return -1;
-    }
-    batch->steps = view->buf, batch->momentum = (float)momentum, batch->rmax = (float)rmax, batch->dmax = (float)dmax;
-    batch->memory = calloc((size_t)n * ROOM, sizeof(float));
-    if (batch->memory == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    return 0;
-}
-
-static int
-add_layer(Network *self, PyObject *given, long *width)
-{
-    Layer *layer = &self->layer[self->layers];
-    long type, kind, n;
-    double epsilon;
-    PyObject *w, *b, *dw, *db, *y, *dx, *batch = Py_None;
-
-    if (!PyArg_ParseTuple(given, "lllldOOOOOO|O:layer", &type, &kind, &layer->k, &n, &epsilon, &w, &b, &dw, &db, &y, &dx, &batch)) {
-        return -1;
-    }
-    if (type < LINEAR || type > RENORMALISED || kind < NONE || kind > TANH || layer->k < 1 || n < 1 || (type != LINEAR && n != layer->k)) {
-        PyErr_Format(PyExc_ValueError, "there is no layer of type %ld with activation %ld from %ld to %ld numbers", type, kind, layer->k, n);
-        return -1;
-    }
-    if (*width && layer->k != *width) {
-        PyErr_Format(PyExc_ValueError, "a layer of %ld inputs cannot follow one of %ld outputs", layer->k, *width);
-        return -1;
-    }
-    layer->type = (Type)type, layer->kind = (Kind)kind, layer->n = n, layer->epsilon = (float)epsilon;
-    int linear = type == LINEAR, plain = type == PLAIN;
-    self->layers++; /* what it allocates from now on is freed with it */
-    layer->w = hold(self, w, "weight", n, linear ? layer->k : -1, 0, plain);
-    layer->b = hold(self, b, "bias", n, -1, 0, linear || plain);
-    layer->dw = hold(self, dw, "weight_gradient", n, linear ? layer->k : -1, 1, 1);
-    layer->db = hold(self, db, "bias_gradient", n, -1, 1, 1);
-    layer->y = hold(self, y, "out", self->rows, n, 1, 0);
-    layer->dx = hold(self, dx, "below", self->rows, layer->k, 1, self->layers == 1);
-    if (PyErr_Occurred()) {
-        return -1;
-    }
-    if (type == RENORMALISED && add_batch(self, batch, layer) < 0) {
-        return -1;
-    }
-    if (type == NORMALISED) {
-        layer->hat = malloc((size_t)(self->rows * n + 1) * sizeof(float));
-        layer->scale = malloc((size_t)(self->rows + 1) * sizeof(float));
-        if (layer->hat == NULL || layer->scale == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-    }
-    self->learns = self->learns && (plain || layer->dw != NULL);
-    self->work += linear ? self->rows * layer->k * n : self->rows * n;
-    self->most = n > self->most ? n : self->most;
-    *width = n;
-    return 0;
-}
-
-/* Network(rows, layers): each layer is (type, activation, inputs, outputs, epsilon, weight, bias, and where its gradients, what it
- * gives, and the gradient of its inputs go), and what it knows of earlier batches */
-static PyObject *
-network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    Py_ssize_t rows;
-    PyObject *layers;
-    long width = 0, room = 0, most = 0, levels = 1;
-
-    if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
-        PyErr_SetString(PyExc_TypeError, "Network(rows, layers) takes no keyword arguments");
-        return NULL;
-    }
-    if (!PyArg_ParseTuple(args, "nO!:Network", &rows, &PyTuple_Type, &layers)) {
-        return NULL;
-    }
-    Py_ssize_t count = PyTuple_Size(layers);
-    if (rows < 0 || count < 1 || count > 1000) {
-        PyErr_SetString(PyExc_ValueError, "a network has rows and layers");
-        return NULL;
-    }
-    Network *self = (Network *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-    if (self == NULL) {
-        return NULL;
-    }
-    self->rows = rows, self->learns = 1;
-    self->layer = calloc((size_t)count, sizeof(Layer));
-    self->views = calloc((size_t)count * 9, sizeof(Py_buffer));
-    if (self->layer == NULL || self->views == NULL) {
-        PyErr_NoMemory();
-        goto failed;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (add_layer(self, PyTuple_GetItem(layers, i), &width) < 0) {
-            goto failed;
-        }
-    }
-    for (int i = 0; i < self->layers; i++) {
-        const Layer *layer = &self->layer[i];
-        long size = layer->type == LINEAR ? layer->k * layer->n : 0, side = layer->k > layer->n ? layer->k : layer->n;
-        room = size > room ? size : room;
-        most = side > most ? side : most;
-    }
-    for (long some = SUPER; some < rows; some *= 2) {
-        levels++;
-    }
-    if (most >= 1024) {
-        self->left = malloc(ASIDE * sizeof(float));
-        if (self->left == NULL) {
-            PyErr_NoMemory();
-            goto failed;
-        }
-    }
-    if (self->learns && room) {
-        self->scratch = malloc((size_t)(TILES(most) + levels * room) * sizeof(float));
-        if (self->scratch == NULL) {
-            PyErr_NoMemory();
-            goto failed;
-        }
-    }
-    return (PyObject *)self;
-failed:
-    Py_DECREF(self);
-    return NULL;
-}
-
-/* Overwrite what the layers give; `together`: batches are normalised by their own statistics, too, and running ones learn from them. */
-static PyObject *
-evaluated(PyObject *object, PyObject *inputs, int together)
-{
-    Network *self = (Network *)object;
-    Layer *layer = self->layer;
-
-    if (self->has_inputs) {
-        self->has_inputs = 0;
-        PyBuffer_Release(&self->inputs);
-    }
-    if (PyObject_GetBuffer(inputs, &self->inputs, PyBUF_FORMAT | PyBUF_STRIDES) < 0) {
-        return NULL;
-    }
-    self->has_inputs = 1;
-    Py_buffer *view = &self->inputs;
-    int right = view->ndim == 2 && view->format != NULL && strcmp(view->format, "f") == 0 && view->shape[0] == self->rows &&
-                view->shape[1] == layer->k && (layer->k == 1 || view->strides[1] == sizeof(float)) && view->strides[0] % 4 == 0 &&
-                (self->rows < 2 || view->strides[0] >= (Py_ssize_t)sizeof(float) * layer->k);
-    if (!right) {
-        PyErr_Format(PyExc_ValueError, "inputs must be float32 of the shape (%ld, %ld), each row without gaps", self->rows, layer->k);
-        return NULL;
-    }
-    long ldx = self->ldx = self->rows < 2 ? layer->k : (long)(view->strides[0] / (Py_ssize_t)sizeof(float));
-    self->together = together;
-    const float *x = view->buf;
-    const Products *with = products;
-    PyThreadState *state = self->work >= LARGE ? PyEval_SaveThread() : NULL;
-    for (int i = 0; i < self->layers; i++, layer++) {
-        if (layer->type == LINEAR) {
-            with->forward(layer->kind, self->rows, layer->k, layer->n, x, ldx, layer->w, layer->b, layer->y, self->left);
-        } else {
-            if (layer->type == NORMALISED) {
-                with->normalise(self->rows, layer->n, x, ldx, layer->w, layer->b, layer->epsilon, layer->y, layer->hat, layer->scale);
-            } else if (layer->type == RENORMALISED) {
-                if (together) {
-                    batch_of(with, &layer->batch, self->rows, layer->n, x, ldx, layer->epsilon);
-                } else {
-                    batch_before(&layer->batch, layer->n, layer->epsilon);
-                }
-                weighted_by(&layer->batch, layer->n, layer->w);
-                with->shifted(self->rows, layer->n, x, ldx, CENTRE(&layer->batch, layer->n), FACTOR(&layer->batch, layer->n), layer->b, layer->y);
-            } else {
-                for (long row = 0; row < self->rows; row++) {
-                    memcpy(layer->y + row * layer->n, x + row * ldx, (size_t)layer->n * sizeof(float));
-                }
-            }
-            with->activate(layer->kind, layer->y, self->rows * layer->n);
-        }
-        x = layer->y, ldx = layer->n;
-    }
-    if (state != NULL) {
-        PyEval_RestoreThread(state);
-    }
-    Py_RETURN_NONE;
-}
-
-/* run(inputs): overwrite what the layers give */
-static PyObject *
-network_run(PyObject *object, PyObject *inputs)
-{
-    return evaluated(object, inputs, 0);
-}
-
-/* run_together(inputs): the same while learning */
-static PyObject *
-network_run_together(PyObject *object, PyObject *inputs)
-{
-    return evaluated(object, inputs, 1);
-}
-
-/* back(gradient): gradients of parameters and inputs from that of what was given last, which may be overwritten */
-static PyObject *
-network_back(PyObject *object, PyObject *given)
-{
-    Network *self = (Network *)object;
-    Held held = {.held = 0, .failed = 0};
-    const Layer *layer = self->layer + self->layers - 1;
-    long rows = self->rows;
-
-    if (!self->has_inputs || !self->learns) {
-        PyErr_SetString(PyExc_ValueError, self->learns ? "run(inputs) comes before back(gradient)" : "a network that does not learn has no gradients");
-        return NULL;
-    }
-    float *g = array_of(&held, given, "gradient", "f", rows * layer->n, 1, 0);
-    if (held.failed) {
-        release(&held);
-        return NULL;
-    }
-    const Products *with = products;
-    PyThreadState *state = self->work >= LARGE ? PyEval_SaveThread() : NULL;
-    with->differentiate(layer->kind, layer->y, g, rows * layer->n);
-    for (; layer >= self->layer; layer--) {
-        const Layer *under = layer > self->layer ? layer - 1 : NULL;
-        Kind kind = under ? under->kind : NONE;
-        const float *x = under ? under->y : self->inputs.buf, *values = under ? under->y : NULL;
-        long ldx = under ? under->n : self->ldx;
-        if (layer->type == LINEAR) {
-            with->outer(rows, layer->n, layer->k, g, layer->n, x, ldx, layer->dw, self->scratch);
-            if (layer->db != NULL) {
-                with->columns(VALUES, rows, layer->n, g, layer->n, NULL, NULL, 0, layer->db);
-            }
-            if (layer->dx != NULL) {
-                with->multiply(rows, layer->n, layer->k, g, layer->n, layer->w, layer->k, 0, layer->dx, layer->k, NULL, kind, values,
-                               self->left);
-            }
-        } else if (layer->type == RENORMALISED) {
-            through_batch(with, &layer->batch, self->together, kind, rows, layer->n, g, x, ldx, layer->dw, layer->db, layer->dx);
-        } else {
-            if (layer->type == NORMALISED) {
-                with->columns(VALUES, rows, layer->n, g, layer->n, NULL, NULL, 0, layer->db);
-                with->unnormalise(rows, layer->n, g, layer->w, layer->hat, layer->scale, NULL, layer->dx);
-                with->columns(VALUES, rows, layer->n, g, layer->n, NULL, NULL, 0, layer->dw);
-            } else if (layer->dx != NULL) {
-                memcpy(layer->dx, g, (size_t)(rows * layer->n) * sizeof(float));
-            }
-            if (layer->dx != NULL && values != NULL) {
-                with->differentiate(kind, values, layer->dx, rows * layer->k);
-            }
-        }
-        g = layer->dx;
-    }
-    if (state != NULL) {
-        PyEval_RestoreThread(state);
-    }
-    return done(&held);
-}
-
-/* What a layer gave for some rows, one below the other */
-static const float *
-picked_of(const Network *self, const Layer *layer, const int64_t *rows, long count)
-{
-    if (rows == NULL) {
-        return layer->y;
-    }
-    for (long i = 0; i < count; i++) {
-        memcpy(self->picked + i * layer->n, layer->y + rows[i] * layer->n, (size_t)layer->n * sizeof(float));
-    }
-    return self->picked;
-}
-
-/* slopes(gradient, rows, first, out): the gradient by the inputs from the `first` one on, of some rows, without gradients of parameters */
-static PyObject *
-network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
-{
-    Network *self = (Network *)object;
-    Held held = {.held = 0, .failed = 0};
-    const Layer *layer = self->layer + self->layers - 1;
-    const int64_t *rows = NULL;
-
-    if (given != 4) {
-        PyErr_SetString(PyExc_TypeError, "slopes(gradient, rows, first, out)");
-        return NULL;
-    }
-    if (self->picked == NULL) {
-        self->picked = malloc((size_t)(self->rows * self->most + 1) * sizeof(float));
-        if (self->picked == NULL) {
-            return PyErr_NoMemory();
-        }
-    }
-    long first = PyLong_AsLong(args[2]);
-    float *g = array_of(&held, args[0], "gradient", "f", -1, 1, 0);
-    long count = held.failed ? 0 : (long)(held.views[0].len / (Py_ssize_t)sizeof(float) / layer->n);
-    if (args[1] != Py_None) {
-        rows = array_of(&held, args[1], "rows", "ql", count, 0, 0);
-    }
-    float *out = array_of(&held, args[3], "out", "f", count * (self->layer->k - first), 1, 0);
-    if (!PyErr_Occurred() && (first < 0 || first >= self->layer->k || (rows == NULL && count != self->rows) || count > self->rows)) {
-        PyErr_Format(PyExc_ValueError, "there are %ld rows of %ld inputs", self->rows, self->layer->k);
-    }
-    for (long i = 0; rows != NULL && !PyErr_Occurred() && i < count; i++) {
-        if (rows[i] < 0 || rows[i] >= self->rows) {
-            PyErr_Format(PyExc_IndexError, "there are %ld rows, and none with the number %lld", self->rows, (long long)rows[i]);
-        }
-    }
-    if (self->layer->type != LINEAR && self->layer->type != RENORMALISED && !PyErr_Occurred() && first) {
-        PyErr_SetString(PyExc_ValueError, "some inputs alone are those of a linear layer");
-    }
-    if (self->together && !PyErr_Occurred()) {
-        PyErr_SetString(PyExc_ValueError, "rows that are normalised together have no slopes of their own");
-    }
-    UNLESS_FAILED
-    const Products *with = products;
-    PyThreadState *state = self->work >= LARGE ? PyEval_SaveThread() : NULL;
-    if (layer->kind != NONE) {
-        with->differentiate(layer->kind, picked_of(self, layer, rows, count), g, count * layer->n);
-    }
-    for (; layer >= self->layer; layer--) {
-        const Layer *under = layer > self->layer ? layer - 1 : NULL;
-        Kind kind = under ? under->kind : NONE;
-        const float *values = kind == NONE ? NULL : picked_of(self, under, rows, count);
-        float *to = under ? layer->dx : out;
-        if (layer->type == LINEAR) {
-            long k = under ? layer->k : layer->k - first;
-            with->multiply(count, layer->n, k, g, layer->n, layer->w + (under ? 0 : first), layer->k, 0, to, k, NULL, kind, values, self->left);
-        } else {
-            if (layer->type == RENORMALISED) {
-                long from = under ? 0 : first;
-                with->weighted(count, layer->n - from, g + from, layer->n, FACTOR(&layer->batch, layer->n) + from, to);
-            } else if (layer->type == NORMALISED) {
-                with->unnormalise(count, layer->n, g, layer->w, layer->hat, layer->scale, rows, to);
-            } else {
-                memcpy(to, g, (size_t)(count * layer->n) * sizeof(float));
-            }
-            if (values != NULL) {
-                with->differentiate(kind, values, to, count * layer->k);
-            }
-        }
-        g = to;
-    }
-    if (state != NULL) {
-        PyEval_RestoreThread(state);
-    }
-    return done(&held);
-}
-
-static PyMethodDef network_methods[] = {
-    {"run", network_run, METH_O, "Overwrite what the layers give."},
-    {"run_together", network_run_together, METH_O, "The same, batches being normalised by their own statistics, from which running ones learn."},
-    {"back", network_back, METH_O, "Overwrite the gradients of parameters and inputs."},
-    {"slopes", (PyCFunction)(void (*)(void))network_slopes, METH_FASTCALL, "Gradients by inputs alone, of some rows."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot network_slots[] = {
-    {Py_tp_new, network_new},
-    {Py_tp_dealloc, network_dealloc},
-    {Py_tp_methods, network_methods},
-    {Py_tp_doc, "Network(rows, layers): layers that follow each other, for one number of rows."},
-    {0, NULL},
-};
-static PyType_Spec network_spec = {
-    .name = "_products.Network",
-    .basicsize = sizeof(Network),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = network_slots,
-};
+#include "_team.h"
+#include "_passes.h"
 
 /* ---------------------------------------------------------------- optimisers, and what goes over all parameters */
 
@@ -1024,6 +556,45 @@ power(double base, long long exponent) /* by multiplications alone: nobody promi
         }
     }
     return result;
+}
+
+typedef struct {
+    const Products *with;
+    long size, parts;
+    float *w, *first, *second;
+    const float *g;
+    const Adam *how;
+    float tau, rest;
+} Step;
+
+static void
+adam_part(void *what, long part)
+{
+    const Step *step = what;
+    long begin = begin_of(step->size, part, step->parts), end = begin_of(step->size, part + 1, step->parts);
+    step->with->adam(end - begin, step->w + begin, step->g + begin, step->first + begin, step->second + begin, step->how);
+}
+
+static void
+blend_part(void *what, long part)
+{
+    const Step *step = what;
+    long begin = begin_of(step->size, part, step->parts), end = begin_of(step->size, part + 1, step->parts);
+    step->with->blend(end - begin, step->w + begin, step->g + begin, step->tau, step->rest);
+}
+
+/* Each number is for itself. */
+static void
+over_all(Step *step, Part part)
+{
+    enum { NUMBER = 32 }; /* takes as long as so many multiply-adds of a product */
+    Team *team = team_for(NUMBER * step->size);
+    step->parts = parts_for(team, 1, NUMBER * step->size);
+    PyThreadState *state = step->size >= LARGE / 4 ? PyEval_SaveThread() : NULL;
+    compute_parts(team, step->parts, part, step);
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
 }
 
 FUNCTION(py_adam)
@@ -1055,11 +626,8 @@ FUNCTION(py_adam)
             how.root = 1.0f;
         }
     }
-    PyThreadState *state = size >= LARGE / 4 ? PyEval_SaveThread() : NULL;
-    products->adam((long)size, w, g, first, second, &how);
-    if (state != NULL) {
-        PyEval_RestoreThread(state);
-    }
+    Step step = {.with = products, .size = (long)size, .w = w, .g = g, .first = first, .second = second, .how = &how};
+    over_all(&step, adam_part);
     return done(&held);
 }
 
@@ -1070,7 +638,8 @@ FUNCTION(py_blend)
     const float *w = IN(1, "weights", LENGTH(0));
     double tau = PyFloat_AsDouble(args[2]);
     UNLESS_FAILED
-    products->blend((long)LENGTH(0), target, w, (float)tau, (float)(1.0 - tau));
+    Step step = {.with = products, .size = (long)LENGTH(0), .w = target, .g = w, .tau = (float)tau, .rest = (float)(1.0 - tau)};
+    over_all(&step, blend_part);
     return done(&held);
 }
 
@@ -1558,12 +1127,19 @@ static PyMethodDef functions[] = {
 static int
 module_exec(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &network_spec, NULL);
-    if (type == NULL || PyModule_AddType(module, (PyTypeObject *)type) < 0) {
-        Py_XDECREF(type);
-        return -1;
+    static int told;
+    PyType_Spec *specs[] = {&network_spec, &team_spec};
+    for (int i = 0; i < 2; i++) {
+        PyObject *type = PyType_FromModuleAndSpec(module, specs[i], NULL);
+        if (type == NULL || PyModule_AddType(module, (PyTypeObject *)type) < 0) {
+            Py_XDECREF(type);
+            return -1;
+        }
+        Py_DECREF(type);
     }
-    Py_DECREF(type);
+    if (!told && pthread_atfork(NULL, NULL, forked) == 0) {
+        told = 1;
+    }
     return PyModule_AddIntConstant(module, "LEAF", LEAF);
 }
 

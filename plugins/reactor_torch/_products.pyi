@@ -42,17 +42,46 @@ class Network:
     """
 
     def __new__(cls, rows: int, layers: tuple[_Layer, ...], /) -> Network: ...
-    def run(self, inputs: _Floats, /) -> None:
-        """Overwrite what the layers give for inputs, ``(rows, inputs)``."""
+    def run(self, inputs: _Floats, /, *networks: Network) -> None:
+        """Overwrite what the layers give for inputs, ``(rows, inputs)``, and what those of other networks give for the same."""
 
-    def run_together(self, inputs: _Floats, /) -> None:
+    def run_together(self, inputs: _Floats, /, *networks: Network) -> None:
         """The same, batches being normalised by their own statistics, from which the running ones learn."""
 
-    def back(self, gradient: _Floats, /) -> None:
-        """Overwrite the gradients of parameters and inputs, from that of the outputs, which may be overwritten."""
+    def back(self, gradient: _Floats, /, *networks: Network | _Floats) -> None:
+        """Overwrite the gradients of parameters and inputs, from that of the outputs, which may be overwritten.
 
-    def slopes(self, gradient: _Floats, rows: _Integers | None, first: int, out: _Floats, /) -> None:
-        """The gradient by the inputs from ``first`` on, of some rows; ``gradient``, by their outputs, may be overwritten."""
+        Other networks that do so too are followed by their gradient, each.
+        """
+
+    def slopes(
+        self,
+        gradient: _Floats,
+        rows: _Integers | None,
+        first: int,
+        out: _Floats,
+        /,
+        *networks: Network | _Floats | _Integers | None,
+    ) -> None:
+        """The gradient by the inputs from ``first`` on, of some rows; ``gradient``, by their outputs, may be overwritten.
+
+        Other networks are followed by their gradient, rows and out, each.
+        """
+
+@final
+class Team:
+    """Threads that help the one that enters it. Who computes what changes no bit.
+
+    Raises:
+        ValueError: If there is not even that one.
+        RuntimeError: When a thread enters that is in a team.
+    """
+
+    def __new__(cls, threads: int, /) -> Team: ...
+    def __enter__(self) -> Team: ...
+    def __exit__(self, kind: Any, error: Any, traceback: Any, /) -> None: ...
+    def close(self) -> None:
+        """End the threads."""
 
 def adam(
     kind: int, decoupled: bool, weights: _Floats, gradients: _Floats, first: _Floats, second: _Floats, steps: int, lr: float,

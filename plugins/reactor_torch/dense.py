@@ -8,14 +8,25 @@ way, or, without it and on other devices, by torch layer by layer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
 from torch import nn
 
 from reactor_torch.flat import FlatParameters, kernels_for
 
-__all__ = ["PARTS", "RUNNING", "Layer", "Renormalisation", "layers_of", "Dense", "Function"]
+__all__ = [
+    "PARTS",
+    "RUNNING",
+    "Dense",
+    "Function",
+    "Layer",
+    "Renormalisation",
+    "backward_all",
+    "forward_all",
+    "input_gradients",
+    "layers_of",
+]
 
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 
@@ -178,9 +189,8 @@ class Dense:
             observations: The observations.
             training: Whether batches are normalised by their own statistics, and running ones change.
         """
-        self._rows = rows = observations.shape[0]
-        self._passes = self._of_rows.get(rows) or self._build(rows)
-        return self._passes.learn(observations) if training else self._passes.forward(observations)
+        passes = self._at(observations.shape[0])
+        return passes.learn(observations) if training else passes.forward(observations)
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Function.backward`."""
@@ -205,11 +215,20 @@ class Dense:
         Returns:
             ``(rows, inputs - first)``.
         """
+        assert self._passes is not None, "forward first"
+        return self._passes.input_gradient(self._ones(rows, weight), rows, first)
+
+    def _ones(self, rows: torch.Tensor | None, weight: float) -> torch.Tensor:
+        """The gradient of a weighted sum of what was given for some rows, by that."""
         assert self.layers[0].kind in ("linear", "renormalised"), "gradients by inputs go through a linear layer first"
         shape = (self._rows if rows is None else rows.shape[0], self.layers[-1].outputs)
-        gradient = torch.full(shape, weight, device=self.flat.device)
-        assert self._passes is not None, "forward first"
-        return self._passes.input_gradient(gradient, rows, first)
+        return torch.full(shape, weight, device=self.flat.device)
+
+    def _at(self, rows: int) -> _Passes:
+        """The layers for so many rows, which those are from now on that gradients are about."""
+        self._rows = rows
+        self._passes = passes = self._of_rows.get(rows) or self._build(rows)
+        return passes
 
     def _build(self, rows: int) -> _Passes:
         kernels = kernels_for(self.flat.device)
@@ -219,6 +238,55 @@ class Dense:
             made = _Compiled(kernels, self.layers, self.flat, rows, self.passes_on, self.room, self.buffers)
         self._of_rows[rows] = made
         return made
+
+
+# ---------------------------------------------------------------------- several networks, side by side where there are threads
+
+
+def forward_all(networks: Sequence[Dense], inputs: torch.Tensor, training: bool = False) -> list[torch.Tensor]:
+    """What each of several networks gives for the same inputs; see :meth:`Dense.forward`."""
+    passes = [network._at(inputs.shape[0]) for network in networks]
+    if not _all_compiled(passes):
+        return [network.forward(inputs, training) for network in networks]
+    first, *others = passes
+    run = first.network.run_together if training else first.network.run
+    run(inputs.numpy(), *(one.network for one in others))
+    return [one.out for one in passes]
+
+
+def backward_all(networks: Sequence[Dense], gradients: Sequence[torch.Tensor]) -> None:
+    """As :meth:`Dense.backward` of each, from the gradient of what it gave."""
+    passes = [network._passes for network in networks]
+    if not _all_compiled(passes):
+        for network, gradient in zip(networks, gradients, strict=True):
+            network.backward(gradient)
+        return
+    given: list[Any] = []
+    for one, gradient in zip(passes, gradients, strict=True):
+        given += [one.network, gradient.numpy()]
+    given[0].back(*given[1:])
+
+
+def input_gradients(
+    networks: Sequence[Dense], rows: Sequence[torch.Tensor | None], first: int, weight: float = 1.0
+) -> list[torch.Tensor]:
+    """As :meth:`Dense.input_gradient` of each, for rows of its own."""
+    passes = [network._passes for network in networks]
+    if not _all_compiled(passes):
+        return [network.input_gradient(one, first, weight) for network, one in zip(networks, rows, strict=True)]
+    given: list[Any] = []
+    found = []
+    for network, one, chosen in zip(networks, passes, rows, strict=True):
+        gradient = network._ones(chosen, weight)
+        found.append(out := torch.empty(gradient.shape[0], one.inputs - first))
+        part = [one.network, gradient.numpy(), None if chosen is None else chosen.numpy()]
+        given += [*part, out.numpy()] if given else [*part, first, out.numpy()]
+    given[0].slopes(*given[1:])
+    return found
+
+
+def _all_compiled(passes: Sequence[_Passes | None]) -> TypeGuard[Sequence[_Compiled]]:
+    return all(isinstance(one, _Compiled) for one in passes)
 
 
 class _Passes(Protocol):
@@ -273,24 +341,23 @@ class _Compiled:
                 running = (*(buffers[f"{layer.name}.{part}"].numpy() for part in RUNNING), *layer.of_batch)
             given.append((*head, *parts, out.numpy(), _numpy(below), running))
             self.out, below = out, torch.zeros(rows, layer.outputs)
-        network = kernels.Network(rows, tuple(given))
-        self.run, self.run_together, self.back, self.slopes = network.run, network.run_together, network.back, network.slopes
+        self.network = kernels.Network(rows, tuple(given))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.run(inputs.numpy())
+        self.network.run(inputs.numpy())
         return self.out
 
     def learn(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.run_together(inputs.numpy())
+        self.network.run_together(inputs.numpy())
         return self.out
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        self.back(gradient.numpy())
+        self.network.back(gradient.numpy())
         return gradient if self.below is None else self.below
 
     def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
         out = torch.empty(gradient.shape[0], self.inputs - first)
-        self.slopes(gradient.numpy(), None if rows is None else rows.numpy(), first, out.numpy())
+        self.network.slopes(gradient.numpy(), None if rows is None else rows.numpy(), first, out.numpy())
         return out
 
 

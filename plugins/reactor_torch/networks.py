@@ -161,6 +161,11 @@ class Networks(Mapping[str, Any]):
         """The extension for what goes over all parameters of a network, where all losses are about dense layers; else ``None``."""
         return kernels_for(self._flats[name].device) if self.dense else None
 
+    @property
+    def may_be_helped(self) -> bool:
+        """Whether a :class:`~reactor_torch.Team` can take part in computing gradients."""
+        return all(self.kernels(name) is not None for name in self._learned)
+
     def seen_as(self, key: Hashable, made: T) -> T:
         """A network as formulas see it, where several have it in common: that which was made first under a key."""
         found: T = self._seen.setdefault(key, made)

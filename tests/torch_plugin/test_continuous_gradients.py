@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,11 +27,10 @@ from reactor_torch import (
     SACCriticFormula,
     TD3ActorFormula,
     TD3CriticFormula,
+    Team,
     kernels,
     layers_of,
-    threads_beside,
 )
-from reactor_torch.formulas import continuous
 
 CLOSE = 1e-5
 """Of the largest gradient."""
@@ -232,17 +230,13 @@ def test_the_actors_loss_leaves_the_critics_gradients_alone(way: str) -> None:
 
 
 @pytest.mark.skipif(kernels.compiled is None, reason="no extension")
-@pytest.mark.parametrize("count", [2, 3])
-def test_critics_side_by_side(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads change no bit, and each has its critics."""
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_team_changes_no_bit(threads: int) -> None:
     torch.manual_seed(0)
-    module, twins = Gaussian([("linear", 8), ("relu", 8)], 3, 2), Twins([("linear", 30), ("relu", 8)], 5, 3)
-    batch = SACBatch(*transitions(70, 3, 2), torch.randn(70, 2), torch.randn(70, 2), ALPHA)
+    module, twins = Gaussian([("linear", 128), ("relu", 128), ("linear", 128)], 3, 2), Twins([("linear", 128), ("relu", 128)], 5, 3)
+    batch = SACBatch(*transitions(300, 3, 2), torch.randn(300, 2), torch.randn(300, 2), ALPHA)
     seen, judges = module.seen(flat_of(module)), twins.seen(flat_of(twins))
     formulas: list[Any] = [SACCriticFormula(None, judges, judges, seen), SACActorFormula(None, seen, judges)]
-    started: list[threading.Thread] = []
-    start = threading.Thread.start
-    monkeypatch.setattr(threading.Thread, "start", lambda one: started.append(one) or start(one))
 
     def computed() -> list[torch.Tensor]:
         for flat in (seen.flat, judges.flat):
@@ -250,18 +244,13 @@ def test_critics_side_by_side(count: int, monkeypatch: pytest.MonkeyPatch) -> No
         losses = [torch.from_numpy(formula.gradients(batch)) for formula in formulas]
         return [*losses, seen.flat.gradients.clone(), judges.flat.gradients.clone()]
 
-    wanted = computed()
-    with mock.patch.object(torch, "get_num_threads", return_value=count):
-        assert all(map(torch.equal, computed(), wanted)) and not started  # they are too small
-        monkeypatch.setattr(continuous, "WORTH_A_THREAD", 1)
-        assert all(map(torch.equal, computed(), wanted))
-        assert len(started) == (count - 1) * 5  # target and critics, back, critics again and their slopes
-        with pytest.raises(ValueError, match="inputs must be float32"):
-            judges.outputs_of(torch.zeros(3, 4))
-    started.clear()
-    with mock.patch.object(torch, "get_num_threads", return_value=1), threads_beside(count):
-        assert all(map(torch.equal, computed(), wanted)) and len(started) == (count - 1) * 5
-    assert not any(one.is_alive() for one in started)
+    wanted, team = computed(), Team(threads)
+    for _ in range(5):
+        with team:
+            assert all(map(torch.equal, computed(), wanted))
+            with pytest.raises(ValueError, match="inputs must be float32"):
+                judges.outputs_of(torch.zeros(3, 4))
+    team.close()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
 import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -104,12 +106,30 @@ class Layers:
         self.running = [(normal(rng, outputs), normal(rng, outputs) ** 2) for _, outputs in between]
         self.together = RENORMALISED in types and bool(rng.random() < 0.7)
 
-    def computed(self, kind: str) -> list[Array]:
+    def computed(self, kind: str, *others: Layers) -> list[Array]:
         """Gradients of weights and biases, outputs and gradients of inputs of each layer; and those of some rows.
 
-        Besides, running statistics. Rows that are normalised together have no slopes of their own.
+        Besides, running statistics. Rows that are normalised together have no slopes of their own. Others go beside this one; they
+        have its inputs.
         """
         products.use(kind)
+        every = [self, *others]
+        built = [one.built() for one in every]
+        (network, _), *beside = built
+        (network.run_together if self.together else network.run)(self.inputs, *(one for one, _ in beside))
+        of_some = [np.full((len(one.chosen), one.widths[0]), 7, np.float32) for one in every]
+        if not self.together:
+            given = [(one.gradient[one.chosen], one.chosen, out) for one, out in zip(every, of_some, strict=True)]
+            (gradient, rows, out), *more = given
+            network.slopes(
+                gradient, rows, 0, out, *(part for (one, _), parts in zip(beside, more, strict=True) for part in (one, *parts))
+            )
+        gradients = (part for one, (other, _) in zip(others, beside, strict=True) for part in (other, one.gradient.copy()))
+        network.back(self.gradient.copy(), *gradients)
+        return [*(part for _, found in built for part in found), *of_some]
+
+    def built(self) -> tuple[Any, list[Array]]:
+        """A network, and the arrays that it overwrites."""
         layers, found = [], []
         for at, (inputs, outputs) in enumerate(zip(self.widths, self.widths[1:], strict=False)):
             shapes = (self.weights[at].shape, (outputs,), (self.rows, outputs), (self.rows, inputs))
@@ -119,13 +139,7 @@ class Layers:
             statistics = (*running, np.array(5), 0.1, 1.5, 0.5, 4 + at % 2) if running else None
             layers.append((self.types[at], self.kinds[at], inputs, outputs, 1e-5, *parts, *made[2:], statistics))
             found += [*made, *running]
-        network = products.Network(self.rows, tuple(layers))
-        (network.run_together if self.together else network.run)(self.inputs)
-        of_some = np.full((len(self.chosen), self.widths[0]), 7, np.float32)
-        if not self.together:
-            network.slopes(self.gradient[self.chosen], self.chosen, 0, of_some)
-        network.back(self.gradient.copy())
-        return [*found, of_some]
+        return products.Network(self.rows, tuple(layers)), found
 
 
 def test_a_layer_is_a_loop_of_fmaf() -> None:
@@ -420,6 +434,124 @@ def test_rows_that_are_not_there() -> None:
     target.flags.writeable = False
     with pytest.raises(ValueError, match=r"read-only|not writable"):
         products.gather(np.zeros(3, np.int64), (source,), (target,))
+
+
+# ---------------------------------------------------------------------- networks side by side, and threads
+
+
+def beside(rng: np.random.Generator, rows: int, widths: list[int], types: list[int], count: int) -> list[Layers]:
+    """Networks of the same shape with the same inputs."""
+    networks = [Layers(rng, rows, list(widths), rng.integers(0, 3, len(types)).tolist(), types) for _ in range(count)]
+    for one in networks:
+        one.inputs, one.together = networks[0].inputs, networks[0].together
+    return networks
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_threads_and_networks_beside_change_no_bit(kind: str, threads: int) -> None:
+    rng = np.random.default_rng(threads)
+    team = products.Team(threads)
+    for rows, widths, types, count in (
+        (256, [23, 256, 256, 1], [0, 0, 0], 2),  # critics
+        (300, [17, 257, 100], [0, 0], 1),
+        (600, [64, 100, 100, 100], [0, 1, 0], 1),
+        (130, [100, 300, 300, 6], [0, PLAIN, 0], 3),
+        (200, [40, 128, 128], [RENORMALISED, 0], 2),
+        (7, [600, 600, 600], [0, 0], 2),
+        (64, [1100, 70], [0], 1),
+        (1, [3, 4], [0], 2),
+    ):
+        first, *others = beside(rng, rows, widths, types, count)
+        one_by_one = [layers.computed(kind) for layers in (first, *others)]
+        wanted = [part for found in one_by_one for part in found[:-1]] + [found[-1] for found in one_by_one]
+        for _ in range(1 if kind == "portable" else 6):
+            with team:
+                found = first.computed(kind, *others)
+            assert all(map(same_bits, found, wanted)), (rows, widths, types, count)
+    team.close()
+
+
+@pytest.mark.timeout(60)
+def test_what_helps_ends_and_sleeps() -> None:
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    layers = beside(np.random.default_rng(0), 256, [64, 256, 256], [0, 0], 2)
+    before = threads()
+    team = products.Team(4)
+    assert threads() == before + 3
+    for within in (True, False):
+        with team if within else contextlib.nullcontext():
+            layers[0].computed(KINDS[0], layers[1])
+            begin = time.process_time()
+            time.sleep(0.5)
+            assert time.process_time() - begin < 0.2
+    with team:
+        with pytest.raises(RuntimeError, match="this thread has a team"):
+            team.__enter__()
+        team.close()
+        layers[0].computed(KINDS[0], layers[1])
+    assert threads() == before
+    team.close()
+    with team:  # nobody helps
+        layers[0].computed(KINDS[0], layers[1])
+    products.Team(3)  # which nobody keeps
+    assert threads() == before
+    with pytest.raises(ValueError, match="threads must be positive, got 0"):
+        products.Team(0)
+
+
+FORKS = """
+import os, sys
+import numpy as np
+from reactor_torch import kernels
+sides = np.ones((256, 256), np.float32)
+made = [np.zeros((256, 256), np.float32) for _ in range(3)]
+network = kernels.compiled.Network(256, ((0, 0, 256, 256, 0.0, sides, None, made[0], None, made[1], made[2]),))
+team = kernels.compiled.Team(3)
+with team:
+    network.run(sides)
+    child = os.fork()
+    network.run(sides)
+    network.back(sides.copy())
+    assert made[0].min() == made[0].max() == 256
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    network.run(sides)
+    print("done", flush=True)
+else:
+    team.close()
+    del team
+    os._exit(0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork()")
+def test_a_child_has_no_helpers_and_does_without() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_networks_that_do_not_go_side_by_side() -> None:
+    rng = np.random.default_rng(0)
+    (one, _), (other, _) = (layers.built() for layers in beside(rng, 4, [3, 2], [0], 2))
+    inputs, gradient = np.zeros((4, 3), np.float32), np.zeros((4, 2), np.float32)
+    with pytest.raises(ValueError, match="cannot go beside itself"):
+        one.run(inputs, other, one)
+    with pytest.raises(TypeError, match="a network must be a Network, got 3"):
+        one.run(inputs, 3)
+    with pytest.raises(TypeError, match="each with its arguments"):
+        one.back(gradient, other)
+    with pytest.raises(ValueError, match=r"run\(inputs\) comes before back"):
+        one.back(gradient, other, gradient.copy())
+    one.run(inputs, other)
+    with pytest.raises(ValueError, match="gradient must have 8 numbers, got 12"):
+        one.back(gradient, other, inputs.copy())
+    with pytest.raises(IndexError, match="none with the number 4"):
+        one.slopes(gradient.copy(), None, 0, inputs.copy(), other, gradient[:1].copy(), np.array([4]), inputs[:1].copy())
 
 
 # ---------------------------------------------------------------------- the kind that is chosen

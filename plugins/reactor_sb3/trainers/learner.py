@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
 from reactor_sb3.acting.forwards import copied
-from reactor_torch import Batch, Networks, Task, Update, WorkerConfig, threads_beside
+from reactor_torch import Batch, Networks, Task, Update, WorkerConfig
 
 __all__ = [
     "Learner",
@@ -187,8 +187,9 @@ class _Learning(Reactor):
     def __init__(self, trainer: LocalRef, record: npt.DTypeLike) -> None:
         self.trainer = trainer
         self.parameters = Output((), record)
+        self.began, self.updates = 0.0, 0
 
-    def begin(self) -> Update | None:
+    def arrived(self) -> Update | None:
         """A round of updates, if transitions have arrived: with ``pipeline=1`` not at tick 0."""
         trainer = self.trainer.target
         if not np.all(self.transitions.present):
@@ -197,11 +198,27 @@ class _Learning(Reactor):
         update: Update = trainer.round(self.transitions.value, self.infos.value if trainer.wants_infos else [])
         return update
 
-    def learn_alone(self, update: Update) -> None:
-        """Make a round's updates without gradient workers."""
+    def learn_alone(self, update: Update, helped: bool) -> None:
+        """Make a round's updates without gradient workers, perhaps with the help of threads."""
         trainer = self.trainer.target
-        with trainer.limited_threads(), threads_beside(trainer.session.threads), trainer.drawing():
+        team = trainer.session.team if helped and trainer.session.team is not None else nullcontext()
+        with trainer.limited_threads(), team, trainer.drawing():
             finish(update, trainer.nets)
+
+    def begin(self) -> bool:
+        """Note when a round begins. Returns whether others take part in it: gradient workers, or threads."""
+        trainer = self.trainer.target
+        sharing: Sharing | None = trainer.session.sharing
+        self.began, self.updates = time.perf_counter(), trainer._n_updates
+        return sharing is None or sharing.begin()
+
+    def end(self) -> None:
+        """End a round: actors get the parameters."""
+        trainer = self.trainer.target
+        updates = trainer._n_updates - self.updates
+        if trainer.session.sharing is not None and updates:
+            trainer.session.sharing.end((time.perf_counter() - self.began) / updates)
+        trainer.session.write_parameters(trainer, self.parameters.buffer)
 
 
 class Learner(_Learning):
@@ -210,10 +227,11 @@ class Learner(_Learning):
     @reaction(_Learning.beat, uses=(_Learning.transitions, _Learning.infos), effects=_Learning.parameters)
     def learn(self) -> None:
         """One round, if one has arrived."""
-        trainer, update = self.trainer.target, self.begin()
+        update = self.arrived()
+        helped = self.begin()
         if update is not None:
-            self.learn_alone(update)
-        trainer.session.write_parameters(trainer, self.parameters.buffer)
+            self.learn_alone(update, helped)
+        self.end()
 
 
 TRIED = 4
@@ -281,7 +299,6 @@ class ParallelLearner(_Learning):
         self.update: Update | None = None
         self.tasks: tuple[Task, ...] = ()
         self.told = True  # whether workers know what belongs to this round
-        self.began, self.updates = 0.0, 0
 
     @reaction(minibatch, effects=(weights, slices, round))
     def send(self) -> None:
@@ -307,25 +324,15 @@ class ParallelLearner(_Learning):
     @reaction(_Learning.beat, uses=(_Learning.transitions, _Learning.infos), effects=(_Learning.parameters, minibatch))
     def learn(self) -> None:
         """Begin with a round, if one has arrived."""
-        trainer = self.trainer.target
-        self.update, self.told = self.begin(), False
-        sharing: Sharing | None = trainer.session.sharing
-        self.began, self.updates = time.perf_counter(), trainer._n_updates
-        if self.update is not None and (sharing is None or sharing.begin()):
+        self.update, self.told = self.arrived(), False
+        shared = self.begin()
+        if self.update is not None and shared:
             self._go_on(None)
             return
         if self.update is not None:
-            self.learn_alone(self.update)
+            self.learn_alone(self.update, True)
             self.update = None
-        self._end()
-
-    def _end(self) -> None:
-        """End a round: actors get the parameters."""
-        trainer = self.trainer.target
-        updates = trainer._n_updates - self.updates
-        if trainer.session.sharing is not None and updates:
-            trainer.session.sharing.end((time.perf_counter() - self.began) / updates)
-        trainer.session.write_parameters(trainer, self.parameters.buffer)
+        self.end()
 
     def _go_on(self, statistics: Any) -> None:
         """To the next tasks, or to the end of the round."""
@@ -338,7 +345,7 @@ class ParallelLearner(_Learning):
             except StopIteration:
                 self.update, self.tasks = None, ()
         if self.update is None:
-            self._end()
+            self.end()
         else:
             self.minibatch.schedule()
 

@@ -123,17 +123,20 @@ def _choice(config: ProgramConfig, learning: Model) -> Placement:
 
 
 def threads_of(config: ProgramConfig, choice: Placement) -> int:
-    """In how many threads critics may learn side by side: as many as there are cores that wait meanwhile. It changes no bit.
+    """How many threads compute the gradients of dense layers: as many as there are cores that wait meanwhile. It changes no bit.
 
     Args:
         config: What the program is made from.
         choice: How it is run.
     """
     alone = not config.pipeline and config.lanes * choice.slices == 1
-    if not alone or config.executor == "inline" or not may_start_processes():  # a helper's cores are those of others, too
+    if (
+        not alone or not config.helped or config.executor == "inline" or not may_start_processes()
+    ):  # a helper's cores are others', too
         return 1
     beside = any(one is not None for one in (config.evaluation, config.matches, config.viewing))
-    return max(min(config.workers or usable_cores(), usable_cores()) - (beside and choice.executor != "inline"), 1)
+    cores = min(config.workers or usable_cores(), usable_cores()) - (beside and choice.executor != "inline")
+    return max(min(config.n_learners or cores, cores), 1)
 
 
 def may_learn_alone(config: ProgramConfig) -> bool:
@@ -179,7 +182,7 @@ def _workers(config: ProgramConfig, slices: int) -> int:
 
 def _most_slices(config: ProgramConfig) -> int:
     """How many slices of a minibatch might be computed at the same time, where nobody has named a number and an executor."""
-    if config.executor in ("inline", "threads") or not may_start_processes():
+    if config.helped or config.executor in ("inline", "threads") or not may_start_processes():  # threads need no exchange
         return 1
     return min(config.n_learners or MOST_SLICES, config.blocks, config.workers or usable_cores())
 
@@ -358,7 +361,8 @@ def _split_round(config: ProgramConfig, choice: Placement, sampling: float) -> f
         sampling: Seconds of a round's sampling.
     """
     learning, updates = choice.learner or 0.0, choice.updates
-    if config.split or len(config.shares) == 1 or choice.slices > 1 or usable_cores() < 2 or not may_start_processes():
+    shared = choice.slices > 1 or threads_of(config, choice) > 1
+    if config.split or len(config.shares) == 1 or shared or usable_cores() < 2 or not may_start_processes():
         return None
     other = replace(config, split=True)
     seconds = learning * other.largest_share(1) + meeting_cost(other, updates, learning, 1)

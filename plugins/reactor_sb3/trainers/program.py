@@ -49,6 +49,7 @@ class ProgramConfig:
         split: Whether losses have lanes of their own.
         exchanged: Bytes that go to a gradient worker and back for each minibatch, but for the minibatch itself.
         shares: Share of each loss in the time that gradients take; those of different lanes are computed at the same time.
+        helped: Whether threads can help a learner that computes all gradients itself.
         independent: Whether there are losses none of which looks at what another one learns: side by side they have the same bits.
     """
 
@@ -69,6 +70,7 @@ class ProgramConfig:
     split: bool = False
     exchanged: int = 0
     shares: tuple[float, ...] = (1.0,)
+    helped: bool = False
     independent: bool = False
 
     @property
@@ -142,7 +144,7 @@ def config_of(model: Any) -> ProgramConfig:
         parameters=session.parameters(model), pipeline=model.pipeline, executor=model.executor, workers=model.workers,
         learner_threads=model.learner_threads, viewing=session.display.plan_of(model, played, steps), matches=matches,
         n_learners=model.n_learners, blocks=blocks, split=model.split, exchanged=exchanged_bytes(model.nets), shares=model.shares(),
-        independent=_independent(list(model.nets.losses.values())),
+        helped=on_cpu and model.nets.may_be_helped, independent=_independent(list(model.nets.losses.values())),
     )  # fmt: skip
     return with_learners(config, model, min(model.n_learners or 1, blocks))
 

@@ -29,7 +29,7 @@ from reactor_sb3.trainers.options import RunOptions
 from reactor_sb3.trainers.placing import choose_placement, may_learn_alone, recommendations, spread, threads_of
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
 from reactor_sb3.trainers.report import Report
-from reactor_torch import ParameterWriter, SlicedGradients, parameter_record, write_parameters
+from reactor_torch import ParameterWriter, SlicedGradients, Team, parameter_record, write_parameters
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -90,9 +90,10 @@ class Session:
         referee: Who has matches played beside the training, ``None`` for nobody.
         late_cut: Environments whose episodes end with the round that is still under way, ``(n_envs,)``, bool.
         draws: Whether batches, updates or networks may draw from torch's generator.
-        threads: In how many threads critics may learn side by side, whatever torch may have.
+        threads: How many threads compute gradients where the learner does so itself.
+        team: Threads that help the learner within ``learn()``; ``None`` if nobody does.
         sliced: Gradients in slices, as the learner sees them; ``None`` if it has no gradient workers.
-        sharing: Whether these take part in a round; ``None`` if they always do.
+        sharing: Whether these, or the team, take part in a round; ``None`` if they always do.
         in_round: Whether a round is under way that callbacks have not seen in full.
         due: Checkpoints to be written when they have.
     """
@@ -122,6 +123,7 @@ class Session:
         self.referee: Referee | None = None
         self.late_cut: Array | None = None
         self.threads = 1
+        self.team: Team | None = None
         self.in_round = False
         self.sliced: SlicedGradients | None = None
         self.sharing: Sharing | None = None
@@ -182,9 +184,9 @@ class Session:
         choice = choose_placement(config, model) if transport is None else spread(config, transport.workers)
         model.split = choice.split
         config = with_learners(replace(config, split=choice.split), model, choice.slices)
-        self.sharing = Sharing() if may_learn_alone(config) and not model.restarts else None
-        alone = choice if self.sharing is None else replace(choice, slices=1)
-        self.threads = threads_of(config, alone) if transport is None else 1
+        alone = may_learn_alone(config) and not model.restarts
+        self.threads = 1 if transport is not None else threads_of(config, replace(choice, slices=1) if alone else choice)
+        self.sharing = Sharing() if alone or self.threads > 1 else None
         program = program_of(config)
         run = program.start(
             executor=choice.executor if transport is None else transport,
@@ -245,6 +247,7 @@ class Session:
         watched = not (isinstance(callback, ConvertCallback) and callback.callback is None)
         try:
             run = model.start()
+            self.team = Team(self.threads) if self.threads > 1 else None
             model.start_time = time.time_ns()  # starting workers does not count as sampling
             self.report.begin(model)
             if self.outdated(model):  # set_parameters(), say: what is under way is out of date
@@ -270,6 +273,9 @@ class Session:
                     self.display.show_trained(model, max(model._learned_timesteps, 0), self.sent)
         finally:
             self.in_round, self.due = False, []
+            if self.team is not None:
+                self.team.close()
+                self.team = None
 
     def assert_runs(self, model: Model, run: Run) -> None:
         """Within ``learn()``: see to it that a callback has not ended what it goes on with.

@@ -590,8 +590,9 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
-        slices = self.n_learners if self.session.sliced is None else self.session.sliced.lanes.slices
-        learners = f", n_learners={slices}" if (slices or 1) > 1 else ""
+        session = self.session
+        count = (self.n_learners or 1) if session.sliced is None else session.sliced.lanes.slices
+        learners = f", n_learners={count}" if (count := max(count, session.threads)) > 1 else ""
         split, gradients = ", split=True" if self.split else "", "formulas" if self.nets.dense else "autograd"
         return (
             f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "

@@ -11,7 +11,6 @@ from reactor_torch.formulas.continuous import (
     TD3ActorFormula,
     TD3CriticFormula,
     squashed_sample,
-    threads_beside,
 )
 from reactor_torch.formulas.crossq import CrossQActorFormula, CrossQCriticFormula
 from reactor_torch.formulas.distributions import Bernoullis, Categoricals, Distribution, Gaussians
@@ -47,5 +46,4 @@ __all__ = [
     "TQCCriticFormula",
     "lstm_of",
     "squashed_sample",
-    "threads_beside",
 ]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from reactor_torch.dense import Dense, Layer
+from reactor_torch.dense import Dense, Layer, backward_all, forward_all
 from reactor_torch.flat import FlatParameters
 from reactor_torch.formulas.distributions import Distribution, Evaluated
 
@@ -69,14 +69,14 @@ class DenseActorCritic:
         if distribution is None:
             distribution = self._of_rows[rows] = self.distribution.at(rows, self.flat.device)
         self._evaluated = distribution
-        distribution.evaluate(self.actor.forward(observations), actions, masks)
-        return self.critic.forward(observations).view(-1), distribution.log_prob, distribution.entropy
+        outputs, values = forward_all((self.actor, self.critic), observations)
+        distribution.evaluate(outputs, actions, masks)
+        return values.view(-1), distribution.log_prob, distribution.entropy
 
     def backward(self, by_values: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> None:
         """See :meth:`ActorCritic.backward`."""
         assert self._evaluated is not None, "evaluate first"
         self._evaluated.differentiate(by_log_prob, by_entropy)
-        self.actor.backward(self._evaluated.gradient)
         if by_values is not self._by_values:  # a layer keeps what it has made of a tensor
             self._by_values, self._column = by_values, by_values[:, None]
-        self.critic.backward(self._column)
+        backward_all((self.actor, self.critic), (self._evaluated.gradient, self._column))

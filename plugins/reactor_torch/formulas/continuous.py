@@ -13,10 +13,7 @@ Methods", 2018. Nothing is drawn here: noise comes with the minibatch.
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch.batches import TransitionBatch
-from reactor_torch.dense import Dense, Function, Layer
+from reactor_torch.dense import Dense, Function, Layer, backward_all, forward_all, input_gradients
 from reactor_torch.flat import FlatParameters, kernels_for, numbers
 
 __all__ = [
@@ -40,7 +37,6 @@ __all__ = [
     "squashed_sample",
     "td_errors",
     "td_loss",
-    "threads_beside",
 ]
 
 
@@ -144,59 +140,6 @@ def _array(tensor: Any) -> Any:
     return np.ascontiguousarray(tensor.numpy())
 
 
-WORTH_A_THREAD = 2**26
-"""Multiply-adds of a critic from which on it has a thread of its own, where there may be several: a millisecond or so."""
-
-
-_beside: ContextVar[int] = ContextVar("threads_beside", default=1)
-
-
-@contextmanager
-def threads_beside(number: int) -> Iterator[None]:
-    """Let critics learn side by side in so many threads, if they are large: it changes no bit. Torch may have fewer."""
-    token = _beside.set(number)
-    try:
-        yield
-    finally:
-        _beside.reset(token)
-
-
-def side_by_side(calls: Sequence[Callable[[], Any]], work: float) -> list[Any]:
-    """Make calls that know nothing of each other, in as many threads as :func:`threads_beside` says or torch may have.
-
-    What they give does not depend on that.
-
-    Args:
-        calls: They; the extension lets others have the interpreter meanwhile.
-        work: Multiply-adds of each.
-
-    Returns:
-        What they give, in order.
-    """
-    count = min(max(torch.get_num_threads(), _beside.get()), len(calls))
-    if count == 1 or work < WORTH_A_THREAD:
-        return [call() for call in calls]
-    found: list[Any] = [None] * len(calls)
-    errors: list[BaseException] = []
-
-    def make(first: int) -> None:
-        try:
-            for number in range(first, len(calls), count):
-                found[number] = calls[number]()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=make, args=(first,)) for first in range(1, count)]
-    for one in threads:
-        one.start()
-    make(0)
-    for one in threads:
-        one.join()
-    if errors:
-        raise errors[0]
-    return found
-
-
 class DenseCritics:
     """Critics of dense layers without common parameters, each given observations and behind them actions.
 
@@ -214,7 +157,6 @@ class DenseCritics:
             Dense(layers, flat, room=partial(self._room, number), buffers=buffers) for number, layers in enumerate(networks)
         ]
         self.outputs = networks[0][-1].outputs
-        self._work = sum(layer.inputs * layer.outputs for layer in networks[0] if layer.kind == "linear")
         self._of_rows: dict[int, torch.Tensor] = {}
         self._outputs: dict[int, torch.Tensor] = {}
 
@@ -230,17 +172,12 @@ class DenseCritics:
 
     def outputs_of(self, inputs: torch.Tensor, training: bool = False) -> torch.Tensor:
         """Each critic's outputs, ``(critics, rows, outputs)``; ``training`` as for :meth:`Dense.forward`."""
-        found = self._each([partial(network.forward, inputs, training) for network in self.networks], len(inputs))
+        found = forward_all(self.networks, inputs, training)
         return torch.stack(found) if self.kernels is None else self._outputs[len(inputs)]
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Critics.backward`."""
-        parts = zip(self.networks, gradient.view(*gradient.shape[:2], self.outputs), strict=True)
-        self._each([partial(network.backward, part) for network, part in parts], 2 * gradient.shape[1])
-
-    def _each(self, calls: Sequence[Callable[[], Any]], rows: int) -> list[Any]:
-        """Calls of each critic, which go through it for so many rows."""
-        return [call() for call in calls] if self.kernels is None else side_by_side(calls, rows * self._work)
+        backward_all(self.networks, gradient.view(*gradient.shape[:2], self.outputs).unbind())
 
     def action_gradient(
         self, observations: torch.Tensor, actions: torch.Tensor, first: bool = False
@@ -254,11 +191,8 @@ class DenseCritics:
         if self.kernels is not None:
             both, into = self.q_values(observations, actions).numpy(), gradient.numpy()
             chosen = [np.flatnonzero(both.argmin(0) == number) for number in range(len(both))]
-            calls = [
-                partial(network.input_gradient, torch.from_numpy(least), features)
-                for network, least in zip(self.networks, chosen, strict=True)
-            ]
-            for least, found in zip(chosen, self._each(calls, len(into) // len(both)), strict=True):
+            slopes = input_gradients(self.networks, list(map(torch.from_numpy, chosen)), features)
+            for least, found in zip(chosen, slopes, strict=True):
                 into[least] = found.numpy()
             return torch.from_numpy(both.min(0)), gradient
         values, which = torch.stack([network.forward(inputs).view(-1) for network in self.networks]).min(0)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch.batches import TransitionBatch
-from reactor_torch.dense import Function
+from reactor_torch.dense import Function, input_gradients
 from reactor_torch.flat import kernels_for, numbers
 from reactor_torch.formulas.continuous import DenseCritics, SquashedActor
 
@@ -115,8 +115,8 @@ class DenseQuantileCritics(DenseCritics):
         said, features = self.quantiles(observations, actions), observations.shape[1]
         weight = 1 / (said.shape[0] * said.shape[2])
         gradient = torch.zeros_like(actions)
-        for network in self.networks:
-            gradient.add_(network.input_gradient(None, features, weight))
+        for found in input_gradients(self.networks, [None] * len(self.networks), features, weight):
+            gradient.add_(found)
         if self.kernels is None:
             return said.mean((0, 2)), gradient
         return torch.from_numpy(said.numpy().mean(2).mean(0)), gradient

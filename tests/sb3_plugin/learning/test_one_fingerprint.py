@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
 from trainers import INLINE, PROCESSES, each, new
 
+from reactor_rl.plugin import usable_cores
 from reactor_sb3.trainers.learner import AGAIN, TRIED, Sharing
+from reactor_torch import Team, kernels
 
 LEARNERS = (1, 2, 3, 8)
 PLACES = [INLINE] + [{"executor": name, "workers": count} for name in ("threads", "processes") for count in (1, 2, 3, 4)]
@@ -17,13 +19,16 @@ BATCH = 200
 """Rows of a minibatch: four blocks, of which the last one is short."""
 
 
-def fingerprint(algorithm: str, learners: int | None, place: dict[str, Any], rounds: int = 3) -> str:
+def fingerprint(
+    algorithm: str, learners: int | None, place: dict[str, Any], rounds: int = 3, width: int = 32, threads: int = 1
+) -> str:
     rows: dict[str, Any] = {"rollout_steps": 64, "n_minibatches": 1} if algorithm == "pqn" else {"batch_size": BATCH}
     if algorithm == "ppo":
         rows["n_steps"] = 100
-    with new(algorithm, **rows, **place, n_learners=learners) as model:
+    with new(algorithm, **rows, **place, n_learners=learners, policy_kwargs={"net_arch": [width, width]}) as model:
         model.learn(rounds * model.rollout_steps * model.n_envs)
         assert model.n_updates and model.nets.dense
+        assert model.session.threads == threads and model.session.team is None  # it has ended
         assert learners in (None, 1) or f"n_learners={min(learners, model.nets.most_blocks)}" in repr(model)
         return str(model.fingerprint())
 
@@ -65,25 +70,47 @@ def test_rounds_may_do_without_gradient_workers(algorithm: str, first: bool, mon
 
     monkeypatch.setattr("reactor_sb3.trainers.session.Sharing", turns)
     monkeypatch.setattr("reactor_sb3.trainers.session.may_learn_alone", lambda config: config.gradients is not None)
-    assert fingerprint(algorithm, 2, PROCESSES, 6) == alone(algorithm, 6)
+    threads = min(2, usable_cores()) if kernels.compiled else 1
+    assert fingerprint(algorithm, 2, PROCESSES, 6, threads=threads) == alone(algorithm, 6)
     assert made[0].ended >= 4
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+@pytest.mark.parametrize("turns", [True, False])
+@each
+def test_threads_change_no_bit(algorithm: str, turns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 3)
+    entered: list[int] = []
+
+    class Watched(Team):
+        def __enter__(self) -> None:
+            entered.append(1)
+            super().__enter__()
+
+    monkeypatch.setattr("reactor_sb3.trainers.session.Team", Watched)
+    wanted = fingerprint(algorithm, None, INLINE, 6, 160)
+    assert not entered
+    for place, threads in (({"executor": "processes", "workers": 2}, 2), ({"executor": "threads", "workers": 3}, 3)):
+        monkeypatch.setattr("reactor_sb3.trainers.session.Sharing", partial(InTurn, turns))
+        assert fingerprint(algorithm, None, place, 6, 160, threads) == wanted
+        assert 2 <= len(entered) <= 4  # every other round
+        entered.clear()
 
 
 @pytest.mark.parametrize(("options", "measured"), [
     ({"executor": "processes"}, True), ({"executor": "auto"}, True), ({"executor": "auto", "n_learners": 2}, True),
-    ({"executor": "processes", "n_learners": 2}, False), ({"executor": "processes", "restarts": 1}, False),
+    ({"executor": "processes", "n_learners": 2}, False), ({"executor": "processes", "restarts": 1}, True),
 ])  # fmt: skip
 def test_rounds_are_measured_unless_a_number_was_named(
     options: dict[str, Any], measured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 2)
-    monkeypatch.setattr("reactor_sb3.trainers.placing.best_slices", lambda *_: 2)
     monkeypatch.setattr("reactor_sb3.trainers.placing.gained", lambda *_, **__: 1e9)
     with new("sac", batch_size=BATCH, workers=2, **options) as model:
         model.learn(model.rollout_steps * model.n_envs)
         assert "n_learners=2" in repr(model)
         assert (model.session.sharing is not None) is measured
-        assert model.session.threads == (2 if measured else 1)  # of the critics in rounds without gradient workers
+        assert model.session.threads == (2 if measured else 1)
 
 
 def costs(sharing: Sharing, rounds: int, shared: float, alone: float, rarer: int = 1) -> list[bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -17,9 +16,6 @@ from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
 from reactor_sb3.trainers.costs import actor_cost
 from reactor_sb3.trainers.placing import Placement, best_slices, choose_placement, gained, placed, recommendations, threads_of
 from reactor_torch import kernels
-from reactor_torch.formulas import continuous
-
-START = threading.Thread.start
 
 
 def loads(homes: dict[str, int], actor: float, learner: float, evaluator: float) -> list[float]:
@@ -69,37 +65,22 @@ def test_one_worker_has_everything() -> None:
         ("inline", 1, {"workers": 1}, 1),
         ("processes", 1, {"workers": 9}, 4),
         ("inline", 1, {"executor": "inline"}, 1),
+        ("processes", 1, {"n_learners": 3}, 3),
+        ("processes", 1, {"n_learners": 1}, 1),
     ],
 )
-def test_critics_have_the_cores_that_wait(
+def test_learners_have_the_cores_that_wait(
     chosen: Any, slices: int, options: dict[str, Any], threads: int, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 4)
     with SyncSAC("MlpPolicy", "Pendulum-v1", seed=0, **options) as model:
         config = model.program_config()
+        assert config.helped is (kernels.compiled is not None)
+    config = replace(config, helped=True)
     assert threads_of(config, Placement(chosen, 4, {}, None, None, slices=slices, split=model.split)) == threads
+    assert threads_of(replace(config, helped=False), Placement(chosen, 4, {}, None, None)) == 1
     monkeypatch.setattr("reactor_sb3.trainers.placing.may_start_processes", lambda: False)
     assert threads_of(config, Placement(chosen, 4, {}, None, None)) == 1
-
-
-@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
-def test_critics_learn_side_by_side_without_being_told(monkeypatch: Any) -> None:
-    monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 2)
-    monkeypatch.setattr(continuous, "WORTH_A_THREAD", 1)
-    found = set()
-    for workers in (1, 2):
-        names: list[str] = []
-        with SyncSAC(
-            "MlpPolicy", "Pendulum-v1", seed=0, learning_starts=2, executor="processes", n_learners=1, workers=workers
-        ) as model:  # fmt: skip
-            monkeypatch.setattr(
-                threading.Thread, "start", lambda one, names=names, start=START: names.append(one.name) or start(one)
-            )
-            model.learn(6)
-            monkeypatch.setattr(threading.Thread, "start", START)
-            found.add(model.fingerprint())
-        assert any("(make)" in name for name in names) == (workers > 1)
-    assert len(found) == 1
 
 
 @pytest.mark.slow
@@ -251,15 +232,17 @@ def test_what_a_round_gains_where_one_shard_has_more_to_do() -> None:
         (4, 1, 2, 1e-4, "inline", 1), (1, None, 2, 1e-4, "inline", 1), (4, 8, 1, 1e-4, "inline", 1),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("helped", [False, True])
 def test_gradients_are_shared_out_where_that_pays(
-    blocks: int, n_learners: int | None, workers: int, helper: float, executor: str, slices: int, monkeypatch: Any
+    blocks: int, n_learners: int | None, workers: int, helper: float, executor: str, slices: int, helped: bool, monkeypatch: Any
 ) -> None:
-    """An actor's round takes no time, and the learner's ten updates 1 ms each."""
+    """An actor's round takes no time, and the learner's ten updates 1 ms each. Where threads can help, they do so instead."""
     monkeypatch.setattr("reactor_sb3.trainers.placing.actor_cost", lambda *_: 1e-9)
     monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (10e-3, 10))
     monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=1, n_learners=n_learners, seed=0, workers=workers) as model:
-        found = choose_placement(replace(model.program_config(), blocks=blocks, exchanged=0), model)
+        found = choose_placement(replace(model.program_config(), blocks=blocks, exchanged=0, helped=helped), model)
+    executor, slices = ("inline", 1) if helped else (executor, slices)
     assert (found.executor, found.slices, found.workers) == (executor, slices, slices if executor == "processes" else 1)
 
 
@@ -275,6 +258,6 @@ def test_a_number_and_an_executor_are_taken_as_they_are(executor: Any, n_learner
 def test_what_is_exchanged_costs_time(monkeypatch: Any) -> None:
     monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: 1e-5)
     with SyncSAC("MlpPolicy", "Pendulum-v1", n_actors=1, seed=0, workers=2) as model:
-        config = replace(model.program_config(), blocks=4)
+        config = replace(model.program_config(), blocks=4, helped=False)
         assert config.exchanged > 1e6  # bytes: five networks of 256-256
         assert [best_slices(replace(config, exchanged=size), 1e-6, 10e-3, 10) for size in (10**5, 10**8)] == [2, 1]

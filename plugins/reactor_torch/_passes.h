@@ -1,0 +1,793 @@
+/* Networks of dense layers for one number of rows: forwards, gradients of parameters, and gradients by inputs alone.
+ *
+ * Several networks may go side by side, and with a team of threads rows of one, too: forwards and by inputs each row is for itself,
+ * gradients of weights are cut by outputs. Each number is computed as one thread would.
+ */
+
+typedef enum { LINEAR, NORMALISED, PLAIN, RENORMALISED } Type;
+
+#include "_renormalised.h"
+
+typedef struct {
+    Type type;
+    Kind kind;
+    long k, n;
+    float epsilon;
+    const float *w, *b;
+    float *dw, *db, *y, *dx;
+    float *hat, *scale; /* of a normalisation */
+    Batch batch;        /* of one of batches */
+} Layer;
+
+typedef struct {
+    PyObject_HEAD
+    long rows, work;
+    int layers, held, learns, has_inputs, together, renormalises;
+    Layer *layer;
+    Py_buffer *views;
+    Py_buffer inputs;
+    long ldx;
+    float *scratch; /* of trees: `room` numbers for each part */
+    float *left; /* of products whose left factor is better read elsewhere: ASIDE numbers for each part */
+    float *picked; /* values of some rows */
+    long most; /* numbers of the widest layer */
+    long room, room_for; /* and for how many parts there is room */
+} Network;
+
+static void
+network_dealloc(PyObject *object)
+{
+    Network *self = (Network *)object;
+    PyTypeObject *type = Py_TYPE(object);
+
+    if (self->has_inputs) {
+        PyBuffer_Release(&self->inputs);
+    }
+    while (self->held > 0) {
+        PyBuffer_Release(&self->views[--self->held]);
+    }
+    for (int i = 0; self->layer != NULL && i < self->layers; i++) {
+        free(self->layer[i].hat);
+        free(self->layer[i].scale);
+        free(self->layer[i].batch.memory);
+    }
+    free(self->layer);
+    free(self->views);
+    free(self->scratch);
+    free(self->left);
+    free(self->picked);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+/* Room for so many parts at the same time; -1 without memory. */
+static int
+make_room(Network *self, long parts)
+{
+    if (parts <= self->room_for) {
+        return 0;
+    }
+    float *left = self->most >= 1024 ? malloc((size_t)parts * ASIDE * sizeof(float)) : NULL;
+    float *scratch = self->room ? malloc((size_t)(parts * self->room) * sizeof(float)) : NULL;
+    if ((self->most >= 1024 && left == NULL) || (self->room && scratch == NULL)) {
+        free(left);
+        free(scratch);
+        PyErr_NoMemory();
+        return -1;
+    }
+    free(self->left);
+    free(self->scratch);
+    self->left = left, self->scratch = scratch, self->room_for = parts;
+    return 0;
+}
+
+/* An array of a network that it holds, of this shape; NULL with an error set, or without one for None where that may be. */
+static float *
+hold(Network *self, PyObject *array, const char *what, Py_ssize_t rows, Py_ssize_t columns, int writable, int optional)
+{
+    if (PyErr_Occurred() || (optional && array == Py_None)) {
+        return NULL;
+    }
+    Py_buffer *view = &self->views[self->held];
+    if (PyObject_GetBuffer(array, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0) {
+        return NULL;
+    }
+    self->held++;
+    int right = view->format != NULL && strcmp(view->format, "f") == 0 && view->ndim == (columns < 0 ? 1 : 2) && view->shape[0] == rows;
+    if (!right || (columns >= 0 && view->shape[1] != columns)) {
+        if (columns < 0) {
+            PyErr_Format(PyExc_ValueError, "%s must be float32 of the shape (%zd,)", what, rows);
+        } else {
+            PyErr_Format(PyExc_ValueError, "%s must be float32 of the shape (%zd, %zd)", what, rows, columns);
+        }
+        return NULL;
+    }
+    return view->buf;
+}
+
+/* What a layer knows of earlier batches, and how far it is bound by it: (mean, variance, steps, momentum, rmax, dmax, warmup) */
+static int
+add_batch(Network *self, PyObject *given, Layer *layer)
+{
+    Batch *batch = &layer->batch;
+    PyObject *mean, *variance, *steps;
+    double momentum, rmax, dmax;
+    long n = layer->n;
+
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "a layer that normalises batches is given (mean, variance, steps, momentum, rmax, dmax, warmup)");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(given, "OOOdddL:statistics", &mean, &variance, &steps, &momentum, &rmax, &dmax, &batch->warmup)) {
+        return -1;
+    }
+    batch->mean = hold(self, mean, "mean", n, -1, 1, 0);
+    batch->variance = hold(self, variance, "variance", n, -1, 1, 0);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    Py_buffer *view = &self->views[self->held];
+    if (PyObject_GetBuffer(steps, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+        return -1;
+    }
+    self->held++;
+    if (view->format == NULL || strlen(view->format) != 1 || strchr("ql", view->format[0]) == NULL || view->len != sizeof(int64_t)) {
+        PyErr_SetString(PyExc_ValueError, "steps must be one int64");
+        return -1;
+    }
+    batch->steps = view->buf, batch->momentum = (float)momentum, batch->rmax = (float)rmax, batch->dmax = (float)dmax;
+    batch->memory = calloc((size_t)n * ROOM, sizeof(float));
+    if (batch->memory == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
+
+static int
+add_layer(Network *self, PyObject *given, long *width)
+{
+    Layer *layer = &self->layer[self->layers];
+    long type, kind, n;
+    double epsilon;
+    PyObject *w, *b, *dw, *db, *y, *dx, *batch = Py_None;
+
+    if (!PyArg_ParseTuple(given, "lllldOOOOOO|O:layer", &type, &kind, &layer->k, &n, &epsilon, &w, &b, &dw, &db, &y, &dx, &batch)) {
+        return -1;
+    }
+    if (type < LINEAR || type > RENORMALISED || kind < NONE || kind > TANH || layer->k < 1 || n < 1 || (type != LINEAR && n != layer->k)) {
+        PyErr_Format(PyExc_ValueError, "there is no layer of type %ld with activation %ld from %ld to %ld numbers", type, kind, layer->k, n);
+        return -1;
+    }
+    if (*width && layer->k != *width) {
+        PyErr_Format(PyExc_ValueError, "a layer of %ld inputs cannot follow one of %ld outputs", layer->k, *width);
+        return -1;
+    }
+    layer->type = (Type)type, layer->kind = (Kind)kind, layer->n = n, layer->epsilon = (float)epsilon;
+    int linear = type == LINEAR, plain = type == PLAIN;
+    self->layers++; /* what it allocates from now on is freed with it */
+    layer->w = hold(self, w, "weight", n, linear ? layer->k : -1, 0, plain);
+    layer->b = hold(self, b, "bias", n, -1, 0, linear || plain);
+    layer->dw = hold(self, dw, "weight_gradient", n, linear ? layer->k : -1, 1, 1);
+    layer->db = hold(self, db, "bias_gradient", n, -1, 1, 1);
+    layer->y = hold(self, y, "out", self->rows, n, 1, 0);
+    layer->dx = hold(self, dx, "below", self->rows, layer->k, 1, self->layers == 1);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    if (type == RENORMALISED && add_batch(self, batch, layer) < 0) {
+        return -1;
+    }
+    self->renormalises = self->renormalises || type == RENORMALISED;
+    if (type == NORMALISED) {
+        layer->hat = malloc((size_t)(self->rows * n + 1) * sizeof(float));
+        layer->scale = malloc((size_t)(self->rows + 1) * sizeof(float));
+        if (layer->hat == NULL || layer->scale == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    self->learns = self->learns && (plain || layer->dw != NULL);
+    self->work += linear ? self->rows * layer->k * n : self->rows * n;
+    *width = n;
+    return 0;
+}
+
+/* Network(rows, layers): each layer is (type, activation, inputs, outputs, epsilon, weight, bias, and where its gradients, what it
+ * gives, and the gradient of its inputs go), and what it knows of earlier batches */
+static PyObject *
+network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    Py_ssize_t rows;
+    PyObject *layers;
+    long width = 0, room = 0, levels = 1;
+
+    if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
+        PyErr_SetString(PyExc_TypeError, "Network(rows, layers) takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "nO!:Network", &rows, &PyTuple_Type, &layers)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(layers);
+    if (rows < 0 || count < 1 || count > 1000) {
+        PyErr_SetString(PyExc_ValueError, "a network has rows and layers");
+        return NULL;
+    }
+    Network *self = (Network *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->rows = rows, self->learns = 1;
+    self->layer = calloc((size_t)count, sizeof(Layer));
+    self->views = calloc((size_t)count * 9, sizeof(Py_buffer));
+    if (self->layer == NULL || self->views == NULL) {
+        PyErr_NoMemory();
+        goto failed;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (add_layer(self, PyTuple_GetItem(layers, i), &width) < 0) {
+            goto failed;
+        }
+    }
+    for (int i = 0; i < self->layers; i++) {
+        const Layer *layer = &self->layer[i];
+        long size = layer->type == LINEAR ? layer->k * layer->n : 0, side = layer->k > layer->n ? layer->k : layer->n;
+        room = size > room ? size : room;
+        self->most = side > self->most ? side : self->most;
+    }
+    for (long some = SUPER; some < rows; some *= 2) {
+        levels++;
+    }
+    self->room = self->learns && room ? TILES(self->most) + levels * room : 0;
+    if (make_room(self, 1) < 0) {
+        goto failed;
+    }
+    return (PyObject *)self;
+failed:
+    Py_DECREF(self);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- parts of a pass */
+
+enum { EVEN = 12 }; /* rows of the tallest tile: parts are multiples of it */
+
+typedef struct {
+    const Products *with;
+    Network *networks[MOST_NETWORKS];
+    int count;
+    long parts; /* of each network */
+    int depth; /* of the layer, for gradients of parameters layer by layer */
+    float *g[MOST_NETWORKS];
+    const int64_t *rows[MOST_NETWORKS];
+    long chosen[MOST_NETWORKS]; /* how many rows */
+    float *out[MOST_NETWORKS];
+    long first;
+    int together;
+} Pass;
+
+/* Where part `at` of `parts` of some things begins; it ends where the next one does. */
+INLINE long
+begin_of(long things, long at, long parts)
+{
+    long each = (things + parts - 1) / parts, begin = (each + EVEN - 1) / EVEN * EVEN * at;
+    return begin < things && at < parts ? begin : things;
+}
+
+#define LEFT(network, part) ((network)->left == NULL ? NULL : (network)->left + (part) * ASIDE)
+
+/* A layer forwards, of rows that are for themselves or all of them. */
+static void
+layer_forwards(const Products *with, const Layer *layer, long begin, long rows, const float *x, long ldx, int together, float *left)
+{
+    long n = layer->n;
+    float *y = layer->y + begin * n;
+
+    x += begin * ldx;
+    if (layer->type == LINEAR) {
+        with->forward(layer->kind, rows, layer->k, n, x, ldx, layer->w, layer->b, y, left);
+        return;
+    }
+    if (layer->type == NORMALISED) {
+        with->normalise(rows, n, x, ldx, layer->w, layer->b, layer->epsilon, y, layer->hat + begin * n, layer->scale + begin);
+    } else if (layer->type == RENORMALISED) {
+        if (together) {
+            batch_of(with, &layer->batch, rows, n, x, ldx, layer->epsilon);
+        } else {
+            batch_before(&layer->batch, n, layer->epsilon);
+        }
+        weighted_by(&layer->batch, n, layer->w);
+        with->shifted(rows, n, x, ldx, CENTRE(&layer->batch, n), FACTOR(&layer->batch, n), layer->b, y);
+    } else {
+        for (long row = 0; row < rows; row++) {
+            memcpy(y + row * n, x + row * ldx, (size_t)n * sizeof(float));
+        }
+    }
+    with->activate(layer->kind, y, rows * n);
+}
+
+static void
+forwards(void *what, long part)
+{
+    const Pass *pass = what;
+    const Network *self = pass->networks[part / pass->parts];
+    long at = part % pass->parts, begin = begin_of(self->rows, at, pass->parts), end = begin_of(self->rows, at + 1, pass->parts);
+    const float *x = self->inputs.buf;
+    long ldx = self->ldx;
+
+    for (const Layer *layer = self->layer; layer < self->layer + self->layers && (end > begin || pass->parts == 1); layer++) {
+        layer_forwards(pass->with, layer, begin, end - begin, x, ldx, pass->together, LEFT(self, at));
+        x = layer->y, ldx = layer->n;
+    }
+}
+
+/* What comes into a layer, and the activation that gave it. */
+typedef struct {
+    const float *x, *values;
+    long ldx;
+    Kind kind;
+} Below;
+
+INLINE Below
+below(const Network *self, const Layer *layer)
+{
+    if (layer == self->layer) {
+        return (Below){self->inputs.buf, NULL, self->ldx, NONE};
+    }
+    const Layer *under = layer - 1;
+    return (Below){under->y, under->y, under->n, under->kind};
+}
+
+/* Gradients of some of a linear layer's outputs' weights and biases. */
+static void
+weights_backwards(const Products *with, const Network *self, const Layer *layer, const float *g, long begin, long end, float *scratch)
+{
+    Below under = below(self, layer);
+    if (end <= begin) {
+        return;
+    }
+    with->outer(self->rows, end - begin, layer->k, g + begin, layer->n, under.x, under.ldx, layer->dw + begin * layer->k, scratch);
+    if (layer->db != NULL) {
+        with->columns(VALUES, self->rows, end - begin, g + begin, layer->n, NULL, NULL, 0, layer->db + begin);
+    }
+}
+
+/* Gradients by some rows of a linear layer's inputs. */
+static void
+rows_backwards(const Products *with, const Network *self, const Layer *layer, const float *g, long begin, long end, float *left)
+{
+    Below under = below(self, layer);
+    if (layer->dx == NULL || end <= begin) {
+        return;
+    }
+    with->multiply(end - begin, layer->n, layer->k, g + begin * layer->n, layer->n, layer->w, layer->k, 0, layer->dx + begin * layer->k,
+                   layer->k, NULL, under.kind, under.values == NULL ? NULL : under.values + begin * layer->k, left);
+}
+
+/* A layer that is not linear, backwards */
+static void
+others_backwards(const Products *with, const Network *self, const Layer *layer, float *g)
+{
+    Below under = below(self, layer);
+    long rows = self->rows, n = layer->n;
+
+    if (layer->type == RENORMALISED) {
+        through_batch(with, &layer->batch, self->together, under.kind, rows, n, g, under.x, under.ldx, layer->dw, layer->db, layer->dx);
+        return;
+    }
+    if (layer->type == NORMALISED) {
+        with->columns(VALUES, rows, n, g, n, NULL, NULL, 0, layer->db);
+        with->unnormalise(rows, n, g, layer->w, layer->hat, layer->scale, NULL, layer->dx);
+        with->columns(VALUES, rows, n, g, n, NULL, NULL, 0, layer->dw);
+    } else if (layer->dx != NULL) {
+        memcpy(layer->dx, g, (size_t)(rows * n) * sizeof(float));
+    }
+    if (layer->dx != NULL && under.values != NULL) {
+        with->differentiate(under.kind, under.values, layer->dx, rows * layer->k);
+    }
+}
+
+static float *
+gradient_of(const Pass *pass, int number, const Layer *layer)
+{
+    const Network *self = pass->networks[number];
+    return layer == self->layer + self->layers - 1 ? pass->g[number] : (layer + 1)->dx;
+}
+
+/* All of a network, backwards */
+static void
+backwards(void *what, long part)
+{
+    const Pass *pass = what;
+    const Network *self = pass->networks[part];
+
+    for (const Layer *layer = self->layer + self->layers - 1; layer >= self->layer; layer--) {
+        float *g = gradient_of(pass, (int)part, layer);
+        if (layer->type == LINEAR) {
+            weights_backwards(pass->with, self, layer, g, 0, layer->n, self->scratch);
+            rows_backwards(pass->with, self, layer, g, 0, self->rows, self->left);
+        } else {
+            others_backwards(pass->with, self, layer, g);
+        }
+    }
+}
+
+/* Some rows or some outputs of one layer, backwards. Neighbouring parts are of the same rows and outputs, so that each thread finds in
+ * its cache what it has computed; the last ones are the other way round, as helpers come from the back. */
+static void
+layer_backwards(void *what, long part)
+{
+    const Pass *pass = what;
+    long parts = pass->parts, of_network = 2 * parts, at = part % of_network / 2;
+    const Network *self = pass->networks[part / of_network];
+    const Layer *layer = self->layer + pass->depth;
+    float *g = gradient_of(pass, (int)(part / of_network), layer);
+
+    if (layer->type != LINEAR) {
+        if (part % of_network == 0) {
+            others_backwards(pass->with, self, layer, g);
+        }
+    } else if ((part % 2 == 0) == (at < parts / 2)) {
+        rows_backwards(pass->with, self, layer, g, begin_of(self->rows, at, parts), begin_of(self->rows, at + 1, parts), LEFT(self, at));
+    } else {
+        weights_backwards(pass->with, self, layer, g, begin_of(layer->n, at, parts), begin_of(layer->n, at + 1, parts),
+                          self->scratch + at * self->room);
+    }
+}
+
+/* What a layer gave for some rows, one below the other */
+static const float *
+picked_of(const Network *self, const Layer *layer, const int64_t *rows, long begin, long end)
+{
+    float *picked = self->picked + begin * self->most;
+    if (rows == NULL) {
+        return layer->y + begin * layer->n;
+    }
+    for (long i = begin; i < end; i++) {
+        memcpy(picked + (i - begin) * layer->n, layer->y + rows[i] * layer->n, (size_t)layer->n * sizeof(float));
+    }
+    return picked;
+}
+
+/* Gradients by the inputs of some rows */
+static void
+slopes(void *what, long part)
+{
+    const Pass *pass = what;
+    const Products *with = pass->with;
+    int number = (int)(part / pass->parts);
+    const Network *self = pass->networks[number];
+    const int64_t *rows = pass->rows[number];
+    long at = part % pass->parts, count = pass->chosen[number];
+    long begin = begin_of(count, at, pass->parts), end = begin_of(count, at + 1, pass->parts), some = end - begin;
+    const Layer *layer = self->layer + self->layers - 1;
+    float *g = pass->g[number] + begin * layer->n;
+
+    if (some <= 0) {
+        return;
+    }
+    if (layer->kind != NONE) {
+        with->differentiate(layer->kind, picked_of(self, layer, rows, begin, end), g, some * layer->n);
+    }
+    for (; layer >= self->layer; layer--) {
+        const Layer *under = layer > self->layer ? layer - 1 : NULL;
+        Kind kind = under ? under->kind : NONE;
+        const float *values = kind == NONE ? NULL : picked_of(self, under, rows, begin, end);
+        long from = under ? 0 : pass->first, k = layer->k - from;
+        float *to = (under ? layer->dx : pass->out[number]) + begin * k;
+        if (layer->type == LINEAR) {
+            with->multiply(some, layer->n, k, g, layer->n, layer->w + from, layer->k, 0, to, k, NULL, kind, values, LEFT(self, at));
+        } else {
+            if (layer->type == RENORMALISED) {
+                with->weighted(some, layer->n - from, g + from, layer->n, FACTOR(&layer->batch, layer->n) + from, to);
+            } else if (layer->type == NORMALISED) {
+                if (rows == NULL) {
+                    with->unnormalise(some, layer->n, g, layer->w, layer->hat + begin * layer->n, layer->scale + begin, NULL, to);
+                } else {
+                    with->unnormalise(some, layer->n, g, layer->w, layer->hat, layer->scale, rows + begin, to);
+                }
+            } else {
+                memcpy(to, g, (size_t)(some * layer->n) * sizeof(float));
+            }
+            if (values != NULL) {
+                with->differentiate(kind, values, to, some * layer->k);
+            }
+        }
+        g = to;
+    }
+}
+
+/* ---------------------------------------------------------------- passes */
+
+/* The networks of a pass: one, and others that are given as arguments, `stride` of them for each. -1 with an error set. */
+static int
+begin_pass(Pass *pass, PyObject *first, PyObject *const *others, Py_ssize_t given, int stride)
+{
+    if (given % stride || given / stride >= MOST_NETWORKS) {
+        PyErr_Format(PyExc_TypeError, "up to %d networks go side by side, each with its arguments", MOST_NETWORKS);
+        return -1;
+    }
+    pass->with = products, pass->count = 1 + (int)(given / stride), pass->together = 0;
+    pass->networks[0] = (Network *)first;
+    for (int i = 1; i < pass->count; i++) {
+        PyObject *other = others[(i - 1) * stride];
+        if (Py_TYPE(other) != Py_TYPE(first)) {
+            PyErr_Format(PyExc_TypeError, "a network must be a Network, got %R", other);
+            return -1;
+        }
+        for (int j = 0; j < i; j++) {
+            if (other == (PyObject *)pass->networks[j]) {
+                PyErr_SetString(PyExc_ValueError, "a network cannot go beside itself");
+                return -1;
+            }
+        }
+        pass->networks[i] = (Network *)other;
+    }
+    return 0;
+}
+
+/* Whether rows of each network may be parts: they are for themselves, and all networks have as many layers. */
+static int
+may_be_cut(const Pass *pass)
+{
+    for (int i = 0; i < pass->count; i++) {
+        const Network *self = pass->networks[i];
+        if (self->layers != pass->networks[0]->layers || self->renormalises) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static long
+work_of(const Pass *pass)
+{
+    long work = 0;
+    for (int i = 0; i < pass->count; i++) {
+        work += pass->networks[i]->work;
+    }
+    return work;
+}
+
+/* Cut each network of a pass into parts, one for each thread if they are of different sizes; -1 without memory. */
+static int
+cut(Pass *pass, const Team *team, long work, int different)
+{
+    pass->parts = may_be_cut(pass) ? parts_for(team, different ? 1 : pass->count, work) : 1;
+    for (int i = 0; i < pass->count; i++) {
+        if (make_room(pass->networks[i], pass->parts) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+take_inputs(Network *self, PyObject *inputs)
+{
+    const Layer *layer = self->layer;
+
+    if (self->has_inputs) {
+        self->has_inputs = 0;
+        PyBuffer_Release(&self->inputs);
+    }
+    if (PyObject_GetBuffer(inputs, &self->inputs, PyBUF_FORMAT | PyBUF_STRIDES) < 0) {
+        return -1;
+    }
+    self->has_inputs = 1;
+    Py_buffer *view = &self->inputs;
+    int right = view->ndim == 2 && view->format != NULL && strcmp(view->format, "f") == 0 && view->shape[0] == self->rows &&
+                view->shape[1] == layer->k && (layer->k == 1 || view->strides[1] == sizeof(float)) && view->strides[0] % 4 == 0 &&
+                (self->rows < 2 || view->strides[0] >= (Py_ssize_t)sizeof(float) * layer->k);
+    if (!right) {
+        PyErr_Format(PyExc_ValueError, "inputs must be float32 of the shape (%ld, %ld), each row without gaps", self->rows, layer->k);
+        return -1;
+    }
+    self->ldx = self->rows < 2 ? layer->k : (long)(view->strides[0] / (Py_ssize_t)sizeof(float));
+    return 0;
+}
+
+/* Overwrite what the layers give; `together`: batches are normalised by their own statistics, too, and running ones learn from them. */
+static PyObject *
+evaluated(PyObject *object, PyObject *const *args, Py_ssize_t given, int together)
+{
+    Pass pass;
+
+    if (given < 1) {
+        PyErr_SetString(PyExc_TypeError, "run(inputs, *networks)");
+        return NULL;
+    }
+    if (begin_pass(&pass, object, args + 1, given - 1, 1) < 0) {
+        return NULL;
+    }
+    pass.together = together;
+    for (int i = 0; i < pass.count; i++) {
+        if (take_inputs(pass.networks[i], args[0]) < 0) {
+            return NULL;
+        }
+        pass.networks[i]->together = together;
+    }
+    long work = work_of(&pass);
+    Team *team = team_for(work);
+    if (cut(&pass, team, work, 0) < 0) {
+        return NULL;
+    }
+    PyThreadState *state = work >= LARGE ? PyEval_SaveThread() : NULL;
+    compute_parts(team, pass.count * pass.parts, forwards, &pass);
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    Py_RETURN_NONE;
+}
+
+/* run(inputs, *networks): overwrite what the layers give, and those of others for the same inputs */
+static PyObject *
+network_run(PyObject *object, PyObject *const *args, Py_ssize_t given)
+{
+    return evaluated(object, args, given, 0);
+}
+
+/* run_together(inputs, *networks): the same while learning */
+static PyObject *
+network_run_together(PyObject *object, PyObject *const *args, Py_ssize_t given)
+{
+    return evaluated(object, args, given, 1);
+}
+
+/* back(gradient, *networks): gradients of parameters and inputs from that of what was given last, which may be overwritten; each
+ * other network has its own gradient behind it */
+static PyObject *
+network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
+{
+    Held held;
+    Pass pass;
+
+    held.held = held.failed = 0;
+    if (given < 1) {
+        PyErr_SetString(PyExc_TypeError, "back(gradient, *networks)");
+        return NULL;
+    }
+    if (begin_pass(&pass, object, args + 1, given - 1, 2) < 0) {
+        return NULL;
+    }
+    long work = 2 * work_of(&pass);
+    Team *team = team_for(work);
+    for (int i = 0; i < pass.count && !held.failed; i++) {
+        const Network *self = pass.networks[i];
+        if (!self->has_inputs || !self->learns) {
+            PyErr_SetString(PyExc_ValueError,
+                            self->learns ? "run(inputs) comes before back(gradient)" : "a network that does not learn has no gradients");
+            held.failed = 1;
+        }
+        pass.g[i] = array_of(&held, args[2 * i], "gradient", "f", self->rows * self->layer[self->layers - 1].n, 1, 0);
+    }
+    if (held.failed || cut(&pass, team, work, 0) < 0) {
+        release(&held);
+        return NULL;
+    }
+    PyThreadState *state = work >= 2 * LARGE ? PyEval_SaveThread() : NULL;
+    for (int i = 0; i < pass.count; i++) {
+        const Network *self = pass.networks[i];
+        const Layer *last = self->layer + self->layers - 1;
+        pass.with->differentiate(last->kind, last->y, pass.g[i], self->rows * last->n);
+    }
+    if (pass.parts == 1) {
+        compute_parts(team, pass.count, backwards, &pass);
+    } else {
+        for (pass.depth = pass.networks[0]->layers - 1; pass.depth >= 0; pass.depth--) {
+            compute_parts(team, 2 * pass.parts * pass.count, layer_backwards, &pass);
+        }
+    }
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    return done(&held);
+}
+
+/* A network's gradient, rows and where the slopes go; -1 with an error set */
+static int
+take_rows(Pass *pass, int number, PyObject *const *args, PyObject *out, Held *held)
+{
+    Network *self = pass->networks[number];
+    const Layer *layer = self->layer;
+    long n = layer[self->layers - 1].n, first = pass->first;
+
+    if (self->picked == NULL) {
+        self->picked = malloc((size_t)(self->rows * self->most + 1) * sizeof(float));
+        if (self->picked == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    float *g = array_of(held, args[0], "gradient", "f", -1, 1, 0);
+    long count = held->failed ? 0 : (long)(held->views[0].len / (Py_ssize_t)sizeof(float) / n);
+    const int64_t *rows = array_of(held, args[1], "rows", "ql", count, 0, 1);
+    pass->out[number] = array_of(held, out, "out", "f", count * (layer->k - first), 1, 0);
+    if (!PyErr_Occurred() && (first < 0 || first >= layer->k || (rows == NULL && count != self->rows) || count > self->rows)) {
+        PyErr_Format(PyExc_ValueError, "there are %ld rows of %ld inputs", self->rows, layer->k);
+    }
+    for (long i = 0; rows != NULL && !PyErr_Occurred() && i < count; i++) {
+        if (rows[i] < 0 || rows[i] >= self->rows) {
+            PyErr_Format(PyExc_IndexError, "there are %ld rows, and none with the number %lld", self->rows, (long long)rows[i]);
+        }
+    }
+    if (layer->type != LINEAR && layer->type != RENORMALISED && !PyErr_Occurred() && first) {
+        PyErr_SetString(PyExc_ValueError, "some inputs alone are those of a linear layer");
+    }
+    if (self->together && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "rows that are normalised together have no slopes of their own");
+    }
+    pass->g[number] = g, pass->rows[number] = rows, pass->chosen[number] = count;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* slopes(gradient, rows, first, out, *networks): the gradient by the inputs from the `first` one on, of some rows, without gradients
+ * of parameters; each other network has its own gradient, rows and out behind it */
+static PyObject *
+network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
+{
+    Pass pass;
+
+    if (given < 4) {
+        PyErr_SetString(PyExc_TypeError, "slopes(gradient, rows, first, out, *networks)");
+        return NULL;
+    }
+    if (begin_pass(&pass, object, args + 4, given - 4, 4) < 0) {
+        return NULL;
+    }
+    pass.first = PyLong_AsLong(args[2]);
+    Held *held = calloc((size_t)pass.count, sizeof(Held));
+    if (held == NULL) {
+        return PyErr_NoMemory();
+    }
+    PyObject *found = NULL;
+    long work = 0;
+    for (int i = 0; i < pass.count; i++) {
+        PyObject *const *own = i ? args + 5 + 4 * (i - 1) : args;
+        if (take_rows(&pass, i, own, own[i ? 2 : 3], &held[i]) < 0) {
+            goto failed;
+        }
+        work += pass.networks[i]->rows ? pass.networks[i]->work / pass.networks[i]->rows * pass.chosen[i] : 0;
+    }
+    Team *team = team_for(work);
+    if (cut(&pass, team, work, pass.count > 1) < 0) { /* a network may have most of the rows */
+        goto failed;
+    }
+    PyThreadState *state = work >= LARGE ? PyEval_SaveThread() : NULL;
+    compute_parts(team, pass.count * pass.parts, slopes, &pass);
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    found = Py_NewRef(Py_None);
+failed:
+    for (int i = 0; i < pass.count; i++) {
+        release(&held[i]);
+    }
+    free(held);
+    return found;
+}
+
+#define METHOD(name, text) {#name, (PyCFunction)(void (*)(void))network_##name, METH_FASTCALL, text}
+static PyMethodDef network_methods[] = {
+    METHOD(run, "Overwrite what the layers give."),
+    METHOD(run_together, "The same, batches being normalised by their own statistics, from which running ones learn."),
+    METHOD(back, "Overwrite the gradients of parameters and inputs."),
+    METHOD(slopes, "Gradients by inputs alone, of some rows."),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot network_slots[] = {
+    {Py_tp_new, network_new},
+    {Py_tp_dealloc, network_dealloc},
+    {Py_tp_methods, network_methods},
+    {Py_tp_doc, "Network(rows, layers): layers that follow each other, for one number of rows."},
+    {0, NULL},
+};
+static PyType_Spec network_spec = {
+    .name = "_products.Network",
+    .basicsize = sizeof(Network),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = network_slots,
+};
+

@@ -1,0 +1,302 @@
+/* Threads that help the calling one with parts of what one call computes. Who computes which part changes no bit.
+ *
+ * Nobody is waited for who has not begun: the calling thread takes parts from the front, helpers from the back, and one that other
+ * programs keep from running takes none. A helper looks for work without sleeping for as long as there may be some at any moment.
+ */
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+
+enum { HELPERS = 63, MOST_PARTS = 255, LOOKS = 200, SOON = 300000 /* nanoseconds after which a helper goes to sleep */ };
+enum { WORTH_HELP = 1 << 20 }; /* multiply-adds of a part: some 15 us */
+
+typedef void (*Part)(void *what, long part);
+
+typedef struct {
+    PyObject_HEAD
+    _Atomic uint64_t claims; /* from the left: number of the work (40 bits), its parts, those taken from the front, from the back (8 each) */
+    _Atomic long finished;
+    Part work;
+    void *what;
+    atomic_int asleep, open, ending; /* helpers that sleep; whether there may be work at any moment; whether there will never be any */
+    int used; /* since it was entered */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int helpers;
+    unsigned process; /* which has them: a child of fork() has no threads */
+    pthread_t threads[HELPERS];
+} Team;
+
+static _Thread_local Team *my_team; /* of the thread that has entered it */
+static unsigned forks;
+
+static void
+forked(void)
+{
+    forks++;
+    my_team = NULL;
+}
+
+INLINE void
+look_again(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+INLINE long
+nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+INLINE int
+is_left(uint64_t claims)
+{
+    return (claims >> 8 & 255) + (claims & 255) < (claims >> 16 & 255);
+}
+
+/* Take a part from the front or from the back; -1 if all are taken. What the work is may be looked at from then on, and no sooner. */
+static long
+taken_part(Team *team, int front)
+{
+    uint64_t claims = atomic_load(&team->claims);
+    while (is_left(claims)) {
+        if (atomic_compare_exchange_weak(&team->claims, &claims, claims + (front ? 256 : 1))) {
+            return (long)(front ? claims >> 8 & 255 : (claims >> 16 & 255) - 1 - (claims & 255));
+        }
+    }
+    return -1;
+}
+
+static void *
+help(void *given)
+{
+    Team *team = given;
+    long since = nanoseconds();
+
+    for (int looks = 0;; looks++) {
+        long part = taken_part(team, 0);
+        if (part >= 0) {
+            team->work(team->what, part);
+            atomic_fetch_add(&team->finished, 1);
+            looks = -1;
+            continue;
+        }
+        if (looks == 0) {
+            since = nanoseconds();
+        }
+        if (atomic_load(&team->open)) {
+            if (looks < LOOKS) {
+                look_again();
+                continue;
+            }
+            if (nanoseconds() - since < SOON) {
+                sched_yield(); /* others may need this core more */
+                continue;
+            }
+        }
+        pthread_mutex_lock(&team->lock);
+        atomic_fetch_add(&team->asleep, 1);
+        while (!atomic_load(&team->ending) && !is_left(atomic_load(&team->claims))) {
+            pthread_cond_wait(&team->wake, &team->lock);
+            looks = -1;
+            if (atomic_load(&team->open)) {
+                break;
+            }
+        }
+        atomic_fetch_sub(&team->asleep, 1);
+        int ends = atomic_load(&team->ending);
+        pthread_mutex_unlock(&team->lock);
+        if (ends) {
+            return NULL;
+        }
+    }
+}
+
+static void
+wake(Team *team)
+{
+    if (atomic_load(&team->asleep)) {
+        pthread_mutex_lock(&team->lock);
+        pthread_cond_broadcast(&team->wake);
+        pthread_mutex_unlock(&team->lock);
+    }
+}
+
+/* Compute parts 0 to `parts` - 1, in any order, alone or with the team. */
+static void
+compute_parts(Team *team, long parts, Part work, void *what)
+{
+    if (team == NULL || parts < 2 || parts > MOST_PARTS) {
+        for (long part = 0; part < parts; part++) {
+            work(what, part);
+        }
+        return;
+    }
+    team->work = work, team->what = what, team->used = 1;
+    atomic_store(&team->finished, 0);
+    uint64_t number = (atomic_load(&team->claims) >> 24) + 1;
+    atomic_store(&team->claims, number << 24 | (uint64_t)parts << 16);
+    wake(team);
+    long own = 0;
+    for (long part; (part = taken_part(team, 1)) >= 0; own++) {
+        work(what, part);
+    }
+    for (int looks = 0; atomic_load(&team->finished) < parts - own; looks++) {
+        if (looks < LOOKS) {
+            look_again();
+        } else {
+            sched_yield();
+        }
+    }
+}
+
+/* The team of this thread, if so many multiply-adds are worth one. */
+static Team *
+team_for(long work)
+{
+    Team *team = work >= 2 * WORTH_HELP ? my_team : NULL;
+    return team != NULL && team->helpers && team->process == forks ? team : NULL;
+}
+
+/* Into how many parts each of `count` equal things is best cut, for so many multiply-adds of all of them. */
+static long
+parts_for(const Team *team, long count, long work)
+{
+    if (team == NULL) {
+        return 1;
+    }
+    long parts = (team->helpers + count) / count, most = work / count / WORTH_HELP;
+    parts = parts < most ? parts : most;
+    return parts * count > MOST_PARTS / 4 ? 1 : parts < 1 ? 1 : parts;
+}
+
+static void
+dismiss(Team *self)
+{
+    if (self->process == forks) {
+        pthread_mutex_lock(&self->lock);
+        atomic_store(&self->ending, 1);
+        pthread_cond_broadcast(&self->wake);
+        pthread_mutex_unlock(&self->lock);
+        for (; self->helpers; self->helpers--) {
+            pthread_join(self->threads[self->helpers - 1], NULL);
+        }
+    }
+    self->helpers = 0;
+}
+
+static PyObject *
+team_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    long threads;
+    if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
+        PyErr_SetString(PyExc_TypeError, "Team(threads) takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "l:Team", &threads)) {
+        return NULL;
+    }
+    if (threads < 1) {
+        PyErr_Format(PyExc_ValueError, "threads must be positive, got %ld", threads);
+        return NULL;
+    }
+    Team *self = (Team *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->process = forks;
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->wake, NULL);
+    sigset_t all, before; /* signals are for the threads that were there */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = 0;
+    for (long i = 1; i < threads && i <= HELPERS && !failed; i++) {
+        failed = pthread_create(&self->threads[self->helpers], NULL, help, self);
+        self->helpers += !failed;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return (PyObject *)self; /* with fewer helpers, or none, it takes longer */
+}
+
+static void
+team_dealloc(PyObject *object)
+{
+    Team *self = (Team *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    dismiss(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyObject *
+team_enter(PyObject *object, PyObject *nothing)
+{
+    Team *self = (Team *)object;
+    (void)nothing;
+    if (my_team != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "this thread has a team");
+        return NULL;
+    }
+    if (self->helpers && self->process == forks) {
+        my_team = self;
+        atomic_store(&self->open, 1);
+        if (self->used) { /* as will be needed again */
+            wake(self);
+        }
+        self->used = 0;
+    }
+    return Py_NewRef(object);
+}
+
+static PyObject *
+team_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    (void)args;
+    (void)count;
+    my_team = NULL;
+    atomic_store(&((Team *)object)->open, 0);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+team_close(PyObject *object, PyObject *nothing)
+{
+    (void)nothing;
+    if (my_team == (Team *)object) {
+        my_team = NULL;
+    }
+    dismiss((Team *)object);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef team_methods[] = {
+    {"__enter__", team_enter, METH_NOARGS, "Let its threads help this one."},
+    {"__exit__", (PyCFunction)(void (*)(void))team_exit, METH_FASTCALL, "Let them sleep."},
+    {"close", team_close, METH_NOARGS, "End its threads."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot team_slots[] = {
+    {Py_tp_new, team_new},
+    {Py_tp_dealloc, team_dealloc},
+    {Py_tp_methods, team_methods},
+    {Py_tp_doc, "Team(threads): the thread that enters it, and others that help it."},
+    {0, NULL},
+};
+static PyType_Spec team_spec = {
+    .name = "_products.Team",
+    .basicsize = sizeof(Team),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = team_slots,
+};
