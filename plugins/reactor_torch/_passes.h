@@ -685,6 +685,19 @@ network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
     return done(&held);
 }
 
+static int
+make_picked(Network *self)
+{
+    if (self->picked == NULL) {
+        self->picked = malloc((size_t)(self->rows * self->most + 1) * sizeof(float));
+        if (self->picked == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* A network's gradient, rows and where the slopes go; -1 with an error set */
 static int
 take_rows(Pass *pass, int number, PyObject *const *args, PyObject *out, Held *held)
@@ -693,12 +706,8 @@ take_rows(Pass *pass, int number, PyObject *const *args, PyObject *out, Held *he
     const Layer *layer = self->layer;
     long n = layer[self->layers - 1].n, first = pass->first;
 
-    if (self->picked == NULL) {
-        self->picked = malloc((size_t)(self->rows * self->most + 1) * sizeof(float));
-        if (self->picked == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
+    if (make_picked(self) < 0) {
+        return -1;
     }
     float *g = array_of(held, args[0], "gradient", "f", -1, 1, 0);
     long count = held->failed ? 0 : (long)(held->views[0].len / (Py_ssize_t)sizeof(float) / n);
@@ -768,12 +777,102 @@ failed:
     return found;
 }
 
+/* Which of several networks says the least for each row, the first of those that do; what is no number is less. Rows of the first one
+ * come first, how many of each in `chosen`. */
+static void
+least_of(Pass *pass, const float *values, float *least, int64_t *rows)
+{
+    long all = pass->networks[0]->rows, count = 0;
+    for (int i = 0; i < pass->count; i++) {
+        pass->rows[i] = rows + count;
+        for (long row = 0; row < all; row++) {
+            const float *said = values + row;
+            int best = 0;
+            for (int other = 1; other < pass->count && said[best * all] == said[best * all]; other++) {
+                best = said[other * all] < said[best * all] || said[other * all] != said[other * all] ? other : best;
+            }
+            if (best == i) {
+                rows[count++] = row;
+                least[row] = said[best * all];
+            }
+        }
+        pass->chosen[i] = rows + count - pass->rows[i];
+    }
+}
+
+/* least(values, first, least, out, *networks): the least value of each row, of those that the networks have given, and its gradient by
+ * the inputs from the `first` one on */
+static PyObject *
+network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
+{
+    Held held;
+    Pass pass;
+    Network *self = (Network *)object;
+
+    held.held = held.failed = 0;
+    if (given < 4) {
+        PyErr_SetString(PyExc_TypeError, "least(values, first, least, out, *networks)");
+        return NULL;
+    }
+    if (begin_pass(&pass, object, args + 4, given - 4, 1) < 0) {
+        return NULL;
+    }
+    long rows = self->rows, k = self->layer->k, first = PyLong_AsLong(args[1]), width = k - first;
+    const float *values = array_of(&held, args[0], "values", "f", rows * pass.count, 0, 0);
+    float *least = array_of(&held, args[2], "least", "f", rows, 1, 0), *out = array_of(&held, args[3], "out", "f", rows * width, 1, 0);
+    if (!held.failed && !PyErr_Occurred() && (first < 0 || first >= k)) {
+        PyErr_Format(PyExc_ValueError, "there are %ld inputs", k);
+    }
+    for (int i = 0; i < pass.count && !PyErr_Occurred(); i++) {
+        const Network *one = pass.networks[i];
+        if (one->rows != rows || one->layer->k != k || one->layer[one->layers - 1].n != 1 || one->layer[one->layers - 1].kind != NONE) {
+            PyErr_SetString(PyExc_ValueError, "networks that say the least have the same inputs, and each gives one number for a row");
+        } else if (one->together || (one->layer->type != LINEAR && one->layer->type != RENORMALISED)) {
+            PyErr_SetString(PyExc_ValueError, "their rows are for themselves, and go through a linear layer first");
+        } else {
+            make_picked(pass.networks[i]);
+        }
+    }
+    int64_t *memory = malloc((size_t)(rows + 1) * (sizeof(int64_t) + (size_t)(width + 1) * sizeof(float)));
+    if (memory == NULL) {
+        PyErr_NoMemory();
+    }
+    long work = work_of(&pass) / pass.count;
+    Team *team = team_for(work);
+    if (PyErr_Occurred() || cut(&pass, team, work, pass.count > 1) < 0) {
+        release(&held);
+        free(memory);
+        return NULL;
+    }
+    float *g = (float *)(memory + rows + 1), *found = g + rows + 1;
+    least_of(&pass, values, least, memory);
+    for (long row = 0; row < rows; row++) {
+        g[row] = 1.0f;
+    }
+    pass.first = first;
+    for (int i = 0; i < pass.count; i++) {
+        long before = pass.rows[i] - memory;
+        pass.g[i] = g + before, pass.out[i] = found + before * width;
+    }
+    PyThreadState *state = work >= LARGE ? PyEval_SaveThread() : NULL;
+    compute_parts(team, pass.count * pass.parts, slopes, &pass);
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    for (long i = 0; i < rows; i++) {
+        memcpy(out + memory[i] * width, found + i * width, (size_t)width * sizeof(float));
+    }
+    free(memory);
+    return done(&held);
+}
+
 #define METHOD(name, text) {#name, (PyCFunction)(void (*)(void))network_##name, METH_FASTCALL, text}
 static PyMethodDef network_methods[] = {
     METHOD(run, "Overwrite what the layers give."),
     METHOD(run_together, "The same, batches being normalised by their own statistics, from which running ones learn."),
     METHOD(back, "Overwrite the gradients of parameters and inputs."),
     METHOD(slopes, "Gradients by inputs alone, of some rows."),
+    METHOD(least, "The least that several networks say of each row, and its gradient by the inputs."),
     {NULL, NULL, 0, NULL},
 };
 

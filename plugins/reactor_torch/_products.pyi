@@ -68,6 +68,12 @@ class Network:
         Other networks are followed by their gradient, rows and out, each.
         """
 
+    def least(self, values: _Floats, first: int, least: _Floats, out: _Floats, /, *networks: Network) -> None:
+        """The least of the values that networks have given for each row, ``(networks, rows)``, and its gradient by the inputs.
+
+        Inputs count from ``first`` on.
+        """
+
 @final
 class Team:
     """Threads that help the one that enters it. Who computes what changes no bit.

@@ -26,6 +26,7 @@ __all__ = [
     "forward_all",
     "input_gradients",
     "layers_of",
+    "least_and_slopes",
 ]
 
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
@@ -254,17 +255,16 @@ def forward_all(networks: Sequence[Dense], inputs: torch.Tensor, training: bool 
     return [one.out for one in passes]
 
 
-def backward_all(networks: Sequence[Dense], gradients: Sequence[torch.Tensor]) -> None:
-    """As :meth:`Dense.backward` of each, from the gradient of what it gave."""
+def backward_all(networks: Sequence[Dense], gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """As :meth:`Dense.through` of each, from the gradient of what it gave."""
     passes = [network._passes for network in networks]
     if not _all_compiled(passes):
-        for network, gradient in zip(networks, gradients, strict=True):
-            network.backward(gradient)
-        return
+        return [network.through(gradient) for network, gradient in zip(networks, gradients, strict=True)]
     given: list[Any] = []
     for one, gradient in zip(passes, gradients, strict=True):
         given += [one.network, gradient.numpy()]
     given[0].back(*given[1:])
+    return [gradient if one.below is None else one.below for one, gradient in zip(passes, gradients, strict=True)]
 
 
 def input_gradients(
@@ -283,6 +283,22 @@ def input_gradients(
         given += [*part, out.numpy()] if given else [*part, first, out.numpy()]
     given[0].slopes(*given[1:])
     return found
+
+
+def least_and_slopes(networks: Sequence[Dense], values: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The least value of each row and its gradient by the inputs from ``first`` on; by the extension alone.
+
+    Args:
+        networks: They give one number for each row.
+        values: Those that they gave last, ``(networks, rows)``.
+        first: The first input that is asked about.
+    """
+    passes = [network._passes for network in networks]
+    assert _all_compiled(passes), "forward first, by the extension"
+    least, slopes = torch.empty(values.shape[1]), torch.empty(values.shape[1], passes[0].inputs - first)
+    one, *others = [each.network for each in passes]
+    one.least(values.numpy(), first, least.numpy(), slopes.numpy(), *others)
+    return least, slopes
 
 
 def _all_compiled(passes: Sequence[_Passes | None]) -> TypeGuard[Sequence[_Compiled]]:

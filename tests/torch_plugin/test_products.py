@@ -473,6 +473,29 @@ def test_threads_and_networks_beside_change_no_bit(kind: str, threads: int) -> N
     team.close()
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_least_of_several_networks(count: int, threads: int) -> None:
+    rng = np.random.default_rng(count)
+    networks = beside(rng, 300, [23, 128, 128, 1], [0, 0, 0], count)
+    for one in networks:
+        one.kinds[-1] = 0
+    (first, found), *others = [one.built() for one in networks]
+    first.run(networks[0].inputs, *(other for other, _ in others))
+    outputs = [arrays[-2] for arrays in (found, *(arrays for _, arrays in others))]
+    values = np.stack([one[:, 0] for one in outputs])
+    values[rng.integers(count), rng.integers(300, size=9)] = np.nan
+    values[:, 5:9] = 1.0  # then it is the first one
+    least, out = np.full(300, 7, np.float32), np.full((300, 6), 7, np.float32)
+    with products.Team(threads):
+        first.least(values, 17, least, out, *(other for other, _ in others))
+    assert same_bits(least, values.min(0))
+    each = [np.full((300, 6), 7, np.float32) for _ in networks]
+    for network, slopes in zip([first, *(other for other, _ in others)], each, strict=True):
+        network.slopes(np.ones((300, 1), np.float32), None, 17, slopes)
+    assert same_bits(out, np.stack(each)[values.argmin(0), np.arange(300)])
+
+
 @pytest.mark.timeout(60)
 def test_what_helps_ends_and_sleeps() -> None:
     def threads() -> int:
@@ -547,6 +570,8 @@ def test_networks_that_do_not_go_side_by_side() -> None:
         one.back(gradient, other)
     with pytest.raises(ValueError, match=r"run\(inputs\) comes before back"):
         one.back(gradient, other, gradient.copy())
+    with pytest.raises(ValueError, match="each gives one number for a row"):
+        one.least(np.zeros(4, np.float32), 0, np.zeros(4, np.float32), inputs.copy())
     one.run(inputs, other)
     with pytest.raises(ValueError, match="gradient must have 8 numbers, got 12"):
         one.back(gradient, other, inputs.copy())

@@ -25,7 +25,7 @@ from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.replay import BLOCKWISE, store
 from reactor_sb3.trainers.replay_sampler import ReplaySampler
 from reactor_sb3.trainers.trainer import Trainer
-from reactor_torch import Update, torch_state, torch_stream
+from reactor_torch import Update, drawing_nothing, torch_state, torch_stream
 
 __all__ = ["OffPolicyTrainer"]
 
@@ -214,11 +214,12 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
     def _transitions(self, samples: ReplayBufferSamples) -> dict[str, Any]:
         """Samples of a replay buffer, by the fields of :class:`~reactor_torch.TransitionBatch`."""
-        return {
-            "observations": self.seen(samples.observations), "actions": samples.actions,
-            "next_observations": self.seen(samples.next_observations), "dones": samples.dones, "rewards": samples.rewards,
-            "discounts": self.gamma if samples.discounts is None else samples.discounts,
-        }  # fmt: skip
+        with drawing_nothing():
+            return {
+                "observations": self.seen(samples.observations), "actions": samples.actions,
+                "next_observations": self.seen(samples.next_observations), "dones": samples.dones, "rewards": samples.rewards,
+                "discounts": self.gamma if samples.discounts is None else samples.discounts,
+            }  # fmt: skip
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Make gradient steps on the replay buffer; see SB3's ``train``."""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch.batches import TransitionBatch
-from reactor_torch.dense import Dense, Function, Layer, backward_all, forward_all, input_gradients
+from reactor_torch.dense import Dense, Function, Layer, backward_all, forward_all, least_and_slopes
 from reactor_torch.flat import FlatParameters, kernels_for, numbers
 
 __all__ = [
@@ -187,14 +187,9 @@ class DenseCritics:
         if first or len(self.networks) == 1:
             values = self.networks[0].forward(inputs).view(-1)
             return values, self.networks[0].input_gradient(None, features)
-        gradient = torch.empty_like(actions)
         if self.kernels is not None:
-            both, into = self.q_values(observations, actions).numpy(), gradient.numpy()
-            chosen = [np.flatnonzero(both.argmin(0) == number) for number in range(len(both))]
-            slopes = input_gradients(self.networks, list(map(torch.from_numpy, chosen)), features)
-            for least, found in zip(chosen, slopes, strict=True):
-                into[least] = found.numpy()
-            return torch.from_numpy(both.min(0)), gradient
+            return least_and_slopes(self.networks, self.outputs_of(inputs)[:, :, 0], features)
+        gradient = torch.empty_like(actions)
         values, which = torch.stack([network.forward(inputs).view(-1) for network in self.networks]).min(0)
         for number, network in enumerate(self.networks):
             rows = (which == number).nonzero().view(-1)
@@ -283,7 +278,7 @@ class DenseSquashedActor:
         buffers: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self.body, self.flat = Dense(body, flat, buffers=buffers), flat
-        self.mean, self.log_std = Dense([mean], flat, passes_on=True), Dense([log_std], flat, passes_on=True)
+        self.heads = Dense([mean], flat, passes_on=True), Dense([log_std], flat, passes_on=True)
         self._of_rows: dict[int, _Squashed] = {}
         self._squashed: _Squashed | None = None
 
@@ -294,13 +289,14 @@ class DenseSquashedActor:
             squashed = self._of_rows[noise.shape[0]] = _Squashed(noise)
         self._squashed = squashed
         latent = self.body.forward(observations, training)
-        return squashed.forward(self.mean.forward(latent), self.log_std.forward(latent), noise)
+        mean, log_std = forward_all(self.heads, latent)
+        return squashed.forward(mean, log_std, noise)
 
     def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> None:
         """See :meth:`SquashedActor.backward`."""
         assert self._squashed is not None, "act first"
-        by_mean, by_log_std = self._squashed.backward(by_actions, by_log_prob)
-        self.body.backward(self.mean.through(by_mean).add_(self.log_std.through(by_log_std)))
+        below, more = backward_all(self.heads, self._squashed.backward(by_actions, by_log_prob))
+        self.body.backward(below.add_(more))
 
 
 class _Squashed:
