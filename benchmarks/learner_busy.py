@@ -1,8 +1,9 @@
 """What does one minibatch update cost beside a process that never sleeps?
 
 SB3's ``train`` with as many threads as torch takes of itself, and with one, against ours, alone and beside a hog (a loop in a
-process of its own). Ours is on one thread; for SAC and TD3 also with ``split=True`` on two workers. SB3's threads meet at the end
-of every operation, and wait there for the one whose core the hog has.
+process of its own). Ours of SAC and TD3 is a trainer as its constructor leaves it, which has threads in rounds where that pays, and
+beside it one on one thread; PPO's has one thread. SB3's threads meet at the end of every operation, and wait there for the one whose
+core the hog has.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import learner_split
 import torch
 from busy import Hogs
 from common import Contender, arguments, benchmark, compared
-from learner import OURS, FromReplay, LearnsPPO
+from learner import OURS, LearnsPPO
 from showing import print_table, rate_rows
 
-SPLIT = f"{OURS}, split=True, processes"
+ALONE = f"{OURS}, one thread"
 DEFAULT = "SB3, default threads"
 THREADS = torch.get_num_threads()
 """What torch takes of itself: nobody has told it otherwise yet."""
@@ -57,25 +58,19 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     work, hogs = cases()[name]
     makers: dict[str, Callable[[], Contender]] = {}
     if work in learner_split.CASES:
-        makers[OURS] = partial(FromReplay, learner.CASES[WORK[work]], True)
-        makers[SPLIT] = partial(learner_split.Learns, work, split=True, executor="processes", workers=2)
+        makers[OURS] = partial(learner_split.Learns, work, workers=2)
+        makers[ALONE] = partial(learner_split.Learns, work, executor="inline")
     else:
         makers[OURS] = partial(LearnsPPO, learner.CASES[WORK[work]], True)
     makers |= {DEFAULT: partial(Theirs, work, THREADS), "SB3, one thread": partial(Theirs, work, 1)}
     with Hogs(hogs):
         figures = compared(makers, options, seconds=0.7)
-    found = figures.as_json(OURS) | {"default_threads": THREADS}
-    if SPLIT in figures.rates:
-        found["ratios_of_split"] = {rival: figures.ratio(SPLIT, rival) for rival in figures.rates if rival != SPLIT}
-    return found
+    return figures.as_json(OURS) | {"default_threads": THREADS}
 
 
 def show(name: str, found: dict[str, Any]) -> None:
-    split = found.get("ratios_of_split", {})
-    rows = [[*row, f"{split[row[0]]['median']:.2f}x" if row[0] in split else ""] for row in rate_rows(found, OURS, per_item=True)]
-    print_table(
-        f"{name}; default threads: {found['default_threads']}", ["learner", "an update", "ours is", "min-max", "split is"], rows
-    )
+    title = f"{name}; default threads: {found['default_threads']}"
+    print_table(title, ["learner", "an update", "ours is", "min-max"], rate_rows(found, OURS, per_item=True))
 
 
 def main() -> None:

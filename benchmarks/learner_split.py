@@ -1,4 +1,4 @@
-"""What does ``split=True`` gain on two workers?
+"""What do threads and ``split=True`` gain on two cores?
 
 An update of SAC or TD3, everything included: minibatches sampled from a replay buffer, the critics, the actor, the entropy
 coefficient and the targets. Ours is the learner's part of a round, from the arrival of transitions to the last update; SB3's is its
@@ -17,7 +17,7 @@ import numpy as np
 from common import Contender, arguments, benchmark, compared
 from showing import print_table, rate_rows
 
-OURS = "reactor_rl, split=True, processes"
+OURS = "reactor_rl"
 CASES = {
     "SAC 256-256, batch 256": ("SAC", 256),
     "TD3 256-256, batch 256": ("TD3", 256),
@@ -124,11 +124,12 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     makers: dict[str, Callable[[], Contender]] = {
-        OURS: partial(Learns, name, split=True, executor="processes", workers=2),
+        OURS: partial(Learns, name, workers=2),
+        "reactor_rl, one thread": partial(Learns, name, executor="inline"),
+        "reactor_rl, split=True, processes": partial(Learns, name, split=True, executor="processes", workers=2),
         "reactor_rl, split=True, threads": partial(Learns, name, split=True, executor="threads", workers=2),
         "reactor_rl, split=True, inline": partial(Learns, name, split=True, executor="inline"),
         "reactor_rl, n_learners=2, processes": partial(Learns, name, n_learners=2, executor="processes", workers=2),
-        "reactor_rl": partial(Learns, name, executor="inline"),
         "SB3, one thread": partial(Theirs, name, 1),
         "SB3, two threads": partial(Theirs, name, 2),
     }
@@ -136,7 +137,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(name: str, found: dict[str, Any]) -> None:
-    print_table(name, ["learner", "an update", "processes are", "min-max"], rate_rows(found, OURS, per_item=True))
+    print_table(name, ["learner", "an update", "ours is", "min-max"], rate_rows(found, OURS, per_item=True))
 
 
 def main() -> None:

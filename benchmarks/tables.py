@@ -264,13 +264,11 @@ def learner_busy(result: Result) -> str:
 
 
 def learner_split(result: Result) -> str:
-    ours = "reactor_rl, split=True, processes"
-    return rates(result, ours, rivals=_others(result, ours), unit="an update", shown=_milliseconds)
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="an update", shown=_milliseconds)
 
 
 def learner_shards(result: Result) -> str:
-    ours = "reactor_rl, n_learners=2, processes"
-    return rates(result, ours, rivals=_others(result, ours), unit="an update", shown=_milliseconds)
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="an update", shown=_milliseconds)
 
 
 def pipeline(result: Result) -> str:
