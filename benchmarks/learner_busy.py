@@ -2,8 +2,8 @@
 
 SB3's ``train`` with as many threads as torch takes of itself, and with one, against ours, alone and beside a hog (a loop in a
 process of its own). Ours of SAC and TD3 is a trainer as its constructor leaves it, which has threads in rounds where that pays, and
-beside it one on one thread; PPO's has one thread. SB3's threads meet at the end of every operation, and wait there for the one whose
-core the hog has.
+beside it one on one thread; PPO's has one. SB3's threads meet at the end of every operation, and wait there for the one whose core
+the hog has.
 """
 
 from __future__ import annotations
