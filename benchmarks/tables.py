@@ -164,6 +164,7 @@ REWARDS = (
     "pendulum",
     "inverted_double",
     "half_cheetah",
+    "half_cheetah_contrib",
     "recurrent",
     "masked_cartpole",
     "masked_four",

@@ -11,7 +11,7 @@
 #include <time.h>
 
 enum { HELPERS = 63, MOST_PARTS = 255, LOOKS = 200, SOON = 300000 /* nanoseconds after which a helper goes to sleep */ };
-enum { WORTH_HELP = 3 << 16 }; /* multiply-adds of a part: some 3 us */
+enum { WORTH_HELP = 5 << 18 }; /* multiply-adds of a part: some 15 us, as with less a second thread saves nothing */
 
 typedef void (*Part)(void *what, long part);
 

@@ -125,18 +125,19 @@ def _choice(config: ProgramConfig, learning: Model) -> Placement:
 def threads_of(config: ProgramConfig, choice: Placement) -> int:
     """How many threads compute the gradients of dense layers: as many as there are cores that wait meanwhile. It changes no bit.
 
+    ``learner_threads`` are the least.
+
     Args:
         config: What the program is made from.
         choice: How it is run.
     """
-    alone = not config.pipeline and config.lanes * choice.slices == 1
-    if (
-        not alone or not config.helped or config.executor == "inline" or not may_start_processes()
-    ):  # a helper's cores are others', too
+    if not config.helped or config.lanes * choice.slices > 1:
         return 1
+    if config.pipeline or config.executor == "inline" or not may_start_processes():  # a helper's cores are those of others, too
+        return config.learner_threads
     beside = any(one is not None for one in (config.evaluation, config.matches, config.viewing))
     cores = min(config.workers or usable_cores(), usable_cores()) - (beside and choice.executor != "inline")
-    return max(min(config.n_learners or cores, cores), 1)
+    return max(min(config.n_learners or cores, cores), config.learner_threads)
 
 
 def may_learn_alone(config: ProgramConfig) -> bool:

@@ -67,6 +67,9 @@ def test_one_worker_has_everything() -> None:
         ("inline", 1, {"executor": "inline"}, 1),
         ("processes", 1, {"n_learners": 3}, 3),
         ("processes", 1, {"n_learners": 1}, 1),
+        ("processes", 1, {"pipeline": 1, "learner_threads": 2}, 2),
+        ("inline", 1, {"executor": "inline", "learner_threads": 3}, 3),
+        ("processes", 2, {"learner_threads": 2}, 1),
     ],
 )
 def test_learners_have_the_cores_that_wait(
@@ -80,7 +83,7 @@ def test_learners_have_the_cores_that_wait(
     assert threads_of(config, Placement(chosen, 4, {}, None, None, slices=slices, split=model.split)) == threads
     assert threads_of(replace(config, helped=False), Placement(chosen, 4, {}, None, None)) == 1
     monkeypatch.setattr("reactor_sb3.trainers.placing.may_start_processes", lambda: False)
-    assert threads_of(config, Placement(chosen, 4, {}, None, None)) == 1
+    assert threads_of(config, Placement(chosen, 4, {}, None, None)) == options.get("learner_threads", 1)
 
 
 @pytest.mark.slow
