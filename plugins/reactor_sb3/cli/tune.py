@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env import unwrap_vec_normalize
 from reactor_rl.plugin import Target, UsageError, open_target, usable_cores
 from reactor_sb3.environments.makers import maker_of
 from reactor_sb3.trainers.costs import actor_cost, learner_cost
-from reactor_sb3.trainers.placing import predicted
+from reactor_sb3.trainers.placing import Placement, predicted, threads_of
 from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["Prediction", "call_of", "main", "predictions"]
@@ -108,7 +108,7 @@ def predictions(model: Trainer) -> Iterator[Prediction]:
         model: The trainer. It is only looked at.
     """
     of_envs: dict[int, float] = {}
-    of_rows: dict[int, float] = {}
+    of_rows: dict[tuple[int, int], float] = {}
     for changed in _candidates(model):
         try:
             other = _with(model, changed)
@@ -118,11 +118,12 @@ def predictions(model: Trainer) -> Iterator[Prediction]:
             config, envs, rows = other.program_config(), other.envs_per_actor, len(other.example())
             if envs not in of_envs:
                 of_envs[envs] = actor_cost(config)
-            if rows not in of_rows:
-                seconds, count = learner_cost(other)
-                of_rows[rows] = seconds / max(count, 1)
+            threads = threads_of(config, Placement(config.executor, 1, {}, None, None, split=config.split))
+            if (rows, threads) not in of_rows:
+                seconds, count = learner_cost(other, threads)
+                of_rows[rows, threads] = seconds / max(count, 1)
             updates = other.updates_due()
-            actor, learner = of_envs[envs], of_rows[rows] * updates
+            actor, learner = of_envs[envs], of_rows[rows, threads] * updates
             seconds = predicted(config, actor, learner, updates)
             steps, learned = other.rollout_steps * other.n_envs, updates * len(other.example())
             yield Prediction(changed, steps / seconds, learned / seconds, actor, learner, updates)

@@ -16,6 +16,7 @@ from reactor_sb3.acting.actor import Actor
 from reactor_sb3.trainers.learner import throw_away_update
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
+from reactor_torch import Team
 
 __all__ = ["actor_cost", "learner_cost", "lone_actor"]
 
@@ -68,8 +69,12 @@ def _shortest(config: ProgramConfig, steps: int) -> float:
     return min(taken)
 
 
-def learner_cost(learning: Model) -> tuple[float, int]:
+def learner_cost(learning: Model, threads: int = 1) -> tuple[float, int]:
     """Seconds of the learner's part of a round, from the shortest of a few updates of a throw-away copy of the networks.
+
+    Args:
+        learning: The trainer.
+        threads: How many may help with dense layers; the others are not waited for where that takes longer.
 
     Returns:
         Besides, how many updates it has.
@@ -77,8 +82,12 @@ def learner_cost(learning: Model) -> tuple[float, int]:
     best = math.inf
     with global_random_state(), learning.limited_threads():
         update, count = throw_away_update(learning), learning.updates_due()
-        for _ in range(1 + ROUNDS):
-            begin = time.perf_counter()
-            update()
-            best = min(best, time.perf_counter() - begin)
+        for number in sorted({1, threads}):
+            team = Team(number)
+            for _ in range(1 + ROUNDS):
+                begin = time.perf_counter()
+                with team:
+                    update()
+                best = min(best, time.perf_counter() - begin)
+            team.close()
     return best * count, count

@@ -106,8 +106,8 @@ class RunOptions:
         actor_device: With ``split=True``, where the actor's gradients are computed, by a reactor that has copies of actor and
             critics there; ``None``: on ``device``. What the two exchange, a part of each minibatch, parameters and gradients, goes
             through array ports, so through the processor's memory. It has been run with both on the processor, never on a GPU.
-        learner_threads: Torch's threads in the learner, and in each of its slices. Dense layers
-            have at least as many of their own, see ``n_learners``.
+        learner_threads: Torch's threads in the learner, and in each of its slices. Dense layers have at least as many of their own;
+            see ``n_learners``.
         evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
             beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
         evaluate_episodes: Greedy episodes of an evaluation.
