@@ -40,7 +40,7 @@ with require_extra("sb3", "reactor_torch"):
     )
     from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
-    from reactor_torch.kernels import differentiating, gather
+    from reactor_torch.kernels import Team, differentiating, gather
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.lstm import Lstm, LstmWeights
     from reactor_torch.networks import Networks
@@ -48,7 +48,6 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
-    from reactor_torch.team import Team
 
 __all__ = [
     "ActorCritic",

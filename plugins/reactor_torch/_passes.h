@@ -550,7 +550,7 @@ work_of(const Pass *pass)
     return work;
 }
 
-/* Cut each network of a pass into parts, one for each thread if they are of different sizes; -1 without memory. */
+/* Cut each network of a pass into parts: with the others one for each thread, by itself if they have different rows; -1 without memory. */
 static int
 cut(Pass *pass, const Team *team, long work, int different)
 {
@@ -561,6 +561,17 @@ cut(Pass *pass, const Team *team, long work, int different)
         }
     }
     return 0;
+}
+
+/* Compute all parts of a pass; others may have the interpreter meanwhile, if it takes long. */
+static void
+pass_through(Pass *pass, Team *team, long work, Part part)
+{
+    PyThreadState *state = work >= LARGE ? PyEval_SaveThread() : NULL;
+    compute_parts(team, pass->count * pass->parts, part, pass);
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
 }
 
 static int
@@ -613,11 +624,7 @@ evaluated(PyObject *object, PyObject *const *args, Py_ssize_t given, int togethe
     if (cut(&pass, team, work, 0) < 0) {
         return NULL;
     }
-    PyThreadState *state = work >= LARGE ? PyEval_SaveThread() : NULL;
-    compute_parts(team, pass.count * pass.parts, forwards, &pass);
-    if (state != NULL) {
-        PyEval_RestoreThread(state);
-    }
+    pass_through(&pass, team, work, forwards);
     Py_RETURN_NONE;
 }
 
@@ -763,11 +770,7 @@ network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
     if (cut(&pass, team, work, pass.count > 1) < 0) { /* a network may have most of the rows */
         goto failed;
     }
-    PyThreadState *state = work >= LARGE ? PyEval_SaveThread() : NULL;
-    compute_parts(team, pass.count * pass.parts, slopes, &pass);
-    if (state != NULL) {
-        PyEval_RestoreThread(state);
-    }
+    pass_through(&pass, team, work, slopes);
     found = Py_NewRef(Py_None);
 failed:
     for (int i = 0; i < pass.count; i++) {
@@ -854,11 +857,7 @@ network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
         long before = pass.rows[i] - memory;
         pass.g[i] = g + before, pass.out[i] = found + before * width;
     }
-    PyThreadState *state = work >= LARGE ? PyEval_SaveThread() : NULL;
-    compute_parts(team, pass.count * pass.parts, slopes, &pass);
-    if (state != NULL) {
-        PyEval_RestoreThread(state);
-    }
+    pass_through(&pass, team, work, slopes);
     for (long i = 0; i < rows; i++) {
         memcpy(out + memory[i] * width, found + i * width, (size_t)width * sizeof(float));
     }

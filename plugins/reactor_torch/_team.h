@@ -175,9 +175,10 @@ parts_for(const Team *team, long count, long work)
     if (team == NULL) {
         return 1;
     }
-    long parts = (team->helpers + count) / count, most = work / count / WORTH_HELP;
-    parts = parts < most ? parts : most;
-    return parts * count > MOST_PARTS / 4 ? 1 : parts < 1 ? 1 : parts;
+    long parts = (team->helpers + count) / count, worth = work / count / WORTH_HELP, room = MOST_PARTS / 2 / count;
+    parts = parts < worth ? parts : worth;
+    parts = parts < room ? parts : room;
+    return parts < 1 ? 1 : parts;
 }
 
 static void

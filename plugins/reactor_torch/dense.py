@@ -245,7 +245,7 @@ class Dense:
 
 
 def forward_all(networks: Sequence[Dense], inputs: torch.Tensor, training: bool = False) -> list[torch.Tensor]:
-    """What each of several networks gives for the same inputs; see :meth:`Dense.forward`."""
+    """Evaluate several networks on the same inputs; see :meth:`Dense.forward`."""
     passes = [network._at(inputs.shape[0]) for network in networks]
     if not _all_compiled(passes):
         return [network.forward(inputs, training) for network in networks]
@@ -267,20 +267,17 @@ def backward_all(networks: Sequence[Dense], gradients: Sequence[torch.Tensor]) -
     return [gradient if one.below is None else one.below for one, gradient in zip(passes, gradients, strict=True)]
 
 
-def input_gradients(
-    networks: Sequence[Dense], rows: Sequence[torch.Tensor | None], first: int, weight: float = 1.0
-) -> list[torch.Tensor]:
-    """As :meth:`Dense.input_gradient` of each, for rows of its own."""
+def input_gradients(networks: Sequence[Dense], first: int, weight: float) -> list[torch.Tensor]:
+    """As :meth:`Dense.input_gradient` of each, for all rows."""
     passes = [network._passes for network in networks]
     if not _all_compiled(passes):
-        return [network.input_gradient(one, first, weight) for network, one in zip(networks, rows, strict=True)]
+        return [network.input_gradient(None, first, weight) for network in networks]
     given: list[Any] = []
     found = []
-    for network, one, chosen in zip(networks, passes, rows, strict=True):
-        gradient = network._ones(chosen, weight)
+    for network, one in zip(networks, passes, strict=True):
+        gradient = network._ones(None, weight)
         found.append(out := torch.empty(gradient.shape[0], one.inputs - first))
-        part = [one.network, gradient.numpy(), None if chosen is None else chosen.numpy()]
-        given += [*part, out.numpy()] if given else [*part, first, out.numpy()]
+        given += [one.network, gradient.numpy(), None, *([] if given else [first]), out.numpy()]
     given[0].slopes(*given[1:])
     return found
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from reactor_rl.plugin import compiled_kernel, compiled_module
 
-__all__ = ["compiled", "differentiating", "disagreeing", "gather", "networks"]
+__all__ = ["Team", "compiled", "differentiating", "disagreeing", "gather", "networks"]
 
 Array = npt.NDArray[Any]
 
@@ -55,6 +55,33 @@ compiled, disagreeing = _chosen(compiled_module("reactor_torch._products"), os.e
 def differentiating() -> str:
     """The code that computes dense layers and their gradients here: ``"compiled, AVX2"``, for instance, or ``"torch"``."""
     return "torch" if compiled is None else _LABELS[compiled.using()]
+
+
+class Team:
+    """Threads that help the one that enters it with dense layers, by the extension alone. Who computes what changes no bit.
+
+    Within the ``with`` block they look for work all the time; before and after it they sleep. A child of ``fork()`` has no such
+    threads.
+
+    Args:
+        threads: How many there are, with the one that enters it. With one, or without the extension, nobody helps.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads: Any = None if threads == 1 or compiled is None else compiled.Team(threads)
+
+    def __enter__(self) -> None:
+        if self._threads is not None:
+            self._threads.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        if self._threads is not None:
+            self._threads.__exit__(*exception)
+
+    def close(self) -> None:
+        """End the threads; nobody helps from then on."""
+        if self._threads is not None:
+            self._threads.close()
 
 
 def _gathered(rows: npt.NDArray[np.int64], sources: tuple[Array, ...], targets: tuple[Array, ...]) -> None:

@@ -449,7 +449,7 @@ def beside(rng: np.random.Generator, rows: int, widths: list[int], types: list[i
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("threads", [1, 2, 3, 4, 70])  # more than a team has
 def test_threads_and_networks_beside_change_no_bit(kind: str, threads: int) -> None:
     rng = np.random.default_rng(threads)
     team = products.Team(threads)

@@ -20,8 +20,8 @@ from stable_baselines3.common.vec_env import unwrap_vec_normalize
 
 from reactor_rl.plugin import Target, UsageError, open_target, usable_cores
 from reactor_sb3.environments.makers import maker_of
-from reactor_sb3.trainers.costs import actor_cost, learner_cost
-from reactor_sb3.trainers.placing import Placement, predicted, threads_of
+from reactor_sb3.trainers.costs import actor_cost
+from reactor_sb3.trainers.placing import predicted, timed_learner
 from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["Prediction", "call_of", "main", "predictions"]
@@ -108,7 +108,7 @@ def predictions(model: Trainer) -> Iterator[Prediction]:
         model: The trainer. It is only looked at.
     """
     of_envs: dict[int, float] = {}
-    of_rows: dict[tuple[int, int], float] = {}
+    of_rows: dict[tuple[int, int, bool], float] = {}
     for changed in _candidates(model):
         try:
             other = _with(model, changed)
@@ -118,12 +118,12 @@ def predictions(model: Trainer) -> Iterator[Prediction]:
             config, envs, rows = other.program_config(), other.envs_per_actor, len(other.example())
             if envs not in of_envs:
                 of_envs[envs] = actor_cost(config)
-            threads = threads_of(config, Placement(config.executor, 1, {}, None, None, split=config.split))
-            if (rows, threads) not in of_rows:
-                seconds, count = learner_cost(other, threads)
-                of_rows[rows, threads] = seconds / max(count, 1)
+            how = rows, config.pipeline, config.split  # on which it depends how many threads help
+            if how not in of_rows:
+                cost = timed_learner(config, other)
+                of_rows[how] = cost.helped / max(cost.updates, 1)
             updates = other.updates_due()
-            actor, learner = of_envs[envs], of_rows[rows, threads] * updates
+            actor, learner = of_envs[envs], of_rows[how] * updates
             seconds = predicted(config, actor, learner, updates)
             steps, learned = other.rollout_steps * other.n_envs, updates * len(other.example())
             yield Prediction(changed, steps / seconds, learned / seconds, actor, learner, updates)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
 from reactor_torch import Team
 
-__all__ = ["actor_cost", "learner_cost", "lone_actor"]
+__all__ = ["LearnerCost", "actor_cost", "learner_cost", "lone_actor"]
 
 ROUNDS, SECONDS = 3, 0.2
 PROBE = 4
@@ -69,25 +69,38 @@ def _shortest(config: ProgramConfig, steps: int) -> float:
     return min(taken)
 
 
-def learner_cost(learning: Model, threads: int = 1) -> tuple[float, int]:
-    """Seconds of the learner's part of a round, from the shortest of a few updates of a throw-away copy of the networks.
+class LearnerCost(NamedTuple):
+    """The learner's part of a round.
+
+    Attributes:
+        alone: Seconds of it on one thread.
+        helped: Seconds with the threads that may help, or alone if that is less.
+        updates: How many it has.
+    """
+
+    alone: float
+    helped: float
+    updates: int
+
+
+def learner_cost(learning: Model, threads: int) -> LearnerCost:
+    """Time a few updates of a throw-away copy of the networks; the shortest counts.
 
     Args:
         learning: The trainer.
-        threads: How many may help with dense layers; the others are not waited for where that takes longer.
-
-    Returns:
-        Besides, how many updates it has.
+        threads: How many threads may compute dense layers.
     """
-    best = math.inf
+    best = {}
     with global_random_state(), learning.limited_threads():
         update, count = throw_away_update(learning), learning.updates_due()
         for number in sorted({1, threads}):
-            team = Team(number)
-            for _ in range(1 + ROUNDS):
-                begin = time.perf_counter()
-                with team:
-                    update()
-                best = min(best, time.perf_counter() - begin)
-            team.close()
-    return best * count, count
+            with contextlib.closing(Team(number)) as team:
+                best[number] = min(_seconds(update, team) for _ in range(1 + ROUNDS))
+    return LearnerCost(best[1] * count, min(best.values()) * count, count)
+
+
+def _seconds(update: Callable[[], object], team: Team) -> float:
+    begin = time.perf_counter()
+    with team:
+        update()
+    return time.perf_counter() - begin

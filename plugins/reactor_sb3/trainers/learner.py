@@ -243,7 +243,7 @@ CLEARLY = 0.95
 
 
 class Sharing:
-    """Decides whether gradient workers take part in a round, by how long rounds have taken with them and without.
+    """Decides whether gradient workers, or threads, take part in a round, by how long rounds have taken with them and without.
 
     That cannot be known before the first round: it depends on caches, on what Python does for each minibatch, and on other
     programs. It changes no bit.
@@ -260,7 +260,7 @@ class Sharing:
         return self._usually if self._times % AGAIN != 1 else not self._usually
 
     def begin(self) -> bool:
-        """Begin a round. Returns whether gradient workers take part."""
+        """Begin a round. Returns whether others take part."""
         if len(self._now) == TRIED:
             self._taken[self._shared], self._now = min(sum(self._now[:2]), sum(self._now[2:])), []
             if self._taken[not self._usually] < CLEARLY * self._taken[self._usually]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reactor_rl.plugin import ExecutorName, expected_gain, may_start_processes, spread_workers, tick_cost, usable_cores
-from reactor_sb3.trainers.costs import actor_cost, learner_cost
+from reactor_sb3.trainers.costs import LearnerCost, actor_cost, learner_cost
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
 
@@ -27,6 +27,7 @@ __all__ = [
     "recommendations",
     "spread",
     "threads_of",
+    "timed_learner",
 ]
 
 AWAY = 1e-3
@@ -50,11 +51,12 @@ class Placement:
         workers: How many workers, the caller included.
         placement: Worker of each reactor.
         actor: Seconds of an actor's round, ``None`` if not measured.
-        learner: Seconds of the learner's round, ``None`` if not measured; of one that computes all gradients itself.
+        learner: Seconds of the learner's round on one thread, ``None`` if not measured; of one that computes all gradients itself.
         updates: How many it has.
         slices: Into how many slices minibatches are cut, at most.
         split: Whether losses are computed side by side.
         on: Node of each actor, where there are several machines; all else is at home.
+        helped: Seconds of the learner's round with the threads that help, ``None`` if not measured.
     """
 
     executor: ExecutorName
@@ -66,6 +68,7 @@ class Placement:
     slices: int = 1
     split: bool = False
     on: Mapping[str, int] | None = None
+    helped: float | None = None
 
 
 def choose_placement(config: ProgramConfig, learning: Model) -> Placement:
@@ -89,17 +92,18 @@ def _worth_splitting(config: ProgramConfig, learning: Model) -> bool:
     workers = config.workers or usable_cores()
     if config.executor not in ("auto", "processes") or workers == 1 or not may_start_processes():
         return False
-    costs = actor_cost(config), *learner_cost(learning)
-    return predicted(replace(config, split=True), *costs) < predicted(replace(config, split=False), *costs)
+    actor, cost = actor_cost(config), timed_learner(replace(config, split=False), learning)
+    apart = predicted(replace(config, split=True), actor, cost.alone, cost.updates)
+    return apart < predicted(replace(config, split=False), actor, cost.helped, cost.updates)
 
 
 def _choice(config: ProgramConfig, learning: Model) -> Placement:
     told = config.learners_are_fixed
     slices = min(config.n_learners, config.blocks) if told and config.n_learners else 1
-    actor, learner, updates = None, None, 1
+    actor, learner, helped, updates = None, None, None, 1
     if config.executor == "auto" or (config.pipeline and slices == 1) or (not told and _most_slices(config) > 1):
         actor = actor_cost(config)  # else the actors are simply shared out
-        learner, updates = learner_cost(learning)
+        learner, helped, updates = timed_learner(config, learning)
         if not told:
             slices = best_slices(config, actor, learner, updates)
     executor, workers = config.executor, _workers(config, slices)
@@ -119,7 +123,17 @@ def _choice(config: ProgramConfig, learning: Model) -> Placement:
             config = replace(config, split=False)
         overlap, learners = _overlaps(config, slices), config.lanes * slices
     homes = placed(config.actors.actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners)
-    return Placement(executor, workers, homes, actor, learner, updates, slices, config.split)
+    return Placement(executor, workers, homes, actor, learner, updates, slices, config.split, helped=helped)
+
+
+def timed_learner(config: ProgramConfig, learning: Model) -> LearnerCost:
+    """Time the learner's part of a round, where it computes all gradients itself.
+
+    Args:
+        config: What the program is made from.
+        learning: The trainer, some throw-away updates of which are timed.
+    """
+    return learner_cost(learning, threads_of(config, Placement(config.executor, 1, {}, None, None, split=config.split)))
 
 
 def threads_of(config: ProgramConfig, choice: Placement) -> int:
@@ -322,16 +336,17 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
         sum(home == worker for name, home in choice.placement.items() if name.startswith("actor"))
         for worker in range(choice.workers)
     )
-    sampling, learning = choice.actor * busiest, choice.learner
+    sampling, learning = choice.actor * busiest, choice.learner if choice.helped is None else choice.helped
     advice = []
     cores = usable_cores()
+    both = max(choice.learner, (config.actors.actors * choice.actor + choice.learner) / choice.workers)  # on one thread then
     if (
         not config.pipeline
         and config.lanes * choice.slices == 1
         and choice.workers > 1
         and min(sampling, learning) > 0.2 * (sampling + learning)
+        and both < sampling + learning
     ):
-        both = max(learning, (config.actors.actors * choice.actor + learning) / choice.workers)
         advice.append(
             f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
             f"overlap, about {1e3 * both:.1f} ms a round"
@@ -341,7 +356,7 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
             f"the learner takes {1e3 * learning:.1f} ms of a round; with split=True, which computes the critics' and the actor's "
             f"gradients side by side (a delayed variant), about {1e3 * side_by_side:.1f} ms"
         )
-    elif learning > 2 * sampling and cores > 2 and config.learner_threads == 1 and choice.slices == 1:
+    elif learning > 2 * sampling and cores > 2 and config.learner_threads == threads_of(config, choice) == choice.slices == 1:
         advice.append(
             f"the learner takes {learning / sampling:.1f} times as long as the sampling; try learner_threads={min(4, cores // 2)}, "
             "fewer gradient steps or smaller batches"
@@ -362,11 +377,11 @@ def _split_round(config: ProgramConfig, choice: Placement, sampling: float) -> f
         sampling: Seconds of a round's sampling.
     """
     learning, updates = choice.learner or 0.0, choice.updates
-    shared = choice.slices > 1 or threads_of(config, choice) > 1
-    if config.split or len(config.shares) == 1 or shared or usable_cores() < 2 or not may_start_processes():
+    if config.split or len(config.shares) == 1 or choice.slices > 1 or usable_cores() < 2 or not may_start_processes():
         return None
     other = replace(config, split=True)
     seconds = learning * other.largest_share(1) + meeting_cost(other, updates, learning, 1)
-    before = max(learning, sampling) if config.pipeline else learning + sampling
+    now = learning if choice.helped is None else choice.helped
+    before = max(now, sampling) if config.pipeline else now + sampling
     beside = math.ceil(config.actors.actors / 2) * (choice.actor or 0.0)
     return seconds if expected_gain(before, seconds + beside) > 0.0 else None

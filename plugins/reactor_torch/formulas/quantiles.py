@@ -115,7 +115,7 @@ class DenseQuantileCritics(DenseCritics):
         said, features = self.quantiles(observations, actions), observations.shape[1]
         weight = 1 / (said.shape[0] * said.shape[2])
         gradient = torch.zeros_like(actions)
-        for found in input_gradients(self.networks, [None] * len(self.networks), features, weight):
+        for found in input_gradients(self.networks, features, weight):
             gradient.add_(found)
         if self.kernels is None:
             return said.mean((0, 2)), gradient

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -13,7 +15,7 @@ from gymnasium import spaces
 
 from reactor_rl.autotune import WORTH_IT
 from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
-from reactor_sb3.trainers.costs import actor_cost
+from reactor_sb3.trainers.costs import actor_cost, learner_cost
 from reactor_sb3.trainers.placing import Placement, best_slices, choose_placement, gained, placed, recommendations, threads_of
 from reactor_torch import kernels
 
@@ -108,6 +110,28 @@ def test_what_changes_results_is_only_recommended(
         assert [any(word in sentence for sentence in found) for word in words] == [True] * len(found) == [True] * len(words)
 
 
+@pytest.mark.parametrize(("helped", "advised"), [(None, True), (0.090, True), (0.045, False)])
+def test_what_threads_have_shortened_needs_no_pipeline(helped: float | None, advised: bool, monkeypatch: Any) -> None:
+    """A round is 40 ms of sampling and 90 ms of learning on one thread, or 95 ms with ``pipeline=1``."""
+    monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 2)
+    with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0) as model:
+        homes = placed(4, 2, 0.020, 0.090, {}, overlap=False)
+        choice = Placement("processes", 2, homes, 0.020, 0.090, helped=helped)
+        assert any("pipeline=1" in sentence for sentence in recommendations(model.program_config(), choice)) is advised
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads of C are counted there")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_a_learner_costs(threads: int) -> None:
+    with SyncSAC("MlpPolicy", "Pendulum-v1", n_actors=2, gradient_steps=4, seed=0) as model:
+        before, weights = len(os.listdir("/proc/self/task")), model.fingerprint()
+        cost = learner_cost(model, threads)
+        assert 0 < cost.helped <= cost.alone < 10 and cost.updates == 4
+        assert (len(os.listdir("/proc/self/task")), model.fingerprint()) == (before, weights)
+    if threads == 1:
+        assert cost.helped == cost.alone
+
+
 @pytest.mark.parametrize(
     ("algorithm", "learner", "updates", "words"),
     [
@@ -190,7 +214,7 @@ def test_what_a_round_gains(actors: int, workers: int, learner: float, evaluator
 @pytest.mark.parametrize(("helper", "executor"), [(0.7e-3, "processes"), (0.9e-3, "inline"), (float("inf"), "inline")])
 def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, executor: str) -> None:
     monkeypatch.setattr("reactor_sb3.trainers.placing.actor_cost", lambda *_: 0.5e-3)
-    monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (5e-3, 1))
+    monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (5e-3, 5e-3, 1))
     monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
         found = choose_placement(model.program_config(), model)
@@ -241,7 +265,7 @@ def test_gradients_are_shared_out_where_that_pays(
 ) -> None:
     """An actor's round takes no time, and the learner's ten updates 1 ms each. Where threads can help, they do so instead."""
     monkeypatch.setattr("reactor_sb3.trainers.placing.actor_cost", lambda *_: 1e-9)
-    monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (10e-3, 10))
+    monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (10e-3, 10e-3, 10))
     monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=1, n_learners=n_learners, seed=0, workers=workers) as model:
         found = choose_placement(replace(model.program_config(), blocks=blocks, exchanged=0, helped=helped), model)

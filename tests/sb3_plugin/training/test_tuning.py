@@ -18,6 +18,7 @@ import reactor_sb3
 from reactor_rl.plugin import UsageError
 from reactor_sb3 import SyncDQN, SyncPPO, SyncSAC
 from reactor_sb3.cli.tune import call_of, main, predictions
+from reactor_sb3.trainers.costs import LearnerCost
 from reactor_torch import kernels
 
 HELPED = {1: 1.25, 2: 1.0} if kernels.compiled else {1: 1.0}
@@ -30,7 +31,9 @@ def two_cores(monkeypatch: Any) -> None:
     """An environment's part of a round takes 1 ms, and so do 32 rows of an update; workers cost nothing."""
     costs = {
         "cli.tune.actor_cost": lambda config: 1e-3 * config.actors.envs,
-        "cli.tune.learner_cost": lambda model, threads: (3 * 1e-3 * len(model.example()) / 32 * HELPED[threads], 3),
+        "trainers.placing.learner_cost": lambda model, threads: LearnerCost(
+            *(3 * 1e-3 * len(model.example()) / 32 * HELPED[number] for number in (1, threads)), 3
+        ),
         "trainers.placing.usable_cores": lambda: 2,
         "trainers.placing.tick_cost": lambda **_: 0.0,
         "trainers.placing.may_start_processes": lambda: True,
