@@ -496,6 +496,7 @@ def test_the_least_of_several_networks(count: int, threads: int) -> None:
     assert same_bits(out, np.stack(each)[values.argmin(0), np.arange(300)])
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="threads of C are counted there")
 @pytest.mark.timeout(60)
 def test_what_helps_ends_and_sleeps() -> None:
     def threads() -> int:
