@@ -4,9 +4,10 @@
  * gradients of weights are cut by outputs. Each number is computed as one thread would.
  */
 
-typedef enum { LINEAR, NORMALISED, PLAIN, RENORMALISED } Type;
+typedef enum { LINEAR, NORMALISED, PLAIN, RENORMALISED, CONVOLUTION } Type;
 
 #include "_renormalised.h"
+#include "_images.h"
 
 typedef struct {
     Type type;
@@ -17,12 +18,13 @@ typedef struct {
     float *dw, *db, *y, *dx;
     float *hat, *scale; /* of a normalisation */
     Batch batch;        /* of one of batches */
+    Images *images;     /* of a convolution */
 } Layer;
 
 typedef struct {
     PyObject_HEAD
     long rows, work;
-    int layers, held, learns, has_inputs, together, renormalises;
+    int layers, held, learns, has_inputs, together, renormalises, convolves;
     Layer *layer;
     Py_buffer *views;
     Py_buffer inputs;
@@ -50,6 +52,7 @@ network_dealloc(PyObject *object)
         free(self->layer[i].hat);
         free(self->layer[i].scale);
         free(self->layer[i].batch.memory);
+        images_free(self->layer[i].images);
     }
     free(self->layer);
     free(self->views);
@@ -150,12 +153,13 @@ add_layer(Network *self, PyObject *given, long *width)
     Layer *layer = &self->layer[self->layers];
     long type, kind, n;
     double epsilon;
-    PyObject *w, *b, *dw, *db, *y, *dx, *batch = Py_None;
+    PyObject *w, *b, *dw, *db, *y, *dx, *more = Py_None;
 
-    if (!PyArg_ParseTuple(given, "lllldOOOOOO|O:layer", &type, &kind, &layer->k, &n, &epsilon, &w, &b, &dw, &db, &y, &dx, &batch)) {
+    if (!PyArg_ParseTuple(given, "lllldOOOOOO|O:layer", &type, &kind, &layer->k, &n, &epsilon, &w, &b, &dw, &db, &y, &dx, &more)) {
         return -1;
     }
-    if (type < LINEAR || type > RENORMALISED || kind < NONE || kind > TANH || layer->k < 1 || n < 1 || (type != LINEAR && n != layer->k)) {
+    if (type < LINEAR || type > CONVOLUTION || kind < NONE || kind > TANH || layer->k < 1 || n < 1 ||
+        (type != LINEAR && type != CONVOLUTION && n != layer->k)) {
         PyErr_Format(PyExc_ValueError, "there is no layer of type %ld with activation %ld from %ld to %ld numbers", type, kind, layer->k, n);
         return -1;
     }
@@ -165,17 +169,26 @@ add_layer(Network *self, PyObject *given, long *width)
     }
     layer->type = (Type)type, layer->kind = (Kind)kind, layer->n = n, layer->epsilon = (float)epsilon;
     int linear = type == LINEAR, plain = type == PLAIN;
+    long outputs = n, inputs = linear ? layer->k : -1;
     self->layers++; /* what it allocates from now on is freed with it */
-    layer->w = hold(self, w, "weight", n, linear ? layer->k : -1, 0, plain);
-    layer->b = hold(self, b, "bias", n, -1, 0, linear || plain);
-    layer->dw = hold(self, dw, "weight_gradient", n, linear ? layer->k : -1, 1, 1);
-    layer->db = hold(self, db, "bias_gradient", n, -1, 1, 1);
+    if (type == CONVOLUTION) {
+        layer->images = images_new(more, self->rows, layer->k, n, dw != Py_None);
+        if (layer->images == NULL) {
+            return -1;
+        }
+        outputs = layer->images->windows.outputs, inputs = window_size(&layer->images->windows);
+        self->convolves = 1;
+    }
+    layer->w = hold(self, w, "weight", outputs, inputs, 0, plain);
+    layer->b = hold(self, b, "bias", outputs, -1, 0, linear || plain);
+    layer->dw = hold(self, dw, "weight_gradient", outputs, inputs, 1, 1);
+    layer->db = hold(self, db, "bias_gradient", outputs, -1, 1, 1);
     layer->y = hold(self, y, "out", self->rows, n, 1, 0);
-    layer->dx = hold(self, dx, "below", self->rows, layer->k, 1, self->layers == 1);
+    layer->dx = hold(self, dx, "below", self->rows, layer->k, 1, self->layers == 1 || (type == CONVOLUTION && layer->dw == NULL));
     if (PyErr_Occurred()) {
         return -1;
     }
-    if (type == RENORMALISED && add_batch(self, batch, layer) < 0) {
+    if (type == RENORMALISED && add_batch(self, more, layer) < 0) {
         return -1;
     }
     self->renormalises = self->renormalises || type == RENORMALISED;
@@ -188,7 +201,7 @@ add_layer(Network *self, PyObject *given, long *width)
         }
     }
     self->learns = self->learns && (plain || layer->dw != NULL);
-    self->work += linear ? self->rows * layer->k * n : self->rows * n;
+    self->work += linear ? self->rows * layer->k * n : inputs > 0 ? self->rows * n * inputs : self->rows * n;
     *width = n;
     return 0;
 }
@@ -200,7 +213,7 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     Py_ssize_t rows;
     PyObject *layers;
-    long width = 0, room = 0, levels = 1;
+    long width = 0, room = 0, of_images = 0, levels = 1;
 
     if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
         PyErr_SetString(PyExc_TypeError, "Network(rows, layers) takes no keyword arguments");
@@ -232,6 +245,11 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     for (int i = 0; i < self->layers; i++) {
         const Layer *layer = &self->layer[i];
+        if (layer->images != NULL) {
+            long needed = images_room(layer->images);
+            of_images = needed > of_images ? needed : of_images;
+            continue;
+        }
         long size = layer->type == LINEAR ? layer->k * layer->n : 0, side = layer->k > layer->n ? layer->k : layer->n;
         room = size > room ? size : room;
         self->most = side > self->most ? side : self->most;
@@ -240,6 +258,7 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         levels++;
     }
     self->room = self->learns && room ? TILES(self->most) + levels * room : 0;
+    self->room = self->room > of_images ? self->room : of_images;
     if (make_room(self, 1) < 0) {
         goto failed;
     }
@@ -269,10 +288,16 @@ typedef struct {
 
 /* Where part `at` of `parts` of some things begins; it ends where the next one does. */
 INLINE long
-begin_of(long things, long at, long parts)
+begin_of(long things, long at, long parts, long even)
 {
-    long each = (things + parts - 1) / parts, begin = (each + EVEN - 1) / EVEN * EVEN * at;
+    long each = (things + parts - 1) / parts, begin = (each + even - 1) / even * even * at;
     return begin < things && at < parts ? begin : things;
+}
+
+INLINE long
+row_of(const Network *self, long rows, long at, long parts)
+{
+    return begin_of(rows, at, parts, self->convolves ? 1 : EVEN); /* an image has tiles of its own */
 }
 
 #define LEFT(network, part) ((network)->left == NULL ? NULL : (network)->left + (part) * ASIDE)
@@ -284,6 +309,10 @@ layer_forwards(const Products *with, const Layer *layer, long begin, long rows, 
     long n = layer->n;
     float *y = layer->y + begin * n;
 
+    if (layer->type == CONVOLUTION) { /* of numbers or of bytes */
+        images_forwards(with, layer->images, layer->kind, begin, begin + rows, x, ldx, layer->b, layer->y);
+        return;
+    }
     x += begin * ldx;
     if (layer->type == LINEAR) {
         with->forward(layer->kind, rows, layer->k, n, x, ldx, layer->w, layer->b, y, left);
@@ -312,7 +341,7 @@ forwards(void *what, long part)
 {
     const Pass *pass = what;
     const Network *self = pass->networks[part / pass->parts];
-    long at = part % pass->parts, begin = begin_of(self->rows, at, pass->parts), end = begin_of(self->rows, at + 1, pass->parts);
+    long at = part % pass->parts, begin = row_of(self, self->rows, at, pass->parts), end = row_of(self, self->rows, at + 1, pass->parts);
     const float *x = self->inputs.buf;
     long ldx = self->ldx;
 
@@ -339,11 +368,19 @@ below(const Network *self, const Layer *layer)
     return (Below){under->y, under->y, under->n, under->kind};
 }
 
-/* Gradients of some of a linear layer's outputs' weights and biases. */
+/* Gradients of some of a linear layer's outputs' weights and biases, part `at` of `parts`, or of some of a convolution's. */
 static void
-weights_backwards(const Products *with, const Network *self, const Layer *layer, const float *g, long begin, long end, float *scratch)
+weights_backwards(const Products *with, const Network *self, const Layer *layer, const float *g, long at, long parts, float *scratch)
 {
     Below under = below(self, layer);
+    if (layer->type == CONVOLUTION) {
+        long begin = begin_of(layer->images->units, at, parts, 1), end = begin_of(layer->images->units, at + 1, parts, 1);
+        if (end > begin) {
+            units_backwards(with, layer->images, self->rows, under.x, under.ldx, g, begin, end, layer->dw, layer->db, scratch);
+        }
+        return;
+    }
+    long begin = begin_of(layer->n, at, parts, EVEN), end = begin_of(layer->n, at + 1, parts, EVEN);
     if (end <= begin) {
         return;
     }
@@ -353,12 +390,16 @@ weights_backwards(const Products *with, const Network *self, const Layer *layer,
     }
 }
 
-/* Gradients by some rows of a linear layer's inputs. */
+/* Gradients by some rows of a linear layer's or a convolution's inputs */
 static void
-rows_backwards(const Products *with, const Network *self, const Layer *layer, const float *g, long begin, long end, float *left)
+rows_backwards(const Products *with, const Network *self, const Layer *layer, const float *g, long begin, long end, float *left, float *scratch)
 {
     Below under = below(self, layer);
     if (layer->dx == NULL || end <= begin) {
+        return;
+    }
+    if (layer->type == CONVOLUTION) {
+        images_backwards(with, layer->images, begin, end, g, under.kind, under.values, layer->dx, scratch);
         return;
     }
     with->multiply(end - begin, layer->n, layer->k, g + begin * layer->n, layer->n, layer->w, layer->k, 0, layer->dx + begin * layer->k,
@@ -404,9 +445,9 @@ backwards(void *what, long part)
 
     for (const Layer *layer = self->layer + self->layers - 1; layer >= self->layer; layer--) {
         float *g = gradient_of(pass, (int)part, layer);
-        if (layer->type == LINEAR) {
-            weights_backwards(pass->with, self, layer, g, 0, layer->n, self->scratch);
-            rows_backwards(pass->with, self, layer, g, 0, self->rows, self->left);
+        if (layer->type == LINEAR || layer->type == CONVOLUTION) {
+            weights_backwards(pass->with, self, layer, g, 0, 1, self->scratch);
+            rows_backwards(pass->with, self, layer, g, 0, self->rows, self->left, self->scratch);
         } else {
             others_backwards(pass->with, self, layer, g);
         }
@@ -424,15 +465,17 @@ layer_backwards(void *what, long part)
     const Layer *layer = self->layer + pass->depth;
     float *g = gradient_of(pass, (int)(part / of_network), layer);
 
-    if (layer->type != LINEAR) {
+    float *scratch = self->scratch + at * self->room;
+
+    if (layer->type != LINEAR && layer->type != CONVOLUTION) {
         if (part % of_network == 0) {
             others_backwards(pass->with, self, layer, g);
         }
     } else if ((part % 2 == 0) == (at < parts / 2)) {
-        rows_backwards(pass->with, self, layer, g, begin_of(self->rows, at, parts), begin_of(self->rows, at + 1, parts), LEFT(self, at));
+        rows_backwards(pass->with, self, layer, g, row_of(self, self->rows, at, parts), row_of(self, self->rows, at + 1, parts), LEFT(self, at),
+                       scratch);
     } else {
-        weights_backwards(pass->with, self, layer, g, begin_of(layer->n, at, parts), begin_of(layer->n, at + 1, parts),
-                          self->scratch + at * self->room);
+        weights_backwards(pass->with, self, layer, g, at, parts, scratch);
     }
 }
 
@@ -460,7 +503,7 @@ slopes(void *what, long part)
     const Network *self = pass->networks[number];
     const int64_t *rows = pass->rows[number];
     long at = part % pass->parts, count = pass->chosen[number];
-    long begin = begin_of(count, at, pass->parts), end = begin_of(count, at + 1, pass->parts), some = end - begin;
+    long begin = row_of(self, count, at, pass->parts), end = row_of(self, count, at + 1, pass->parts), some = end - begin;
     const Layer *layer = self->layer + self->layers - 1;
     float *g = pass->g[number] + begin * layer->n;
 
@@ -588,14 +631,17 @@ take_inputs(Network *self, PyObject *inputs)
     }
     self->has_inputs = 1;
     Py_buffer *view = &self->inputs;
-    int right = view->ndim == 2 && view->format != NULL && strcmp(view->format, "f") == 0 && view->shape[0] == self->rows &&
-                view->shape[1] == layer->k && (layer->k == 1 || view->strides[1] == sizeof(float)) && view->strides[0] % 4 == 0 &&
-                (self->rows < 2 || view->strides[0] >= (Py_ssize_t)sizeof(float) * layer->k);
+    int bytes = layer->images != NULL && layer->images->divisor != 0.0f;
+    Py_ssize_t item = bytes ? 1 : sizeof(float);
+    int right = view->ndim == 2 && view->format != NULL && strcmp(view->format, bytes ? "B" : "f") == 0 && view->shape[0] == self->rows &&
+                view->shape[1] == layer->k && (layer->k == 1 || view->strides[1] == item) && view->strides[0] % item == 0 &&
+                (self->rows < 2 || view->strides[0] >= item * layer->k);
     if (!right) {
-        PyErr_Format(PyExc_ValueError, "inputs must be float32 of the shape (%ld, %ld), each row without gaps", self->rows, layer->k);
+        PyErr_Format(PyExc_ValueError, "inputs must be %s of the shape (%ld, %ld), each row without gaps", bytes ? "uint8" : "float32",
+                     self->rows, layer->k);
         return -1;
     }
-    self->ldx = self->rows < 2 ? layer->k : (long)(view->strides[0] / (Py_ssize_t)sizeof(float));
+    self->ldx = self->rows < 2 ? layer->k : (long)(view->strides[0] / item);
     return 0;
 }
 
@@ -618,6 +664,11 @@ evaluated(PyObject *object, PyObject *const *args, Py_ssize_t given, int togethe
             return NULL;
         }
         pass.networks[i]->together = together;
+        for (int j = 0; j < pass.networks[i]->layers; j++) {
+            if (pass.networks[i]->layer[j].images != NULL) {
+                lay_out_weights(pass.with, pass.networks[i]->layer[j].images, pass.networks[i]->layer[j].w);
+            }
+        }
     }
     long work = work_of(&pass);
     Team *team = team_for(work);
@@ -713,6 +764,10 @@ take_rows(Pass *pass, int number, PyObject *const *args, PyObject *out, Held *he
     const Layer *layer = self->layer;
     long n = layer[self->layers - 1].n, first = pass->first;
 
+    if (self->convolves) {
+        PyErr_SetString(PyExc_ValueError, "a network that convolves has no slopes of some rows");
+        return -1;
+    }
     if (make_picked(self) < 0) {
         return -1;
     }

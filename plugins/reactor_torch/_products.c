@@ -37,7 +37,7 @@ enum { LEAF = 64, DEPTH = 256, SUPER = 256, LEVELS = 3, TALL = 288, APART = DEPT
 #define TILE(rows, columns) ((rows) * (columns) + 16) /* a multiple of 4 KB would have all tiles in one set of the cache */
 #define TILES(columns) (((columns) + 11) / 12 * 2 * TILE(SUPER, 6)) /* of 6 columns, or of 12 */
 #define ASIDE (TALL * APART)
-enum { WIDEST = 32 }; /* numbers of the widest panel of any kind */
+enum { WIDEST = 32, UNIT = WIDEST, HIGH = 12 /* rows of the tallest tile */ }; /* numbers of the widest panel of any kind */
 enum { FAR = 1 << 19 }; /* numbers of a right factor that a near cache will not have kept */
 enum { LARGE = 1 << 18 }; /* multiply-adds from which on others may have the interpreter meanwhile */
 #define FORBIDDEN -1e8f /* the logit of a choice that is masked, as sb3-contrib has it */
@@ -46,6 +46,13 @@ typedef struct {
     float rest1, beta2, rest2, step, root, epsilon, decay, keep;
     int momentum;
 } Adam;
+
+/* Windows of images, each of which gives some numbers */
+typedef struct {
+    long height, width, channels; /* of an image */
+    long tall, wide, down, right; /* windows: their rows and columns, and how far the next one is */
+    long rows, columns, outputs; /* of what they give */
+} Windows;
 
 typedef struct {
     const float *values, *log_prob, *entropy, *advantages, *returns, *old_log_prob, *old_values;
@@ -69,6 +76,11 @@ typedef struct {
     double (*squares)(long, const float *);
     void (*lay_out)(long, long, const float *, long, int, float *);
     void (*add_product)(long, long, long, const float *, long, const float *, float *, long);
+    void (*add)(float *, const float *, long);
+    void (*pixels)(long, long, const unsigned char *, long, float, float *);
+    void (*windows)(const Windows *, long, const float *, long, const float *, const float *, Kind, float *);
+    void (*leaf_of_units)(const Windows *, long, const float *, long, const float *, long, long, float *, float *, float *);
+    void (*unwindow)(const Windows *, long, const float *, float *);
     float (*exponential)(float);
     void (*squash)(long, long, float, float, const float *, const float *, const float *, float *, float *, float *, float *, float *);
     void (*unsquash)(long, float, float, const float *, float, const float *, const float *, const float *, const float *, float *, float *);
@@ -571,7 +583,7 @@ static void
 adam_part(void *what, long part)
 {
     const Step *step = what;
-    long begin = begin_of(step->size, part, step->parts), end = begin_of(step->size, part + 1, step->parts);
+    long begin = begin_of(step->size, part, step->parts, EVEN), end = begin_of(step->size, part + 1, step->parts, EVEN);
     step->with->adam(end - begin, step->w + begin, step->g + begin, step->first + begin, step->second + begin, step->how);
 }
 
@@ -579,7 +591,7 @@ static void
 blend_part(void *what, long part)
 {
     const Step *step = what;
-    long begin = begin_of(step->size, part, step->parts), end = begin_of(step->size, part + 1, step->parts);
+    long begin = begin_of(step->size, part, step->parts, EVEN), end = begin_of(step->size, part + 1, step->parts, EVEN);
     step->with->blend(end - begin, step->w + begin, step->g + begin, step->tau, step->rest);
 }
 

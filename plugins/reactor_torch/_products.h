@@ -14,8 +14,8 @@
 /* ---------------------------------------------------------------- a tile: out[i][j] = start[i][j] + sum over p of a[i][p] b[p][j] */
 
 TARGET INLINE void
-NAME(tile_of)(const int rows, const int vectors, const int along, long k, const float *a, long stride, const float *b, long ldb, float *c,
-              long ldc, const float *start, long lds, Finish finish, const float *other, long ldo, long width)
+NAME(tile_of)(const int rows, const int vectors, const int along, long segments, long jump, long k, const float *a, long stride,
+              const float *b, long ldb, float *c, long ldc, const float *start, long lds, Finish finish, const float *other, long ldo, long width)
 {
     V sums[12][NV];
     SOME some[NV];
@@ -28,15 +28,17 @@ NAME(tile_of)(const int rows, const int vectors, const int along, long k, const 
             sums[i][v] = start == NULL ? SPREAD(0.0f) : LOAD_SOME(start + i * lds + v * WIDTH, some[v]);
         }
     }
-    for (long p = 0; p < k; p++) {
-        V columns[NV];
-        STRAIGHT for (int v = 0; v < vectors; v++) {
-            columns[v] = LOAD(b + p * ldb + v * WIDTH);
-        }
-        STRAIGHT for (int i = 0; i < rows; i++) {
-            V one = SPREAD(along ? a[i * stride + p] : a[p * stride + i]);
+    for (long segment = 0; segment < segments; segment++, a += jump, b += k * ldb) {
+        for (long p = 0; p < k; p++) {
+            V columns[NV];
             STRAIGHT for (int v = 0; v < vectors; v++) {
-                sums[i][v] = FMA(one, columns[v], sums[i][v]);
+                columns[v] = LOAD(b + p * ldb + v * WIDTH);
+            }
+            STRAIGHT for (int i = 0; i < rows; i++) {
+                V one = SPREAD(along ? a[i * stride + p] : a[p * stride + i]);
+                STRAIGHT for (int v = 0; v < vectors; v++) {
+                    sums[i][v] = FMA(one, columns[v], sums[i][v]);
+                }
             }
         }
     }
@@ -67,7 +69,7 @@ NAME(tile_of)(const int rows, const int vectors, const int along, long k, const 
 
 #define CASE(n, v)                                                                                               \
     case n:                                                                                                      \
-        NAME(tile_of)(n, v, ALONG, k, a, stride, b, ldb, c, ldc, start, lds, finish, other, ldo, width);         \
+        NAME(tile_of)(n, v, ALONG, 1, 0, k, a, stride, b, ldb, c, ldc, start, lds, finish, other, ldo, width);         \
         break;
 #define CASES                  \
     if (narrow) {              \
@@ -509,6 +511,8 @@ NAME(add_product)(long m, long k, long n, const float *a, long lda, const float 
     }
 }
 
+#include "_windows.h"
+
 /* ---------------------------------------------------------------- few numbers for each row: dots of 16 chains, whatever WIDTH is */
 
 TARGET INLINE void
@@ -664,7 +668,8 @@ NAME(squares)(long count, const float *g)
 
 static const Products NAME(products) = {
     NAME(forward), NAME(multiply), NAME(outer), NAME(columns), NAME(shifted), NAME(combined), NAME(weighted), NAME(activate), NAME(differentiate),
-    NAME(adam), NAME(blend), NAME(squares), NAME(lay_out), NAME(add_product), LOSSES,
+    NAME(adam), NAME(blend), NAME(squares), NAME(lay_out), NAME(add_product), NAME(add), NAME(pixels),
+    NAME(windows), NAME(leaf_of_units), NAME(unwindow), LOSSES,
 };
 
 #undef PANEL

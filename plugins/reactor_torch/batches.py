@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_rl.plugin import aligned_zeros
+from reactor_torch.images import Images
 
 __all__ = [
     "Batch",
@@ -49,6 +50,13 @@ def _channels_last(part: Any) -> Any:
     return {key: _channels_last(value) for key, value in part.items()} if isinstance(part, dict) else part
 
 
+def _images(part: Any) -> Any:
+    """Bytes ``(rows, channels, height, width)`` that become numbers where they are needed; anything else as it is."""
+    if isinstance(part, torch.Tensor):
+        return Images.of(part) if part.ndim == 4 and part.dtype == torch.uint8 else part
+    return {key: _images(value) for key, value in part.items()} if isinstance(part, dict) else part
+
+
 def _aligned(part: Any) -> Any:
     """A tensor that begins with a cache line, as torch's own memory does, or each one in a dict; numbers stay."""
     if isinstance(part, torch.Tensor):
@@ -76,6 +84,10 @@ class Batch:
     def channels_last(self) -> Self:
         """The same with images in the order in which convolutions are fast: their gradients take a third less time."""
         return type(self)(*[_channels_last(part) for part in vars(self).values()])
+
+    def images(self) -> Self:
+        """The same with images of bytes as ``Images``."""
+        return type(self)(*[_images(part) for part in vars(self).values()])
 
     def __len__(self) -> int:
         return self.actions.shape[0]

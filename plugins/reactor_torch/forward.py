@@ -24,7 +24,10 @@ import torch
 from torch import nn
 
 from reactor_rl.plugin import aligned_zeros, compiled_module
+from reactor_torch import kernels
 from reactor_torch.dense import PARTS, RUNNING, Layer
+from reactor_torch.images import Images
+from reactor_torch.layers import CompiledLayers
 
 __all__ = ["BoundForward", "DenseForward", "Forward", "TorchForward", "computing"]
 
@@ -254,6 +257,7 @@ class TorchForward:
     def __init__(self, module: nn.Module, keyed: bool) -> None:
         self.module: Any = module.to("meta").train(False)
         self.keyed = keyed
+        self.convolves = kernels.compiled is not None and any(isinstance(part, nn.Conv2d) for part in module.modules())
 
     def bind(self, weights: Array, observations: Mapping[str, Array]) -> BoundForward:
         """See :class:`Forward`."""
@@ -268,14 +272,16 @@ class TorchForward:
             state = {name: torch.from_numpy(weights[name]) for name in module.state_dict() if name in known}
         module.load_state_dict(state, strict=False, assign=True)  # modules that are shared have several names
         module.requires_grad_(False)
+        CompiledLayers(module, state.get, kernels.compiled, linear=False).enter()
         return module
 
     def steps(self, observations: Mapping[str, Array]) -> Callable[[int], Any]:
         """From a step to its observations as the module is given them, views of ``(steps, envs, ...)``."""
         tensors = {key: torch.from_numpy(rows) for key, rows in observations.items()}
+        seen = {key: _images_of(rows) if self.convolves else rows.__getitem__ for key, rows in tensors.items()}
         if self.keyed:
-            return lambda step: {key: rows[step] for key, rows in tensors.items()}
-        return tensors[""].__getitem__
+            return lambda step: {key: of_step(step) for key, of_step in seen.items()}
+        return seen[""]
 
     def copies(self, observations: Mapping[str, Array]) -> Any:
         """Observations ``(count, ...)`` as the module is given them.
@@ -284,6 +290,13 @@ class TorchForward:
         """
         tensors = {key: torch.tensor(rows) for key, rows in observations.items()}
         return tensors if self.keyed else tensors[""]
+
+
+def _images_of(rows: torch.Tensor) -> Callable[[int], torch.Tensor]:
+    """From a step to its rows, as ``Images`` if they are such."""
+    if rows.ndim != 5 or rows.dtype != torch.uint8:
+        return rows.__getitem__
+    return lambda step: Images.of(rows[step])
 
 
 class BoundTorch:

@@ -163,7 +163,9 @@ class Networks(Mapping[str, Any]):
 
     @property
     def may_be_helped(self) -> bool:
-        """Whether a :class:`~reactor_torch.Team` can take part in computing gradients."""
+        """Whether a :class:`~reactor_torch.Team` can take part in computing gradients: of dense layers, or of convolutions."""
+        if not self.dense:
+            return all(formula.layers.convolve for formula in self.formulas.values() if isinstance(formula, Autograd))
         return all(self.kernels(name) is not None for name in self._learned)
 
     def seen_as(self, key: Hashable, made: T) -> T:
@@ -297,7 +299,7 @@ class Networks(Mapping[str, Any]):
         if of is not None and len(batch) < of and self.formulas[loss].block is None:
             batch = batch.aligned()  # it is a view of a port here, and of a round there
         if self._sees_images:
-            batch = batch.channels_last()
+            batch = batch.images() if self.may_be_helped else batch.channels_last()
         if self.dense:
             with drawing_nothing():
                 return self.formulas[loss].gradients(batch, of)

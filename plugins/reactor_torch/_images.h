@@ -1,0 +1,254 @@
+/* Layers that convolve images: how their weights and gradients are laid out, and what they need besides; used by _passes.h. */
+
+typedef struct {
+    Windows windows; /* of images with their borders */
+    long height, width, border_rows, border_columns; /* of images without them, and of what is put around */
+    long units, leaf; /* of the gradient of weights; images whose windows are one chain */
+    long size; /* of a leaf: numbers of all units, and of biases behind them */
+    float *known; /* weights that are laid out, as they were given */
+    float *weights; /* as output x window */
+    float *panels;
+    const Products *laid_by;
+    float divisor; /* of bytes; 0 if the images are float32 */
+    int planes; /* whether bytes are channels x height x width */
+    float *bordered; /* images with their borders, as float32 */
+    float *leaves; /* gradients of weights that wait for others, one below the other */
+} Images;
+
+enum { CHAIN = 256, TOGETHER = 4 }; /* windows of a chain, if there are several images in it; images that one panel is used for */
+
+static void
+images_free(Images *images)
+{
+    if (images != NULL) {
+        free(images->known);
+        free(images->weights);
+        free(images->panels);
+        free(images->bordered);
+        free(images->leaves);
+        free(images);
+    }
+}
+
+INLINE long
+window_size(const Windows *of)
+{
+    return of->tall * of->wide * of->channels;
+}
+
+INLINE long
+image_size(const Windows *of)
+{
+    return of->height * of->width * of->channels;
+}
+
+/* Of so many images as are computed at a time: a tile of gradients, gradients by windows, and images with borders */
+INLINE long
+images_room(const Images *images)
+{
+    const Windows *of = &images->windows;
+    return images->leaf * (of->rows * of->columns * (HIGH + window_size(of)) + image_size(of));
+}
+
+/* From (height, width, channels, kernel's height and width, stride down and right, padding down and right), and for bytes what they are
+ * divided by (1 or 255) and whether each channel lies by itself: NULL with an error set. */
+static Images *
+images_new(PyObject *given, long rows, long k, long n, int learns)
+{
+    Images *images = calloc(1, sizeof(Images));
+    if (images == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    Windows *of = &images->windows;
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "a layer that convolves is given (height, width, channels, kernel, stride and padding)");
+        goto failed;
+    }
+    if (!PyArg_ParseTuple(given, "lllllllll|fp:images", &images->height, &images->width, &of->channels, &of->tall, &of->wide, &of->down,
+                          &of->right, &images->border_rows, &images->border_columns, &images->divisor,
+                          &images->planes)) {
+        goto failed;
+    }
+    of->height = images->height + 2 * images->border_rows, of->width = images->width + 2 * images->border_columns;
+    int right = images->height > 0 && images->width > 0 && of->channels > 0 && of->tall > 0 && of->wide > 0 && of->down > 0 &&
+                of->right > 0 && images->border_rows >= 0 && images->border_columns >= 0 && of->height >= of->tall &&
+                of->width >= of->wide && images->height * images->width * of->channels == k &&
+                (images->divisor == 0.0f || images->divisor == 1.0f || images->divisor == 255.0f);
+    if (right) {
+        of->rows = (of->height - of->tall) / of->down + 1, of->columns = (of->width - of->wide) / of->right + 1;
+        of->outputs = n / (of->rows * of->columns);
+        right = of->outputs > 0 && of->outputs * of->rows * of->columns == n;
+    }
+    if (!right) {
+        PyErr_Format(PyExc_ValueError, "no convolution with this kernel, stride and padding makes %ld numbers of images with %ld", n, k);
+        goto failed;
+    }
+    long pixels = of->rows * of->columns, size = window_size(of), wide = (of->outputs + WIDEST - 1) / WIDEST * WIDEST, levels = 1;
+    images->units = of->tall * ((of->wide * of->channels + UNIT - 1) / UNIT);
+    images->leaf = pixels < CHAIN ? CHAIN / pixels : 1;
+    for (long some = images->leaf; some < rows; some *= 2) {
+        levels++;
+    }
+    images->known = malloc((size_t)(of->outputs * size) * sizeof(float));
+    images->weights = malloc((size_t)(of->outputs * size) * sizeof(float));
+    images->panels = malloc((size_t)(wide * size) * sizeof(float));
+    int copied = images->border_rows || images->border_columns || images->divisor != 0.0f;
+    if (copied) {
+        images->bordered = calloc((size_t)(rows * image_size(of) + 1), sizeof(float));
+    }
+    images->size = of->outputs * (images->units * UNIT + 1);
+    images->leaves = learns ? malloc((size_t)(levels * images->size) * sizeof(float)) : NULL;
+    if (images->known == NULL || images->weights == NULL || images->panels == NULL || (learns && images->leaves == NULL) ||
+        (copied && images->bordered == NULL)) {
+        PyErr_NoMemory();
+        goto failed;
+    }
+    return images;
+failed:
+    images_free(images);
+    return NULL;
+}
+
+/* Lay out weights given as output x channel x height x width. Those that an actor has stay the same for a whole rollout. */
+static void
+lay_out_weights(const Products *with, Images *images, const float *w)
+{
+    const Windows *of = &images->windows;
+    long area = of->tall * of->wide, size = window_size(of);
+    size_t bytes = (size_t)(of->outputs * size) * sizeof(float);
+
+    if (images->laid_by == with && memcmp(images->known, w, bytes) == 0) {
+        return;
+    }
+    memcpy(images->known, w, bytes);
+    images->laid_by = with;
+    for (long output = 0; output < of->outputs; output++, w += size) {
+        float *to = images->weights + output * size;
+        for (long channel = 0; channel < of->channels; channel++) {
+            for (long i = 0; i < area; i++) {
+                to[i * of->channels + channel] = w[channel * area + i];
+            }
+        }
+    }
+    with->lay_out(size, of->outputs, images->weights, size, 1, images->panels);
+}
+
+/* Put an image within its borders. */
+static void
+put_image(const Products *with, const Images *images, const void *from, float *to)
+{
+    const Windows *of = &images->windows;
+    const unsigned char *bytes = from;
+    long area = images->height * images->width, whole = images->border_columns == 0; /* rows follow each other */
+    long runs = whole ? 1 : images->height, run = area / runs;
+
+    to += (images->border_rows * of->width + images->border_columns) * of->channels;
+    for (long i = 0; i < runs; i++, to += of->width * of->channels) {
+        if (images->divisor != 0.0f) {
+            with->pixels(run, of->channels, bytes + i * run * (images->planes ? 1 : of->channels), images->planes ? area : 0, images->divisor, to);
+        } else {
+            memcpy(to, (const float *)from + i * run * of->channels, (size_t)(run * of->channels) * sizeof(float));
+        }
+    }
+}
+
+/* Images `begin` to `end`, whose numbers or bytes are `stride` apart */
+static void
+images_forwards(const Products *with, const Images *images, Kind kind, long begin, long end, const void *x, long stride, const float *bias,
+                float *y)
+{
+    const Windows *of = &images->windows;
+    long n = of->rows * of->columns * of->outputs, size = image_size(of), item = images->divisor != 0.0f ? 1 : sizeof(float);
+
+    for (long at = begin, some; at < end; at += some) { /* few enough for a near cache */
+        const char *from = (const char *)x + at * stride * item;
+        some = end - at < TOGETHER ? end - at : TOGETHER;
+        for (long i = 0; i < some && images->bordered != NULL; i++) {
+            put_image(with, images, from + i * stride * item, images->bordered + (at + i) * size);
+        }
+        const float *seen = images->bordered == NULL ? (const float *)from : images->bordered + at * size;
+        with->windows(of, some, seen, images->bordered == NULL ? stride : size, images->panels, bias, kind, y + at * n);
+    }
+}
+
+/* Add a leaf to the one above it: some of its units, and biases if the first one is among them. */
+INLINE void
+add_leaf(const Products *with, const Images *images, float *leaf, long begin, long some)
+{
+    long biases = images->units * images->windows.outputs * UNIT;
+    with->add(leaf - images->size + begin, leaf + begin, some);
+    if (begin == 0) {
+        with->add(leaf - images->size + biases, leaf + biases, images->windows.outputs);
+    }
+}
+
+/* Units `begin` to `end` of the gradient of weights, which is laid out as they are, and with the first one that of biases */
+static void
+units_backwards(const Products *with, const Images *images, long rows, const float *x, long stride, const float *g, long begin, long end,
+                float *dw, float *db, float *tile)
+{
+    const Windows *of = &images->windows;
+    long n = of->rows * of->columns * of->outputs, run = of->wide * of->channels, in_row = (run + UNIT - 1) / UNIT;
+    long from = begin * of->outputs * UNIT, some = (end - begin) * of->outputs * UNIT;
+    float *leaf = images->leaves, *first = leaf + from, *biases = leaf + images->units * of->outputs * UNIT;
+    unsigned done = 0;
+
+    if (images->bordered != NULL) {
+        x = images->bordered, stride = image_size(of);
+    }
+    if (rows == 0) {
+        memset(images->leaves, 0, (size_t)images->size * sizeof(float));
+    }
+    for (long at = 0; at < rows; at += images->leaf, done++, leaf += images->size) {
+        long count = rows - at < images->leaf ? rows - at : images->leaf;
+        with->leaf_of_units(of, count, x + at * stride, stride, g + at * n, begin, end, leaf + from,
+                            begin ? NULL : leaf + (biases - images->leaves), tile);
+        for (unsigned bits = done; bits & 1; bits >>= 1, leaf -= images->size) {
+            add_leaf(with, images, leaf, from, some);
+        }
+    }
+    for (leaf -= images->size; leaf > images->leaves; leaf -= images->size) {
+        add_leaf(with, images, leaf, from, some);
+    }
+    if (begin == 0) {
+        memcpy(db, biases, (size_t)of->outputs * sizeof(float));
+    }
+    for (long unit = begin; unit < end; unit++) {
+        long column = unit % in_row * UNIT, until = run - column < UNIT ? run - column : UNIT;
+        for (long output = 0; output < of->outputs; output++, first += UNIT) {
+            float *to = dw + output * window_size(of) + unit / in_row * of->wide;
+            for (long i = 0; i < until; i++) {
+                to[(column + i) % of->channels * of->tall * of->wide + (column + i) / of->channels] = first[i];
+            }
+        }
+    }
+}
+
+/* Gradients by images `begin` to `end`; scratch has images_room numbers. */
+static void
+images_backwards(const Products *with, const Images *images, long begin, long end, const float *g, Kind kind, const float *values, float *dx,
+                 float *scratch)
+{
+    const Windows *of = &images->windows;
+    long pixels = of->rows * of->columns, size = window_size(of), line = images->width * of->channels, k = images->height * line;
+    float *by_windows = scratch + images->leaf * pixels * HIGH, *bordered = by_windows + images->leaf * pixels * size; /* behind a tile */
+
+    for (long at = begin, some; at < end; at += some) {
+        some = end - at < images->leaf ? end - at : images->leaf;
+        float *to = dx + at * k, *sums = images->bordered == NULL ? to : bordered;
+        with->multiply(some * pixels, of->outputs, size, g + at * pixels * of->outputs, of->outputs, images->weights, size, 0, by_windows, size,
+                       NULL, NONE, NULL, NULL);
+        memset(sums, 0, (size_t)(some * image_size(of)) * sizeof(float));
+        with->unwindow(of, some, by_windows, sums);
+        for (long image = 0; image < some && sums != to; image++) {
+            const float *from = sums + image * image_size(of) + (images->border_rows * of->width + images->border_columns) * of->channels;
+            for (long row = 0; row < images->height; row++) {
+                memcpy(to + image * k + row * line, from + row * of->width * of->channels, (size_t)line * sizeof(float));
+            }
+        }
+        if (values != NULL) {
+            with->differentiate(kind, values + at * k, to, some * k);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+/* Convolutions of images that lie in memory as height x width x channels, for one kind of processor; included by _products.h.
+ *
+ * A window's rows lie where the image is: those of neighbouring windows are so far apart as a stride is long, so that a tile's rows are
+ * windows side by side, and nothing is copied. A number of a forward pass is one chain over the window's rows, columns and channels,
+ * begun with the bias. A gradient of weights is a chain over the windows of a leaf's images, and leaves are added as a tree.
+ */
+
+/* ---------------------------------------------------------------- bytes of pixels become numbers */
+
+/* to[i] = from[i] / divisor, rounded as a division is: what a reciprocal's rounding has cost is added again. */
+TARGET INLINE void
+NAME(quotients)(long count, const unsigned char *RESTRICT from, float divisor, float *RESTRICT to)
+{
+    for (long i = 0; i < count; i++) {
+#if WIDTH > 1
+        float x = from[i], part = x * (1.0f / divisor);
+        to[i] = __builtin_fmaf(__builtin_fmaf(-divisor, part, x), 1.0f / divisor, part);
+#else
+        to[i] = (float)from[i] / divisor;
+#endif
+    }
+}
+
+/* Pixels one after the other, or (plane) their channels so far apart */
+TARGET static void
+NAME(pixels)(long count, long channels, const unsigned char *from, long plane, float divisor, float *to)
+{
+    uint32_t together[512];
+
+    if (!plane) {
+        NAME(quotients)(count * channels, from, divisor, to);
+    } else if (channels == 4 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) {
+        for (long begin = 0, some; begin < count; begin += some, from += some) {
+            some = count - begin < 512 ? count - begin : 512;
+            for (long i = 0; i < some; i++) {
+                together[i] = from[i] | (uint32_t)from[plane + i] << 8 | (uint32_t)from[2 * plane + i] << 16 | (uint32_t)from[3 * plane + i] << 24;
+            }
+            NAME(quotients)(4 * some, (const unsigned char *)together, divisor, to + 4 * begin);
+        }
+    } else {
+        for (long channel = 0; channel < channels; channel++) {
+            for (long i = 0; i < count; i++) {
+                NAME(quotients)(1, from + channel * plane + i, divisor, to + i * channels + channel);
+            }
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- windows */
+
+#undef CASE
+#define CASE(n, v)                                                                                                                    \
+    case n:                                                                                                                           \
+        NAME(tile_of)(n, v, 1, segments, jump, k, a, stride, b, PANEL, c, ldc, start, lds, finish, NULL, 0, width);                   \
+        break;
+TARGET static void
+NAME(tile_windows)(int narrow, int rows, long segments, long jump, long k, const float *a, long stride, const float *b, float *c, long ldc,
+                   const float *start, long lds, Finish finish, long width)
+{
+    CASES
+}
+
+/* Convolve images `stride` apart; panels are the weights, laid out with a row for each number of a window. */
+TARGET static void
+NAME(windows)(const Windows *of, long images, const float *x, long stride, const float *panels, const float *bias, Kind kind, float *y)
+{
+    ALIGNED(64) float first[PANEL];
+    long n = of->outputs, run = of->wide * of->channels, line = of->width * of->channels, step = of->right * of->channels;
+    long group = run < DEPTH ? DEPTH / run : 1; /* of a window's rows: their panel stays in the nearest cache */
+    long tiles = (of->columns + MR - 1) / MR, most = (of->columns + tiles - 1) / tiles;
+
+    for (long j = 0; j < n; j += PANEL) {
+        long columns = n - j < PANEL ? n - j : PANEL;
+        int narrow = columns <= WIDTH;
+        memset(first, 0, sizeof first);
+        memcpy(first, bias + j, (size_t)columns * sizeof(float));
+        for (long from = 0, some; from < of->tall; from += some, panels += some * run * PANEL) {
+            some = of->tall - from < group ? of->tall - from : group;
+            Finish finish = kind == RELU && from + some == of->tall ? RECTIFIED : AS_IT_IS;
+            for (long image = 0; image < images; image++) {
+                for (long row = 0; row < of->rows; row++) {
+                    const float *at = x + image * stride + (row * of->down + from) * line;
+                    float *out = y + (image * of->rows + row) * of->columns * n + j;
+                    for (long i = 0; i < of->columns; i += most) {
+                        int rows = (int)(of->columns - i < most ? of->columns - i : most);
+                        float *here = out + i * n;
+                        NAME(tile_windows)(narrow, rows, some, line, run, at + i * step, step, panels, here, n, from ? here : first,
+                                           from ? n : 0, finish, columns);
+                    }
+                }
+            }
+        }
+    }
+    if (kind == TANH) {
+        NAME(activate)(kind, y, images * of->rows * of->columns * n);
+    }
+}
+
+/* c[i][j] = sum over the windows of some images of g[window][i] x[window][j], for a tile; rows of g are HIGH numbers apart, those of c
+ * UNIT. */
+TARGET INLINE void
+NAME(leaf_of_windows)(const int rows, const int vectors, const int whole, const Windows *of, long images, const float *x, long stride, const float *g,
+                      float *c, long width)
+{
+    V sums[12][NV];
+    SOME some[NV];
+    long step = of->right * of->channels, line = of->down * of->width * of->channels;
+
+    STRAIGHT for (int v = 0; v < vectors; v++) {
+        some[v] = FIRST(width - v * WIDTH);
+    }
+    STRAIGHT for (int i = 0; i < rows; i++) {
+        STRAIGHT for (int v = 0; v < vectors; v++) {
+            sums[i][v] = SPREAD(0.0f);
+        }
+    }
+    for (long image = 0; image < images; image++, x += stride) {
+        for (long row = 0; row < of->rows; row++) {
+            const float *b = x + row * line;
+            for (long p = 0; p < of->columns; p++, b += step, g += HIGH) {
+                V columns[NV];
+                STRAIGHT for (int v = 0; v < vectors; v++) {
+                    columns[v] = whole ? LOAD(b + v * WIDTH) : LOAD_SOME(b + v * WIDTH, some[v]);
+                }
+                STRAIGHT for (int i = 0; i < rows; i++) {
+                    V one = SPREAD(g[i]);
+                    STRAIGHT for (int v = 0; v < vectors; v++) {
+                        sums[i][v] = FMA(one, columns[v], sums[i][v]);
+                    }
+                }
+            }
+        }
+    }
+    STRAIGHT for (int i = 0; i < rows; i++) {
+        STRAIGHT for (int v = 0; v < vectors; v++) {
+            STORE(c + i * UNIT + v * WIDTH, sums[i][v]);
+        }
+    }
+}
+
+#undef CASE
+#define CASE(n, v)                                                                  \
+    case n:                                                                         \
+        NAME(leaf_of_windows)(n, v, WHOLE, of, images, x, stride, g, c, width);     \
+        break;
+TARGET static void
+NAME(leaf_tile)(int narrow, int rows, const Windows *of, long images, const float *x, long stride, const float *g, float *c, long width)
+{
+    if (width >= (narrow ? WIDTH : PANEL)) { /* masks would take more registers than there are */
+#define WHOLE 1
+        CASES
+#undef WHOLE
+    } else {
+#define WHOLE 0
+        CASES
+#undef WHOLE
+    }
+}
+
+/* A tile of gradients, one window after the other, and their sums */
+TARGET INLINE void
+NAME(take_tile)(const int high, long windows, const float *g, long n, float *tile, float *biases)
+{
+    float sums[HIGH] = {0};
+    for (long window = 0; window < windows; window++, g += n, tile += HIGH) {
+        STRAIGHT for (int i = 0; i < high; i++) {
+            tile[i] = g[i];
+            sums[i] += g[i];
+        }
+    }
+    if (biases != NULL) {
+        memcpy(biases, sums, (size_t)high * sizeof(float));
+    }
+}
+
+/* Units `begin` to `end` of the gradient of weights, of some images: UNIT numbers of a window's row for each output. Biases' gradients
+ * are sums over windows, too. `tile` has room for HIGH numbers of each window. */
+TARGET static void
+NAME(leaf_of_units)(const Windows *of, long images, const float *x, long stride, const float *g, long begin, long end, float *c,
+                    float *biases, float *tile)
+{
+    long n = of->outputs, run = of->wide * of->channels, line = of->width * of->channels, in_row = (run + UNIT - 1) / UNIT;
+
+    for (long first = 0; first < n; first += HIGH) {
+        long high = n - first < HIGH ? n - first : HIGH;
+        long windows = images * of->rows * of->columns;
+        if (high == HIGH) {
+            NAME(take_tile)(HIGH, windows, g + first, n, tile, biases ? biases + first : NULL);
+        } else {
+            NAME(take_tile)((int)high, windows, g + first, n, tile, biases ? biases + first : NULL);
+        }
+        for (long unit = begin; unit < end; unit++) {
+            long from = unit % in_row * UNIT, until = run - from < UNIT ? run - from : UNIT;
+            const float *at = x + unit / in_row * line + from;
+            float *to = c + ((unit - begin) * n + first) * UNIT;
+            for (long j = 0; j < until; j += PANEL) {
+                int narrow = until - j <= WIDTH, most = narrow ? HIGH : MR;
+                for (long i = 0; i < high; i += most) {
+                    int rows = (int)(high - i < most ? high - i : most);
+                    NAME(leaf_tile)(narrow, rows, of, images, at + j, stride, tile + i, to + i * UNIT + j, until - j);
+                }
+            }
+        }
+    }
+}
+
+/* Add to images, without gaps, what windows of them get, one window after the other. */
+TARGET static void
+NAME(unwindow)(const Windows *of, long images, const float *windows, float *x)
+{
+    long run = of->wide * of->channels, line = of->width * of->channels;
+
+    for (long image = 0; image < images; image++, x += of->height * line) {
+        for (long row = 0; row < of->rows; row++) {
+            for (long column = 0; column < of->columns; column++) {
+                float *to = x + row * of->down * line + column * of->right * of->channels;
+                for (long i = 0; i < of->tall; i++, windows += run, to += line) {
+                    NAME(add)(to, windows, run);
+                }
+            }
+        }
+    }
+}

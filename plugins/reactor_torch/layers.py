@@ -1,0 +1,406 @@
+"""Linear layers and convolutions of any module, computed by the extension: where autograd differentiates, and where nothing learns.
+
+In a network of the user's own much of the work may be convolutions and products of matrices. The last bits of torch's differ from
+one processor to the next, and on some of them they take longer than ours.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
+
+from reactor_torch.images import Images
+
+__all__ = ["CompiledLayers"]
+
+Array = npt.NDArray[Any]
+LEAST_ROWS, LEAST_PRODUCTS = 16, 2**22
+"""Rows of inputs, and multiplications, of a linear layer that the extension computes: with fewer, torch's call takes less time.
+
+Part of the algorithm, as both have other last bits.
+"""
+_ACTIVATIONS: dict[type[nn.Module], int] = {nn.ReLU: 1, nn.Tanh: 2}
+_LINEAR, _CONVOLUTION = 0, 4
+Find = Callable[[str], torch.Tensor | None]
+
+
+class CompiledLayers:
+    """The layers of a module that the extension computes: within a ``with`` block, or from :meth:`enter` on for good.
+
+    A linear layer is computed by itself; so is a convolution, but for those that follow each other in an ``nn.Sequential``: then
+    they are computed together with the activations behind them, and no module within is called.
+
+    Args:
+        module: The module.
+        find: A parameter by its name, where its numbers lie; ``None`` if the extension cannot have it. A layer takes part whose
+            weight and bias it finds.
+        kernels: The extension; ``None`` for none.
+        linear: Whether linear layers take part.
+    """
+
+    def __init__(self, module: nn.Module, find: Find, kernels: Any, linear: bool = True) -> None:
+        self._layers: list[tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]] = []
+        for name, part in module.named_modules() if kernels is not None else ():
+            if "forward" in vars(part):  # somebody has given it another one
+                continue
+            prefix = f"{name}." if name else ""
+            if type(part) is nn.Linear and linear and (layer := _Linear.of(kernels, part, prefix, find)):
+                self._layers.append((part, layer))
+            elif type(part) is nn.Conv2d and (convolution := _convolution(part, prefix, find)):
+                self._layers.append((part, _Convolutions(kernels, [convolution], [convolution.module])))
+            elif type(part) is nn.Sequential and (sequence := _sequence(kernels, part, prefix, find)):
+                self._layers.append((part, sequence))
+
+    @property
+    def convolve(self) -> bool:
+        """Whether there are convolutions among them."""
+        return any(isinstance(layer, _Convolutions) for _, layer in self._layers)
+
+    def enter(self) -> None:
+        """Let the extension compute them."""
+        for module, layer in self._layers:
+            vars(module)["forward"] = layer  # hooks of the module are called as ever
+
+    def leave(self) -> None:
+        """Let torch compute them."""
+        for module, _ in self._layers:
+            del vars(module)["forward"]
+
+    def __enter__(self) -> None:
+        self.enter()
+
+    def __exit__(self, *error: object) -> None:
+        self.leave()
+
+
+# ---------------------------------------------------------------------- layers that follow each other
+
+
+class _Form(NamedTuple):
+    """In which form inputs come; a pass is made for one of them."""
+
+    shape: torch.Size
+    divisor: int = 0
+    planes: bool = False
+
+
+class _Layer(NamedTuple):
+    """A layer as the extension is given it, without what a pass writes; ``more`` is what its type needs besides."""
+
+    type: int
+    activation: int
+    inputs: int
+    outputs: int
+    weight: Array
+    bias: Array
+    more: tuple[Any, ...] | None = None
+
+
+class _Layers(Protocol):
+    """Layers that one network of the extension computes."""
+
+    passes: _Passes
+    parameters: list[torch.Tensor]
+
+    def inputs(self, given: torch.Tensor) -> tuple[torch.Tensor, _Form]:
+        """Inputs as ``(rows, numbers)``, without gaps, and in which form they came."""
+
+    def layers(self, form: _Form) -> list[_Layer]:
+        """The layers for inputs of a form."""
+
+    def outputs(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """A copy of outputs ``(rows, numbers)`` as the module gives them, for inputs of a shape."""
+
+    def gradient(self, given: torch.Tensor) -> torch.Tensor:
+        """A gradient by the outputs as ``(rows, numbers)``, without gaps."""
+
+    def by_inputs(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """A copy of the gradient by the inputs ``(rows, numbers)`` in their shape."""
+
+
+class _Passes:
+    """The memory of passes through the same layers; a loss may call them several times before the first way back."""
+
+    def __init__(self, kernels: Any) -> None:
+        self.kernels = kernels
+        self._free: dict[tuple[_Form, bool, bool], list[_Pass]] = {}
+
+    def take(self, layers: _Layers, form: _Form, learns: bool, passes_on: bool) -> _Pass:
+        """Memory for a pass forwards and, if it learns, back."""
+        free = self._free.setdefault((form, learns, passes_on), [])
+        return free.pop() if free else _Pass(self.kernels, layers.layers(form), form, learns, passes_on)
+
+    def give_back(self, one: _Pass) -> None:
+        """Let another pass have it."""
+        self._free[one.kind].append(one)
+
+
+class _Pass:
+    """The memory of a pass: what the layers give, and gradients of parameters and inputs."""
+
+    def __init__(self, kernels: Any, layers: Sequence[_Layer], form: _Form, learns: bool, passes_on: bool) -> None:
+        self.kind, rows = (form, learns, passes_on), form.shape[0]
+        self.by_parameters: list[torch.Tensor] = []
+        self.by_inputs: torch.Tensor | None = None
+        given = []
+        for number, layer in enumerate(layers):
+            below = torch.zeros(rows, layer.inputs) if learns and (number or passes_on) else None
+            gradients = [torch.zeros(one.shape) for one in (layer.weight, layer.bias)] if learns else [None, None]
+            self.out = torch.zeros(rows, layer.outputs)
+            self.by_inputs = below if number == 0 else self.by_inputs
+            self.by_parameters += [one for one in gradients if one is not None]
+            written = [None if one is None else one.numpy() for one in (*gradients, self.out, below)]
+            written[0] = written[0] if written[0] is None else _flat(written[0])
+            head = (layer.type, layer.activation, layer.inputs, layer.outputs, 0.0)
+            given.append((*head, _flat(layer.weight), layer.bias, *written, layer.more))
+        self.network = kernels.Network(rows, tuple(given))
+
+
+class _Through(torch.autograd.Function):
+    """Layers in autograd's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, given: torch.Tensor, layers: _Layers, *parameters: torch.Tensor) -> torch.Tensor:
+        inputs, form = layers.inputs(given)
+        ctx.layers, ctx.one = layers, layers.passes.take(layers, form, True, ctx.needs_input_grad[0])
+        ctx.save_for_backward(inputs)  # the extension holds them; autograd knows then whether somebody has changed them
+        ctx.one.network.run(inputs.numpy())
+        return layers.outputs(ctx.one.out, form.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        assert ctx.saved_tensors  # raises if they were changed
+        layers, one = ctx.layers, ctx.one
+        one.network.back(layers.gradient(gradient).numpy())
+        layers.passes.give_back(one)
+        by_inputs = None if one.by_inputs is None else layers.by_inputs(one.by_inputs, one.kind[0].shape)
+        # Gradients of parameters are added to those that there are before another pass begins.
+        return by_inputs, None, *one.by_parameters
+
+
+def _compute(layers: _Layers, given: torch.Tensor) -> torch.Tensor:
+    if torch.is_grad_enabled():
+        found: torch.Tensor = _Through.apply(given, layers, *layers.parameters)  # type: ignore[no-untyped-call]
+        return found
+    inputs, form = layers.inputs(given)
+    one = layers.passes.take(layers, form, False, False)
+    one.network.run(inputs.numpy())
+    layers.passes.give_back(one)
+    return layers.outputs(one.out, form.shape)
+
+
+def _computable(given: torch.Tensor, dtype: torch.dtype, dimensions: int) -> bool:
+    plain = given.dim() == dimensions and given.dtype == dtype and given.device.type == "cpu"
+    return plain and not torch.is_autocast_enabled("cpu")
+
+
+def _flat(weight: Array) -> Array:
+    return weight.reshape(len(weight), -1)
+
+
+def _found(module: nn.Module, prefix: str, find: Find) -> tuple[Array, Array] | None:
+    """Where the numbers of a layer's weight and bias lie, if the extension can have both."""
+    found = [find(prefix + which) for which in ("weight", "bias")]
+    right = [one for one in found if one is not None and one.dtype == torch.float32 and one.is_contiguous()]
+    return (right[0].detach().numpy(), right[1].detach().numpy()) if len(right) == 2 else None
+
+
+# ---------------------------------------------------------------------- linear layers
+
+
+class _Linear:
+    """The forward pass of a linear layer, with the products of the extension where that pays."""
+
+    def __init__(self, kernels: Any, module: nn.Linear, weight: Array, bias: Array) -> None:
+        self.passes, self.module = _Passes(kernels), module
+        self.layer = _Layer(_LINEAR, 0, weight.shape[1], weight.shape[0], weight, bias)
+
+    @classmethod
+    def of(cls, kernels: Any, module: nn.Linear, prefix: str, find: Find) -> _Linear | None:
+        found = _found(module, prefix, find)
+        return found and cls(kernels, module, *found)
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        return [self.module.weight, self.module.bias]
+
+    def __call__(self, given: torch.Tensor) -> torch.Tensor:
+        rows = given.shape[0] if _computable(given, torch.float32, 2) and torch.is_grad_enabled() else 0
+        if rows < LEAST_ROWS or rows * self.layer.weight.size < LEAST_PRODUCTS:
+            return linear(given, *self.parameters)
+        return _compute(self, given)
+
+    def inputs(self, given: torch.Tensor) -> tuple[torch.Tensor, _Form]:
+        return given.contiguous(), _Form(given.shape)
+
+    def layers(self, form: _Form) -> list[_Layer]:
+        return [self.layer]
+
+    def outputs(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        return rows.clone()
+
+    def gradient(self, given: torch.Tensor) -> torch.Tensor:
+        return given.contiguous()
+
+    def by_inputs(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        return rows.clone()
+
+
+# ---------------------------------------------------------------------- convolutions
+
+
+class _Convolution(NamedTuple):
+    """A convolution, and the activation behind it.
+
+    The module is a weak proxy, as the module has this: the weights of an actor are views of a port, which must be gone when the
+    actor is, and not when the garbage collector comes.
+    """
+
+    module: Any
+    weight: Array
+    bias: Array
+    activation: int = 0
+
+    def sizes(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of what it makes of such images; below one if they are too small for its kernel."""
+        return self._size(height, 0), self._size(width, 1)
+
+    def _size(self, size: int, side: int) -> int:
+        around = 2 * int(self.module.padding[side])
+        return (size + around - self.module.kernel_size[side]) // self.module.stride[side] + 1
+
+    def layer(self, height: int, width: int, of_bytes: tuple[int, bool] | tuple[()] = ()) -> _Layer:
+        """As the extension is given it, for images of such a size; what bytes are divided by, and whether channels come first."""
+        module, (high, wide) = self.module, self.sizes(height, width)
+        inputs, outputs = height * width * module.in_channels, high * wide * module.out_channels
+        padding = (int(module.padding[0]), int(module.padding[1]))
+        images = (height, width, module.in_channels, *module.kernel_size, *module.stride, *padding, *of_bytes)
+        return _Layer(_CONVOLUTION, self.activation, inputs, outputs, self.weight, self.bias, images)
+
+
+def _convolution(module: nn.Module, prefix: str, find: Find) -> _Convolution | None:
+    """A module as a convolution that the extension computes, if it is one."""
+    if type(module) is not nn.Conv2d or "forward" in vars(module) or (found := _found(module, prefix, find)) is None:
+        return None
+    plain = module.padding_mode == "zeros" and not isinstance(module.padding, str) and module.groups == 1
+    return _Convolution(weakref.proxy(module), *found) if plain and set(module.dilation) == {1} else None
+
+
+class _Convolutions:
+    """The forward pass of convolutions that follow each other, activations included.
+
+    In memory they are height x width x channels. Bytes are made numbers within the extension, see ``Images``.
+    """
+
+    def __init__(self, kernels: Any, convolutions: Sequence[_Convolution], modules: Sequence[Any]) -> None:
+        self.passes, self.convolutions, self.modules = _Passes(kernels), list(convolutions), list(modules)
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        return [one for convolution in self.convolutions for one in (convolution.module.weight, convolution.module.bias)]
+
+    def __call__(self, given: torch.Tensor) -> torch.Tensor:
+        if self._computes(given):
+            return _compute(self, given)
+        for module in self.modules:
+            # A convolution by itself has this as its own forward.
+            given = nn.Conv2d.forward(module, given) if len(self.modules) == 1 else module(given)
+        return given
+
+    def _computes(self, given: torch.Tensor) -> bool:
+        plain, dtype = (given.bytes, torch.uint8) if _of_bytes(given) else (given, torch.float32)
+        return _computable(plain, dtype, 4) and self._fits(plain.shape)
+
+    def _fits(self, shape: torch.Size) -> bool:
+        if shape[0] == 0 or shape[1] != self.convolutions[0].module.in_channels:
+            return False
+        if torch.is_grad_enabled() and shape[0] < LEAST_ROWS:
+            return False
+        if len(self.modules) > 1 and any(map(_hooked, self.modules)):
+            return False
+        return min(min(sizes) for sizes in self._sizes(shape)) > 0
+
+    def _sizes(self, shape: torch.Size) -> list[tuple[int, int]]:
+        sizes = [(shape[2], shape[3])]
+        for convolution in self.convolutions:
+            sizes.append(convolution.sizes(*sizes[-1]))
+        return sizes
+
+    def inputs(self, given: torch.Tensor) -> tuple[torch.Tensor, _Form]:
+        if not _of_bytes(given):
+            return _rows(given), _Form(given.shape)
+        planes = (images := given.bytes).is_contiguous()
+        return images.flatten(1) if planes else _rows(images), _Form(images.shape, given.divisor, planes)
+
+    def layers(self, form: _Form) -> list[_Layer]:
+        first, *others = zip(self.convolutions, self._sizes(form.shape), strict=False)
+        of_bytes = (form.divisor, form.planes) if form.divisor else ()
+        return [first[0].layer(*first[1], of_bytes), *(convolution.layer(*sizes) for convolution, sizes in others)]
+
+    def outputs(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        return _channels_first(rows, *self._sizes(shape)[-1])
+
+    def gradient(self, given: torch.Tensor) -> torch.Tensor:
+        return _rows(given)
+
+    def by_inputs(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        return _channels_first(rows, shape[2], shape[3])
+
+
+def _of_bytes(given: torch.Tensor) -> TypeGuard[Images]:
+    return type(given) is Images and given.divisor > 0 and given.untouched
+
+
+def _rows(images: torch.Tensor) -> torch.Tensor:
+    """Images ``(rows, channels, height, width)`` as ``(rows, height * width * channels)``, without gaps."""
+    return images.permute(0, 2, 3, 1).contiguous().flatten(1)
+
+
+def _channels_first(rows: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """A copy of images ``(rows, height * width * channels)`` as ``(rows, channels, height, width)``."""
+    images = rows.view(len(rows), height, width, -1).permute(0, 3, 1, 2)
+    return images.clone(memory_format=torch.contiguous_format)
+
+
+def _hooked(module: Any) -> bool:
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return "forward" in vars(module) and not isinstance(vars(module)["forward"], _Convolutions) or any(hooks)
+
+
+def _sequence(kernels: Any, module: nn.Sequential, prefix: str, find: Find) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """The forward pass of a sequence with convolutions, one behind the other; ``None`` if there is nothing to put together."""
+    steps: list[Callable[[torch.Tensor], torch.Tensor]] = []
+    run: list[_Convolution] = []
+    modules: list[nn.Module] = []
+    put_together = False
+    for number, part in (*enumerate(module), (len(module), None)):
+        convolution = None if part is None else _convolution(part, f"{prefix}{number}.", find)
+        if convolution is not None:
+            run.append(convolution)
+            modules.append(part)
+        elif run and type(part) in _ACTIVATIONS and type(modules[-1]) is nn.Conv2d:
+            run[-1] = run[-1]._replace(activation=_ACTIVATIONS[type(part)])
+            modules.append(part)
+        else:
+            if run:
+                put_together = put_together or len(modules) > 1
+                steps.append(_Convolutions(kernels, run, modules) if len(modules) > 1 else modules[0])
+                run, modules = [], []
+            if part is not None:
+                steps.append(part)
+
+    def forward(given: torch.Tensor) -> torch.Tensor:
+        for step in steps:
+            given = step(given)
+        return given
+
+    return forward if put_together else None
