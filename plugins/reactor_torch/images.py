@@ -35,9 +35,9 @@ class Images(torch.Tensor):
             images: uint8, four dimensions.
             divisor: See :attr:`divisor`.
         """
-        found = torch.Tensor._make_subclass(cls, images)  # type: ignore[attr-defined]
+        found = torch.Tensor._make_subclass(cls, images)
         found.divisor, found._made = divisor, None
-        return found  # type: ignore[no-any-return]
+        return found
 
     @property
     def untouched(self) -> bool:

@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
@@ -55,7 +54,7 @@ class CompiledLayers:
             if type(part) is nn.Linear and linear and (layer := _Linear.of(kernels, part, prefix, find)):
                 self._layers.append((part, layer))
             elif type(part) is nn.Conv2d and (convolution := _convolution(part, prefix, find)):
-                self._layers.append((part, _Convolutions(kernels, [convolution], [convolution.module])))
+                self._layers.append((part, _Convolutions(kernels, convolution)))
             elif type(part) is nn.Sequential and (sequence := _sequence(kernels, part, prefix, find)):
                 self._layers.append((part, sequence))
 
@@ -108,7 +107,10 @@ class _Layers(Protocol):
     """Layers that one network of the extension computes."""
 
     passes: _Passes
-    parameters: list[torch.Tensor]
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """Weight and bias of each, as autograd knows them."""
 
     def inputs(self, given: torch.Tensor) -> tuple[torch.Tensor, _Form]:
         """Inputs as ``(rows, numbers)``, without gaps, and in which form they came."""
@@ -276,7 +278,7 @@ class _Convolution(NamedTuple):
 
     def _size(self, size: int, side: int) -> int:
         around = 2 * int(self.module.padding[side])
-        return (size + around - self.module.kernel_size[side]) // self.module.stride[side] + 1
+        return (size + around - int(self.module.kernel_size[side])) // int(self.module.stride[side]) + 1
 
     def layer(self, height: int, width: int, of_bytes: tuple[int, bool] | tuple[()] = ()) -> _Layer:
         """As the extension is given it, for images of such a size; what bytes are divided by, and whether channels come first."""
@@ -301,8 +303,22 @@ class _Convolutions:
     In memory they are height x width x channels. Bytes are made numbers within the extension, see ``Images``.
     """
 
-    def __init__(self, kernels: Any, convolutions: Sequence[_Convolution], modules: Sequence[Any]) -> None:
-        self.passes, self.convolutions, self.modules = _Passes(kernels), list(convolutions), list(modules)
+    def __init__(self, kernels: Any, first: _Convolution) -> None:
+        self.passes = _Passes(kernels)
+        self.convolutions, self.modules = [first], [first.module]
+
+    def add(self, convolution: _Convolution, module: nn.Module) -> None:
+        """One more, behind the others."""
+        self.convolutions.append(convolution)
+        self.modules.append(module)
+
+    def end_in(self, module: nn.Module) -> bool:
+        """Take over an activation behind the last one, if it can be taken over. Returns whether it was."""
+        if type(module) not in _ACTIVATIONS or self.convolutions[-1].activation:
+            return False
+        self.convolutions[-1] = self.convolutions[-1]._replace(activation=_ACTIVATIONS[type(module)])
+        self.modules.append(module)
+        return True
 
     @property
     def parameters(self) -> list[torch.Tensor]:
@@ -311,9 +327,10 @@ class _Convolutions:
     def __call__(self, given: torch.Tensor) -> torch.Tensor:
         if self._computes(given):
             return _compute(self, given)
+        if len(self.modules) == 1:  # it has this as its forward
+            return nn.Conv2d.forward(self.modules[0], given)
         for module in self.modules:
-            # A convolution by itself has this as its own forward.
-            given = nn.Conv2d.forward(module, given) if len(self.modules) == 1 else module(given)
+            given = module(given)
         return given
 
     def _computes(self, given: torch.Tensor) -> bool:
@@ -373,34 +390,27 @@ def _channels_first(rows: torch.Tensor, height: int, width: int) -> torch.Tensor
 
 def _hooked(module: Any) -> bool:
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    return "forward" in vars(module) and not isinstance(vars(module)["forward"], _Convolutions) or any(hooks)
+    own = "forward" in vars(module) and not isinstance(vars(module)["forward"], _Convolutions)
+    return own or any(hooks)
 
 
 def _sequence(kernels: Any, module: nn.Sequential, prefix: str, find: Find) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """The forward pass of a sequence with convolutions, one behind the other; ``None`` if there is nothing to put together."""
-    steps: list[Callable[[torch.Tensor], torch.Tensor]] = []
-    run: list[_Convolution] = []
-    modules: list[nn.Module] = []
-    put_together = False
-    for number, part in (*enumerate(module), (len(module), None)):
-        convolution = None if part is None else _convolution(part, f"{prefix}{number}.", find)
-        if convolution is not None:
-            run.append(convolution)
-            modules.append(part)
-        elif run and type(part) in _ACTIVATIONS and type(modules[-1]) is nn.Conv2d:
-            run[-1] = run[-1]._replace(activation=_ACTIVATIONS[type(part)])
-            modules.append(part)
-        else:
-            if run:
-                put_together = put_together or len(modules) > 1
-                steps.append(_Convolutions(kernels, run, modules) if len(modules) > 1 else modules[0])
-                run, modules = [], []
-            if part is not None:
-                steps.append(part)
+    """The forward pass of a sequence with convolutions; ``None`` if nothing in it can be put together."""
+    steps: list[Any] = []
+    for number, part in enumerate(module):
+        last = steps[-1] if steps and isinstance(steps[-1], _Convolutions) else None
+        if (convolution := _convolution(part, f"{prefix}{number}.", find)) is not None:
+            if last is None:
+                steps.append(_Convolutions(kernels, convolution._replace(module=part)))
+            else:
+                last.add(convolution, part)
+        elif last is None or not last.end_in(part):
+            steps.append(part)
+    steps = [step.modules[0] if isinstance(step, _Convolutions) and len(step.modules) == 1 else step for step in steps]
 
     def forward(given: torch.Tensor) -> torch.Tensor:
         for step in steps:
             given = step(given)
         return given
 
-    return forward if put_together else None
+    return forward if any(isinstance(step, _Convolutions) for step in steps) else None
