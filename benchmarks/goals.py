@@ -8,7 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from contrib_envs import ConnectFour, masked_cartpole, without_velocities
-from training import CARTPOLE, DQN_SETTINGS, Case, jax_of, ours_of, theirs_of, zoo_half_cheetah
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.utils import LinearSchedule
+from torch import nn
+from training import CARTPOLE, DQN_SETTINGS, Case, jax_of, ours_of, theirs_of, vec_env_of, zoo_half_cheetah
 
 Maker = Callable[[int], Any]
 Score = Callable[[Any], float]
@@ -209,6 +212,50 @@ def of_masked(env: Callable[[], Any], episodes: int, model: Any) -> float:
     return float(evaluate_policy(model, make_vec_env(env, 1, seed=10_000), episodes)[0])
 
 
+# ---------------------------------------------------------------------- games of Atari, on a processor
+
+
+ATARI: dict[str, Any] = {
+    "n_steps": 128, "batch_size": 256, "n_epochs": 4, "learning_rate": LinearSchedule(2.5e-4, 0.0, 1.0),
+    "clip_range": LinearSchedule(0.1, 0.0, 1.0), "ent_coef": 0.01, "vf_coef": 0.5,
+}  # fmt: skip
+"""What RL Baselines3 Zoo has for PPO."""
+
+
+class SmallCnn(BaseFeaturesExtractor):
+    """The network of Mnih et al. (2013), a third of the multiplications of the usual one."""
+
+    def __init__(self, observation_space: Any, features_dim: int = 256) -> None:
+        super().__init__(observation_space, features_dim)
+        self.layers = nn.Sequential(
+            nn.Conv2d(observation_space.shape[0], 16, 8, 4), nn.ReLU(), nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.Flatten(),
+            nn.Linear(32 * 9 * 9, features_dim), nn.ReLU(),
+        )  # fmt: skip
+
+    def forward(self, observations: Any) -> Any:
+        return self.layers(observations)
+
+
+def atari(game: str, reward: float) -> Goal:
+    """With an hour for each training, and what suits two cores."""
+    case = Case("PPO", "CnnPolicy", game, 8, ATARI)
+    quick = {
+        "n_steps": 128, "batch_size": 256, "n_epochs": 3, "learning_rate": 1e-3, "clip_range": 0.1, "ent_coef": 0.01,
+        "policy_kwargs": {"features_extractor_class": SmallCnn},
+    }  # fmt: skip
+    trainers = {"SyncPPO, our settings": lambda seed: ours_of(Case("PPO", "CnnPolicy", game, 8, quick), seed)}
+    trainers |= {**pair(case, "SubprocVecEnv"), **of_sbx(case)}
+    return Goal(game, reward, 5, 50_000, 10_000_000, 3_600.0, 2, trainers, score=partial(of_atari, game, 5))
+
+
+def of_atari(game: str, episodes: int, model: Any) -> float:
+    """Mean score of whole games."""
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    env = vec_env_of(Case("PPO", "CnnPolicy", game, 1, {}), "DummyVecEnv", 10_000)
+    return float(evaluate_policy(model, env, episodes)[0])
+
+
 def update_a_step(algorithm: str) -> Case:
     """Eight HalfCheetah and the algorithm's own defaults, but for a later start and as many updates as steps."""
     return Case(algorithm, "MlpPolicy", "HalfCheetah-v5", 8, {"train_freq": 1, "gradient_steps": 8, "learning_starts": 10_000})
@@ -249,6 +296,8 @@ def goals() -> dict[str, Callable[[], Goal]]:
             own("SAC", hopper, 8, **quick),
         ), patience=180.0),
         "lunar_lander": lunar_lander,
+        "pong": lambda: atari("PongNoFrameskip-v4", 18.0),
+        "breakout": lambda: atari("BreakoutNoFrameskip-v4", 100.0),
         "recurrent": recurrent,
         "masked_cartpole": lambda: masked("CartPole with masks", masked_cartpole, 475.0, 20),
         "masked_four": lambda: masked("connect four against random moves", ConnectFour, 0.9, 100),

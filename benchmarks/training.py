@@ -174,6 +174,10 @@ def jax_of(case: Case, kind: str, seed: int = 0) -> Any:
     return getattr(sbx, case.algorithm)(case.policy, vec_env_of(case, kind, seed), seed=seed, **settings)
 
 
+SETTLED = 9
+"""Rounds of ours after which it is known whether learning with help is faster: four are learned with it, and four without."""
+
+
 class Trains(Contender):
     """A trainer that goes on for so many rounds."""
 
@@ -182,6 +186,8 @@ class Trains(Contender):
         self.begun = False
         if "learning_starts" in case.settings:  # nothing is learned before
             self.go(case.settings["learning_starts"] // case.steps + 1)
+        if hasattr(self.model, "close"):
+            self.go(SETTLED)
 
     def go(self, count: int) -> float:
         import torch

@@ -88,7 +88,7 @@ def learner_cost(learning: Model, threads: int) -> LearnerCost:
 
     Args:
         learning: The trainer.
-        threads: How many threads may compute dense layers.
+        threads: How many threads may compute dense layers and convolutions.
     """
     best = {}
     with global_random_state(), learning.limited_threads():

@@ -106,8 +106,8 @@ class RunOptions:
         actor_device: With ``split=True``, where the actor's gradients are computed, by a reactor that has copies of actor and
             critics there; ``None``: on ``device``. What the two exchange, a part of each minibatch, parameters and gradients, goes
             through array ports, so through the processor's memory. It has been run with both on the processor, never on a GPU.
-        learner_threads: Torch's threads in the learner, and in each of its slices. Dense layers have at least as many of their own;
-            see ``n_learners``.
+        learner_threads: Torch's threads in the learner, and in each of its slices. Dense layers and convolutions have at least as
+            many of their own; see ``n_learners``.
         evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
             beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
         evaluate_episodes: Greedy episodes of an evaluation.
@@ -122,9 +122,9 @@ class RunOptions:
         watch_env: Where it takes place, if not in ``env``: for an ``env`` that cannot be told its ``render_mode``.
         n_learners: How many threads or reactors compute the gradients of a minibatch, at most. It is a fixed sequence of blocks of
             rows, whose gradients are added up in a fixed order: any number gives the same bits. ``None``: as many as there are
-            workers, in rounds where that was measured to be faster. Dense layers have threads, other networks reactors; with an
-            ``executor`` other than ``"auto"`` a number is taken as it is, of reactors. On a GPU, without a C compiler, with batch
-            normalisation, and for small networks of other than dense layers a minibatch is one block.
+            workers, in rounds where that was measured to be faster. Dense layers and convolutions have threads, other networks
+            reactors; with an ``executor`` other than ``"auto"`` a number is taken as it is, of reactors. On a GPU, without a C
+            compiler, with batch normalisation, and for small networks of other than dense layers a minibatch is one block.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
             the learner, chooses, and places reactors so that all workers end together. ``"ray"`` is for several machines.

@@ -137,7 +137,7 @@ def timed_learner(config: ProgramConfig, learning: Model) -> LearnerCost:
 
 
 def threads_of(config: ProgramConfig, choice: Placement) -> int:
-    """How many threads compute the gradients of dense layers: as many as there are cores that wait meanwhile. It changes no bit.
+    """How many threads compute gradients of dense layers and convolutions: as many as there are cores that wait. It changes no bit.
 
     ``learner_threads`` are the least.
 
