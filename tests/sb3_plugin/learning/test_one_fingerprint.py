@@ -6,7 +6,7 @@ from functools import cache, partial
 from typing import Any
 
 import pytest
-from trainers import INLINE, PROCESSES, each, new
+from trainers import INLINE, PROCESSES, SPACES, Toy, each, new
 
 from reactor_rl.plugin import usable_cores
 from reactor_sb3.trainers.learner import AGAIN, TRIED, Sharing
@@ -95,6 +95,24 @@ def test_threads_change_no_bit(algorithm: str, turns: bool, monkeypatch: pytest.
         assert fingerprint(algorithm, None, place, 6, 160, threads) == wanted
         assert 2 <= len(entered) <= 4  # every other round
         entered.clear()
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+@pytest.mark.parametrize("algorithm", ["ppo", "pqn", "dqn"])
+def test_threads_that_convolve_change_no_bit(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 3)
+    monkeypatch.setattr("reactor_sb3.trainers.session.Sharing", partial(InTurn, True))
+    rows: dict[str, Any] = {"rollout_steps": 32, "n_minibatches": 1} if algorithm == "pqn" else {"batch_size": 64}
+    if algorithm == "ppo":
+        rows["n_steps"] = 32
+    found = []
+    three = {"executor": "threads", "workers": 3}
+    for place, learners, threads in ((INLINE, 1, 1), (INLINE, None, 1), (three, None, 3), (PROCESSES, None, 2), (PROCESSES, 2, 1)):
+        with new(algorithm, partial(Toy, SPACES["image"][1]), "CnnPolicy", **rows, **place, n_learners=learners) as model:
+            model.learn(4 * model.rollout_steps * model.n_envs)
+            assert model.n_updates and not model.nets.dense and model.session.threads == threads
+            found.append(str(model.fingerprint()))
+    assert set(found) == {found[0]}
 
 
 @pytest.mark.parametrize(("options", "measured"), [
