@@ -1,7 +1,7 @@
 """What does a second core gain in a learner of PPO?
 
 The learner's part of a round of ``SyncPPO`` alone, from the arrival of a rollout to the last update: as its constructor leaves it,
-which has gradient workers for images and threads for dense layers where that pays, and with a number that is named. With
+which has threads for images and dense layers where that pays, and with a number that is named: gradient workers. With
 ``executor="inline"`` both slices are computed one after the other: what is lost there is what slices cost.
 """
 

@@ -234,6 +234,16 @@ def products(result: Result) -> str:
     return table(["rows x inputs x outputs", "", "reactor_rl", "torch.mm", "numpy.dot", "oneDNN"], rows)
 
 
+def convolutions(result: Result) -> str:
+    """Milliseconds of each pass; the best slice of each contender."""
+    rows = []
+    for case, found in result["cases"].items():
+        for what, figures in found.items():
+            if what != "error":
+                rows.append([case, what, *(f"{1e3 / rate['max']:.2f} ms" for rate in figures["rates"].values())])
+    return table(["", "", "reactor_rl", "torch, channels last", "torch, channels first"], rows)
+
+
 def evaluate(result: Result) -> str:
     def case(name: str) -> str:
         return f"{name}, {result['cases'][name].get('episodes', 0):,} episodes"
@@ -452,7 +462,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
             vector_env, auto, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
             free_threading,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
-            recovery, kills, faults, federation, federation_delays, one_line, products, evaluate, sweep, multi_agent_training,
+            recovery, kills, faults, federation, federation_delays, one_line, products, convolutions, evaluate, sweep, multi_agent_training,
         )
     },
     **{name: ((name,), rllib) for name in ("rllib", "rllib_multi_agent")},

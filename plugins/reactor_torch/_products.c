@@ -443,7 +443,8 @@ static int
 agrees(const Products *other)
 {
     static const long shapes[][3] = {{13, 19, 37}, {70, 33, 5}, {5, 40, 3}, {130, 3, 18}, {66, 5, 17}, {30, 130, 13}};
-    enum { MOST = 4096, RESULTS = 5 };
+    static const Windows of = {9, 7, 3, 3, 2, 2, 1, 4, 6, 19};
+    enum { MOST = 4096, RESULTS = 6 };
     const Products *both[2] = {&products_portable, other};
     float *memory = calloc((size_t)MOST * (3 + 2 * RESULTS) + TILES(64) + 2 * 64 * 64, sizeof(float)), *x = memory, *w = x + MOST, *g = w + MOST;
     int same = 1;
@@ -471,6 +472,12 @@ agrees(const Products *other)
             both[i]->adam(301, result + 4 * MOST, w, result + 4 * MOST + 512, result + 4 * MOST + 1024, &how);
             both[i]->squash(33, 3, -1.0f, 1.0f, x, w, g, result + 4 * MOST + 1600, result + 4 * MOST + 1700, result + 4 * MOST + 1800,
                             result + 4 * MOST + 1900, result + 4 * MOST + 2000);
+            float *seen = result + 5 * MOST;
+            both[i]->lay_out(18, of.outputs, w, 18, 1, scratch);
+            both[i]->windows(&of, 2, x, 9 * 7 * 3, scratch, g, (Kind)(s % 3), seen);
+            both[i]->leaf_of_units(&of, 2, x, 9 * 7 * 3, g, 0, 3, seen + 1000, seen + 2900, scratch + MOST);
+            both[i]->unwindow(&of, 2, g, seen + 3000);
+            both[i]->pixels(50, 3 + (long)s % 2, (const unsigned char *)x, 50, 255.0f, seen + 3500);
         }
         same = same && memcmp(results, results + RESULTS * MOST, (size_t)RESULTS * MOST * sizeof(float)) == 0;
     }

@@ -1,6 +1,7 @@
-"""Networks of dense layers, what losses compute of them, and Adam, compiled; bits do not depend on the kind of processor.
+"""Networks of dense layers and convolutions, what losses compute of them, and Adam, compiled; bits depend on no processor.
 
-Arrays are float32 and have no gaps, but for the inputs of a network, whose rows may be apart; actions and sizes are int64.
+Arrays are float32 and have no gaps, but for the inputs of a network, whose rows may be apart; actions and sizes are int64, and a
+convolution's inputs may be bytes.
 """
 
 from typing import Any, final
@@ -11,9 +12,10 @@ import numpy.typing as npt
 _Floats = npt.NDArray[np.float32]
 _Integers = npt.NDArray[np.int64]
 _Statistics = tuple[_Floats, _Floats, _Integers, float, float, float, int]
+_Images = tuple[int, ...] | tuple[int, int, int, int, int, int, int, int, int, float, bool]
 _Layer = tuple[
     int, int, int, int, float, _Floats | None, _Floats | None, _Floats | None, _Floats | None, _Floats, _Floats | None,
-    _Statistics | None,
+    _Statistics | _Images | None,
 ]  # fmt: skip
 
 LEAF: int
@@ -39,10 +41,14 @@ class Network:
     1 ReLU, 2 tanh), numbers of inputs and outputs, what a normalisation adds to the variance, weight, bias, and where gradients of
     both, the outputs and the gradient of the inputs go. Batch renormalisation has behind them running means, running variances and
     the number of steps, which are overwritten, momentum, bounds of its ratio and its shift, and the steps before it is any.
+
+    A convolution (type 4) has behind them height, width and channels of images, the kernel's height and width, strides and padding
+    downwards and to the right, and for inputs that are bytes what they are divided by, 1 or 255, and whether each channel lies by
+    itself. In all other arrays images are height x width x channels.
     """
 
     def __new__(cls, rows: int, layers: tuple[_Layer, ...], /) -> Network: ...
-    def run(self, inputs: _Floats, /, *networks: Network) -> None:
+    def run(self, inputs: _Floats | npt.NDArray[np.uint8], /, *networks: Network) -> None:
         """Overwrite what the layers give for inputs, ``(rows, inputs)``, and what those of other networks give for the same."""
 
     def run_together(self, inputs: _Floats, /, *networks: Network) -> None:
