@@ -460,9 +460,9 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         one.__name__: ((one.__name__,), one)
         for one in (
             vector_env, auto, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
-            free_threading,
+            free_threading, convolutions,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
-            recovery, kills, faults, federation, federation_delays, one_line, products, convolutions, evaluate, sweep, multi_agent_training,
+            recovery, kills, faults, federation, federation_delays, one_line, products, evaluate, sweep, multi_agent_training,
         )
     },
     **{name: ((name,), rllib) for name in ("rllib", "rllib_multi_agent")},
