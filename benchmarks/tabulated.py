@@ -25,8 +25,16 @@ def spread(found: dict[str, float], unit: str = "") -> str:
     )
 
 
+def processors(result: Result) -> str:
+    """Names of the processors that a result file was taken on: pieces of a long run may be of several."""
+    in_pieces = str(result.get("benchmark", "")).startswith("reward_")
+    runs = [run for case in result["cases"].values() for run in case["runs"]] if in_pieces else []
+    of_pieces = {run["cpu"] for run in runs if "cpu" in run}
+    return " and ".join(sorted(of_pieces) or [result["machine"]["cpu"]]).replace("(R)", "")
+
+
 def small_print(result: Result) -> str:
-    """When a result file was taken, and how busy the machine was just before."""
+    """When and on what a result file was taken, and how busy the machine was just before."""
     machine = result["machine"]
     if "run" not in result:  # of the first day of this project
         date, average, taken = machine["date"], machine["load_before"], None
@@ -34,5 +42,5 @@ def small_print(result: Result) -> str:
         date, before = result["run"]["began"].split()[0], result["run"]["load"]["before"]
         average, taken = before["average"], before["taken"]
     others = "" if taken is None else f", others took {100 * taken:.0f} % of them"
-    cores = f"{machine['cores']} core{'s' * (machine['cores'] > 1)}"
+    cores = f"{machine['cores']} core{'s' * (machine['cores'] > 1)} of {processors(result)}"
     return f"<small>Taken on {date}; load average {average} on {cores} before{others}.</small>\n"

@@ -7,7 +7,7 @@ environments are there before the clock starts. SB3 has the number of torch's th
 goal, by ``training.py``; the environments that it steps are on the vector environment that suits it best.
 
 Each goal has a result file of its own: ``--only pendulum`` is a whole run of one. It is written after each training, and with
-``--merge`` those that it has are not repeated: what takes hours can be run in pieces.
+``--merge`` those that it has are not repeated: what takes hours can be run in pieces. Each training has its date and processor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from common import RESULTS, arguments, end_children, print_machine, summary, wanted, write_json
 from goals import Goal, goals
-from machine import cores
+from machine import cores, machine
 from showing import print_table
 
 
@@ -81,7 +81,7 @@ def in_process(*what: str) -> dict[str, Any]:
     """The same in a process of its own."""
     command = [sys.executable, __file__, "--one", *what]
     said = subprocess.run(command, capture_output=True, text=True, timeout=7200, check=True).stdout
-    return dict(json.loads(said.splitlines()[-1]))
+    return {**json.loads(said.splitlines()[-1]), "cpu": machine()["cpu"], "date": time.strftime("%Y-%m-%d %H:%M")}
 
 
 def case_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
