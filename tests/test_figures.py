@@ -103,8 +103,9 @@ def test_a_table_says_when_it_was_taken_and_how_busy_the_machine_was(tmp_path: P
             if "run" in found
             else (found["machine"]["date"], found["machine"]["load_before"])
         )
-        cores = found["machine"]["cores"]
-        assert f"\n\n<small>Taken on {date}; load average {average} on {cores} cores before" in page.read_text()
+        machine = found["machine"]
+        cores = f"{machine['cores']} cores of {machine['cpu']}"
+        assert f"\n\n<small>Taken on {date}; load average {average} on {cores} before" in page.read_text()
 
 
 def test_a_result_file_names_no_folder_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
