@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env import unwrap_vec_normalize
 
 from reactor_rl.plugin import Target, UsageError, open_target, usable_cores
 from reactor_sb3.environments.makers import maker_of
-from reactor_sb3.trainers.costs import actor_cost
+from reactor_sb3.trainers.costs import LearnerCost, actor_cost
 from reactor_sb3.trainers.placing import predicted, timed_learner
 from reactor_sb3.trainers.trainer import Trainer
 
@@ -108,7 +108,7 @@ def predictions(model: Trainer) -> Iterator[Prediction]:
         model: The trainer. It is only looked at.
     """
     of_envs: dict[int, float] = {}
-    of_rows: dict[tuple[int, int, bool], float] = {}
+    of_rows: dict[tuple[int, int, bool], LearnerCost] = {}
     for changed in _candidates(model):
         try:
             other = _with(model, changed)
@@ -120,13 +120,13 @@ def predictions(model: Trainer) -> Iterator[Prediction]:
                 of_envs[envs] = actor_cost(config)
             how = rows, config.pipeline, config.split  # on which it depends how many threads help
             if how not in of_rows:
-                cost = timed_learner(config, other)
-                of_rows[how] = cost.helped / max(cost.updates, 1)
-            updates = other.updates_due()
-            actor, learner = of_envs[envs], of_rows[how] * updates
-            seconds = predicted(config, actor, learner, updates)
+                of_rows[how] = timed_learner(config, other)
+            one, updates = of_rows[how], other.updates_due()
+            actor, share = of_envs[envs], updates / max(one.updates, 1)
+            cost = LearnerCost(one.alone * share, one.helped * share, updates)
+            seconds = predicted(config, actor, cost)
             steps, learned = other.rollout_steps * other.n_envs, updates * len(other.example())
-            yield Prediction(changed, steps / seconds, learned / seconds, actor, learner, updates)
+            yield Prediction(changed, steps / seconds, learned / seconds, actor, cost.helped, updates)
 
 
 def _candidates(model: Trainer) -> Iterator[dict[str, Any]]:

@@ -187,7 +187,7 @@ class _Learning(Reactor):
     def __init__(self, trainer: LocalRef, record: npt.DTypeLike) -> None:
         self.trainer = trainer
         self.parameters = Output((), record)
-        self.began, self.updates = 0.0, 0
+        self.began, self.ended, self.updates = 0.0, 0.0, 0
 
     def arrived(self) -> Update | None:
         """A round of updates, if transitions have arrived: with ``pipeline=1`` not at tick 0."""
@@ -216,8 +216,11 @@ class _Learning(Reactor):
         """End a round: actors get the parameters."""
         trainer = self.trainer.target
         updates = trainer._n_updates - self.updates
+        # Those who take part may hold up actors that sample meanwhile: then what counts is how often rounds end.
+        since = self.ended if trainer.pipeline and self.ended else self.began
+        self.ended = time.perf_counter()
         if trainer.session.sharing is not None and updates:
-            trainer.session.sharing.end((time.perf_counter() - self.began) / updates)
+            trainer.session.sharing.end((self.ended - since) / updates)
         trainer.session.write_parameters(trainer, self.parameters.buffer)
 
 

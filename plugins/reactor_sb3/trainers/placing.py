@@ -93,8 +93,8 @@ def _worth_splitting(config: ProgramConfig, learning: Model) -> bool:
     if config.executor not in ("auto", "processes") or workers == 1 or not may_start_processes():
         return False
     actor, cost = actor_cost(config), timed_learner(replace(config, split=False), learning)
-    apart = predicted(replace(config, split=True), actor, cost.alone, cost.updates)
-    return apart < predicted(replace(config, split=False), actor, cost.helped, cost.updates)
+    apart = predicted(replace(config, split=True), actor, cost._replace(helped=cost.alone))
+    return apart < predicted(replace(config, split=False), actor, cost)
 
 
 def _choice(config: ProgramConfig, learning: Model) -> Placement:
@@ -137,9 +137,10 @@ def timed_learner(config: ProgramConfig, learning: Model) -> LearnerCost:
 
 
 def threads_of(config: ProgramConfig, choice: Placement) -> int:
-    """How many threads compute gradients of dense layers and convolutions: as many as there are cores that wait. It changes no bit.
+    """How many threads compute gradients of dense layers and convolutions: as many as there are cores that may wait for them.
 
-    ``learner_threads`` are the least.
+    It changes no bit. ``learner_threads`` are the least. With ``pipeline=1`` actors may use the same cores: rounds show what is
+    faster.
 
     Args:
         config: What the program is made from.
@@ -147,7 +148,7 @@ def threads_of(config: ProgramConfig, choice: Placement) -> int:
     """
     if not config.helped or config.lanes * choice.slices > 1:
         return 1
-    if config.pipeline or config.executor == "inline" or not may_start_processes():  # a helper's cores are those of others, too
+    if config.executor == "inline" or not may_start_processes():  # who wants one core, or is one process of many
         return config.learner_threads
     beside = any(one is not None for one in (config.evaluation, config.matches, config.viewing))
     cores = min(config.workers or usable_cores(), usable_cores()) - (beside and choice.executor != "inline")
@@ -227,22 +228,25 @@ def _in_processes(config: ProgramConfig, actor: float, learner: float, updates: 
     return seconds + (meeting_cost(config, updates, learner, slices) if config.lanes * slices > 1 else 0.0)
 
 
-def predicted(config: ProgramConfig, actor: float, learner: float, updates: int) -> float:
+def predicted(config: ProgramConfig, actor: float, cost: LearnerCost) -> float:
     """Seconds of a round, by what its parts cost.
 
     Args:
         config: What the program is made from.
         actor: Seconds of an actor's round.
-        learner: Seconds of the learner's round, if all gradients are computed one after the other.
-        updates: How many updates that is.
+        cost: The learner's part, if it computes all gradients itself.
     """
-    aside = sum(config.aside(actor, PICTURE).values()) / actor
-    alone = (config.actors.actors + aside) * actor + learner
-    slices = best_slices(config, actor, learner, updates)
-    if config.executor == "inline" or _workers(config, slices) == 1 or not may_start_processes():
-        return alone
-    shared = _in_processes(config, actor, learner, updates, slices) + tick_cost(away=AWAY)
-    return min(alone, shared) if config.executor == "auto" else shared
+    sampling = config.actors.actors * actor + sum(config.aside(actor, PICTURE).values())
+    learner = cost.alone if config.pipeline else cost.helped
+    slices = best_slices(config, actor, learner, cost.updates)
+    workers = _workers(config, slices)
+    if config.executor == "inline" or workers == 1 or not may_start_processes():
+        return sampling + cost.helped
+    shared = _in_processes(config, actor, learner, cost.updates, slices)
+    if _overlaps(config, slices):
+        shared = min(shared, sampling / workers + cost.helped)  # threads have their cores from the actors
+    shared += tick_cost(away=AWAY)
+    return min(sampling + cost.helped, shared) if config.executor == "auto" else shared
 
 
 def shared_round(
@@ -339,7 +343,8 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
     sampling, learning = choice.actor * busiest, choice.learner if choice.helped is None else choice.helped
     advice = []
     cores = usable_cores()
-    both = max(choice.learner, (config.actors.actors * choice.actor + choice.learner) / choice.workers)  # on one thread then
+    each = config.actors.actors * choice.actor / choice.workers
+    both = min(max(choice.learner, each + choice.learner / choice.workers), each + learning)  # on one thread, and on all
     if (
         not config.pipeline
         and config.lanes * choice.slices == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import cache, partial
 from typing import Any
 
@@ -20,12 +21,12 @@ BATCH = 200
 
 
 def fingerprint(
-    algorithm: str, learners: int | None, place: dict[str, Any], rounds: int = 3, width: int = 32, threads: int = 1
+    algorithm: str, learners: int | None, place: dict[str, Any], rounds: int = 3, width: int = 32, threads: int = 1, env: Any = Toy
 ) -> str:
     rows: dict[str, Any] = {"rollout_steps": 64, "n_minibatches": 1} if algorithm == "pqn" else {"batch_size": BATCH}
     if algorithm == "ppo":
         rows["n_steps"] = 100
-    with new(algorithm, **rows, **place, n_learners=learners, policy_kwargs={"net_arch": [width, width]}) as model:
+    with new(algorithm, env, **rows, **place, n_learners=learners, policy_kwargs={"net_arch": [width, width]}) as model:
         model.learn(rounds * model.rollout_steps * model.n_envs)
         assert model.n_updates and model.nets.dense
         assert model.session.threads == threads and model.session.team is None  # it has ended
@@ -48,7 +49,7 @@ class InTurn:
     """Every other round with gradient workers."""
 
     def __init__(self, first: bool) -> None:
-        self.shared, self.ended = not first, 0
+        self.shared, self.ended, self.seconds = not first, 0, 0.0
 
     def begin(self) -> bool:
         self.shared = not self.shared
@@ -57,6 +58,7 @@ class InTurn:
     def end(self, seconds: float) -> None:
         assert seconds > 0
         self.ended += 1
+        self.seconds += seconds
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -95,6 +97,26 @@ def test_threads_change_no_bit(algorithm: str, turns: bool, monkeypatch: pytest.
         assert fingerprint(algorithm, None, place, 6, 160, threads) == wanted
         assert 2 <= len(entered) <= 4  # every other round
         entered.clear()
+
+
+class Slow(Toy):
+    """An environment that others wait for."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(1e-3)
+        return super().step(action)
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+def test_with_pipeline_threads_take_part_if_rounds_end_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 3)
+    made = [InTurn(True)]
+    monkeypatch.setattr("reactor_sb3.trainers.session.Sharing", lambda: made[-1])
+    rounds = {"pipeline": 1, "rollout_steps": 32, "gradient_steps": 1}
+    wanted = fingerprint("sac", None, {**INLINE, **rounds}, 8, env=Slow)
+    assert fingerprint("sac", None, {"executor": "processes", "workers": 2, **rounds}, 8, threads=2, env=Slow) == wanted
+    assert made[0].ended >= 4
+    assert made[0].seconds > (made[0].ended - 2) * 32e-3  # all that the actors took, for each update
 
 
 @pytest.mark.skipif(kernels.compiled is None, reason="no extension")

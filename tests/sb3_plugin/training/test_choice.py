@@ -62,14 +62,15 @@ def test_one_worker_has_everything() -> None:
         ("processes", 1, {"evaluate_every": 3}, 3),  # which goes on meanwhile
         ("inline", 1, {"evaluate_every": 3}, 4),
         ("processes", 2, {}, 1),
-        ("processes", 1, {"pipeline": 1}, 1),
+        ("processes", 1, {"pipeline": 1}, 4),  # of which rounds show whether they are faster
+        ("processes", 1, {"pipeline": 1, "evaluate_every": 3}, 3),
         ("processes", 1, {"split": True}, 1),
         ("inline", 1, {"workers": 1}, 1),
         ("processes", 1, {"workers": 9}, 4),
         ("inline", 1, {"executor": "inline"}, 1),
         ("processes", 1, {"n_learners": 3}, 3),
         ("processes", 1, {"n_learners": 1}, 1),
-        ("processes", 1, {"pipeline": 1, "learner_threads": 2}, 2),
+        ("processes", 1, {"pipeline": 1, "n_learners": 2}, 2),
         ("inline", 1, {"executor": "inline", "learner_threads": 3}, 3),
         ("processes", 2, {"learner_threads": 2}, 1),
     ],
