@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,7 +27,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from reactor_sb3.acting.action_distributions import ActionDistribution, Categorical, distribution_of
 from reactor_sb3.acting.forwards import features_of, torch_forward
 from reactor_sb3.acting.policy import BoundPolicy, Bounds, Field, Rollout, Turn
-from reactor_torch import DenseForward, Layer, TorchForward, layers_of, torch_state, torch_stream
+from reactor_torch import DenseForward, Layer, TorchForward, draws, layers_of, torch_state, torch_stream
 
 __all__ = [
     "FORBIDDEN",
@@ -60,6 +62,8 @@ class Base(NamedTuple):
 
 
 SB3 = Base(ActorCriticPolicy, _DISTRIBUTIONS)
+GSDE = Base(ActorCriticPolicy, (sb3.StateDependentNoiseDistribution,))
+"""Policies whose noise is a function of observations, redrawn now and then."""
 
 
 def is_plain(policy: Any, base: Base = SB3) -> bool:
@@ -290,12 +294,17 @@ class BoundOwnPolicy:
         module, steps, bounds, every = self.module, self.steps, self.policy.bounds, self.policy.sde_sample_freq
         actions, log_probs = self.rollout["actions"], self.rollout["log_probs"]
         drawn = actions if bounds is None else self.rollout["policy_actions"]
+        noisy = bool(getattr(module, "use_sde", False))
+        # The noise of gSDE is drawn beforehand: then nothing has to be intercepted, which takes a third of the time.
+        stepping = nullcontext if noisy and is_plain(module, GSDE) and not draws(module) else partial(torch_stream, stream)
 
         def act(step: int) -> Array:
-            with torch_stream(stream), torch.inference_mode():
-                if getattr(module, "use_sde", False) and (step == 0 or (every > 0 and step % every == 0)):
-                    module.reset_noise(self.rollout.envs)
-                chosen, values, of_chosen = module(steps(step), **self.masks(step))
+            with torch.inference_mode():
+                if noisy and (step == 0 or (every > 0 and step % every == 0)):
+                    with torch_stream(stream):
+                        module.reset_noise(self.rollout.envs)
+                with stepping():
+                    chosen, values, of_chosen = module(steps(step), **self.masks(step))
             self.values[step], log_probs[step] = values.flatten().numpy(), of_chosen.numpy()
             drawn[step] = chosen.numpy()
             if bounds is not None:
