@@ -367,6 +367,18 @@ def papers(result: Result, *ours: Result) -> str:
     return table(["", "published", "where", "here", "what to know of it"], rows)
 
 
+def published(result: Result, ours: Result) -> str:
+    """Training as other libraries published it, and ours where there is the like."""
+    rows = []
+    for name, found in result["cases"].items():
+        source, unit = result["sources"][found["source"]], found["unit"]
+        beside = f"{found['sb3']:,} {unit}" if "sb3" in found else "-"
+        here = f"{digits(ours['cases'][found['beside']]['rates']['reactor_rl']['median'])} {unit}" if "beside" in found else "-"
+        machine = found.get("machine", source["machine"])
+        rows.append([name, source["shown"], machine, f"{found['value']:,} {unit}", beside, here])
+    return table(["", "of", "machine", "published", "SB3 there", "here"], rows)
+
+
 FRONT = (
     (
         "64 CartPole: `ReactorVectorEnv`",
@@ -468,6 +480,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     **{name: ((name,), rllib) for name in ("rllib", "rllib_multi_agent")},
     **{f"reward_{goal}": ((f"reward_{goal}",), reward) for goal in REWARDS},
     "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
+    "published": (("published", "training"), published),
     "front": (("vector_env", "atari", "training"), front),
     "spreeze": (("training",), spreeze),
     "federation_predicted": (("federation",), federation_predicted),
