@@ -165,6 +165,7 @@ REWARDS = (
     "inverted_double",
     "half_cheetah",
     "half_cheetah_contrib",
+    "pong",
     "recurrent",
     "masked_cartpole",
     "masked_four",
