@@ -237,7 +237,7 @@ class NarrowCnn(BaseFeaturesExtractor):
 
 
 def atari(game: str, reward: float) -> Goal:
-    """With an hour for each training, and what suits a processor."""
+    """With an hour for each training, and settings that learn on one core."""
     case = Case("PPO", "CnnPolicy", game, 8, ATARI)
     quick = {
         "n_steps": 128, "batch_size": 128, "n_epochs": 4, "learning_rate": LinearSchedule(5e-4, 1e-4, 0.08), "clip_range": 0.1,

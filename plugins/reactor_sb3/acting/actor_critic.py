@@ -288,6 +288,8 @@ class BoundOwnPolicy:
         self.policy, self.rollout = policy, rollout
         self.module, self.steps, self.copies = forward.with_weights(weights), forward.steps(rollout.observations), forward.copies
         self.values = np.empty((rollout.steps, rollout.envs), np.float32)
+        # gSDE's noise is drawn before a step: then no call of the step's needs to be intercepted, which takes time.
+        self.drawn_before = is_plain(self.module, GSDE) and not draws(self.module)
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
         stream = torch_state(int(turn.random.integers(2**63)))
@@ -295,8 +297,7 @@ class BoundOwnPolicy:
         actions, log_probs = self.rollout["actions"], self.rollout["log_probs"]
         drawn = actions if bounds is None else self.rollout["policy_actions"]
         noisy = bool(getattr(module, "use_sde", False))
-        # The noise of gSDE is drawn beforehand: then nothing has to be intercepted, which takes a third of the time.
-        stepping = nullcontext if noisy and is_plain(module, GSDE) and not draws(module) else partial(torch_stream, stream)
+        stepping = nullcontext if self.drawn_before else partial(torch_stream, stream)
 
         def act(step: int) -> Array:
             with torch.inference_mode():

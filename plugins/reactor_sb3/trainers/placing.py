@@ -93,8 +93,7 @@ def _worth_splitting(config: ProgramConfig, learning: Model) -> bool:
     if config.executor not in ("auto", "processes") or workers == 1 or not may_start_processes():
         return False
     actor, cost = actor_cost(config), timed_learner(replace(config, split=False), learning)
-    apart = predicted(replace(config, split=True), actor, cost._replace(helped=cost.alone))
-    return apart < predicted(replace(config, split=False), actor, cost)
+    return predicted(replace(config, split=True), actor, cost) < predicted(replace(config, split=False), actor, cost)
 
 
 def _choice(config: ProgramConfig, learning: Model) -> Placement:
@@ -103,9 +102,10 @@ def _choice(config: ProgramConfig, learning: Model) -> Placement:
     actor, learner, helped, updates = None, None, None, 1
     if config.executor == "auto" or (config.pipeline and slices == 1) or (not told and _most_slices(config) > 1):
         actor = actor_cost(config)  # else the actors are simply shared out
-        learner, helped, updates = timed_learner(config, learning)
+        cost = timed_learner(config, learning)
+        learner, helped, updates = cost
         if not told:
-            slices = best_slices(config, actor, learner, updates)
+            slices = best_slices(config, actor, cost)
     executor, workers = config.executor, _workers(config, slices)
     aside = config.aside(actor or 1.0, PICTURE if actor else 0.0)
     overlap, learners = _overlaps(config, slices), config.lanes * slices
@@ -113,7 +113,7 @@ def _choice(config: ProgramConfig, learning: Model) -> Placement:
         beside = sum(aside.values()) / (actor or 1.0)
         gain = gained(
             config.actors.actors, workers, actor or 0.0, learner or 0.0, beside,
-            overlap=overlap, learners=learners, share=config.largest_share(slices),
+            overlap=overlap, learners=learners, share=config.largest_share(slices), helped=helped,
         )  # fmt: skip
         gain -= meeting_cost(config, updates, learner or 0.0, slices) if learners > 1 and gain > 0.0 else 0.0
         executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
@@ -148,7 +148,7 @@ def threads_of(config: ProgramConfig, choice: Placement) -> int:
     """
     if not config.helped or config.lanes * choice.slices > 1:
         return 1
-    if config.executor == "inline" or not may_start_processes():  # who wants one core, or is one process of many
+    if config.executor == "inline" or not may_start_processes():  # one core is wanted, or this is a pool's worker
         return config.learner_threads
     beside = any(one is not None for one in (config.evaluation, config.matches, config.viewing))
     cores = min(config.workers or usable_cores(), usable_cores()) - (beside and choice.executor != "inline")
@@ -203,29 +203,28 @@ def _most_slices(config: ProgramConfig) -> int:
     return min(config.n_learners or MOST_SLICES, config.blocks, config.workers or usable_cores())
 
 
-def best_slices(config: ProgramConfig, actor: float, learner: float, updates: int) -> int:
+def best_slices(config: ProgramConfig, actor: float, cost: LearnerCost) -> int:
     """Into how many slices minibatches are cut for the shortest round: one, unless more save a tenth of it.
 
     Args:
         config: What the program is made from.
         actor: Seconds of an actor's round.
-        learner: Seconds of the learner's round, if all gradients are computed one after the other.
-        updates: How many updates that is.
+        cost: The learner's part, if it computes all gradients itself.
     """
     most = _most_slices(config)
-    seconds = {slices: _in_processes(config, actor, learner, updates, slices) for slices in range(1, most + 1)}
+    seconds = {slices: _in_processes(config, actor, cost, slices) for slices in range(1, most + 1)}
     best = min(seconds, key=lambda slices: seconds[slices])
     return best if expected_gain(seconds[1], seconds[best]) > 0.0 else 1
 
 
-def _in_processes(config: ProgramConfig, actor: float, learner: float, updates: int, slices: int) -> float:
+def _in_processes(config: ProgramConfig, actor: float, cost: LearnerCost, slices: int) -> float:
     """Seconds of a round on helpers, but for what a tick costs in any case; arguments as for :func:`best_slices`."""
     aside = sum(config.aside(actor, PICTURE).values()) / actor
     seconds = shared_round(
-        config.actors.actors, _workers(config, slices), actor, learner, aside,
-        overlap=_overlaps(config, slices), learners=config.lanes * slices, share=config.largest_share(slices),
+        config.actors.actors, _workers(config, slices), actor, cost.alone, aside, overlap=_overlaps(config, slices),
+        learners=config.lanes * slices, share=config.largest_share(slices), helped=cost.helped,
     )  # fmt: skip
-    return seconds + (meeting_cost(config, updates, learner, slices) if config.lanes * slices > 1 else 0.0)
+    return seconds + (meeting_cost(config, cost.updates, cost.alone, slices) if config.lanes * slices > 1 else 0.0)
 
 
 def predicted(config: ProgramConfig, actor: float, cost: LearnerCost) -> float:
@@ -236,34 +235,48 @@ def predicted(config: ProgramConfig, actor: float, cost: LearnerCost) -> float:
         actor: Seconds of an actor's round.
         cost: The learner's part, if it computes all gradients itself.
     """
-    sampling = config.actors.actors * actor + sum(config.aside(actor, PICTURE).values())
-    learner = cost.alone if config.pipeline else cost.helped
-    slices = best_slices(config, actor, learner, cost.updates)
-    workers = _workers(config, slices)
-    if config.executor == "inline" or workers == 1 or not may_start_processes():
-        return sampling + cost.helped
-    shared = _in_processes(config, actor, learner, cost.updates, slices)
-    if _overlaps(config, slices):
-        shared = min(shared, sampling / workers + cost.helped)  # threads have their cores from the actors
-    shared += tick_cost(away=AWAY)
-    return min(sampling + cost.helped, shared) if config.executor == "auto" else shared
+    alone = config.actors.actors * actor + sum(config.aside(actor, PICTURE).values()) + cost.helped
+    slices = best_slices(config, actor, cost)
+    if config.executor == "inline" or _workers(config, slices) == 1 or not may_start_processes():
+        return alone
+    shared = _in_processes(config, actor, cost, slices) + tick_cost(away=AWAY)
+    return min(alone, shared) if config.executor == "auto" else shared
 
 
 def shared_round(
-    actors: int, workers: int, actor: float, learner: float, aside: float, *, overlap: bool, learners: int = 1, share: float = 0.0
+    actors: int,
+    workers: int,
+    actor: float,
+    learner: float,
+    aside: float,
+    *,
+    overlap: bool,
+    learners: int = 1,
+    share: float = 0.0,
+    helped: float | None = None,
 ) -> float:
     """Seconds of a round on so many workers, without what helpers cost; arguments as for :func:`gained`."""
     others = (actors + aside) * actor
     if learners > 1:
         sampling = max(math.ceil(actors / workers) * actor, others / workers)
         return sampling + learner * max(share, math.ceil(learners / workers) / learners)
-    if overlap:
-        return max(learner, (others + learner) / workers, actor)
-    return math.ceil(actors / workers) * actor + max(learner, aside * actor)
+    helped = learner if helped is None else helped
+    if overlap:  # on a thread of its own, or on threads that have the cores in turn with the actors
+        return min(max(learner, (others + learner) / workers, actor), others / workers + helped)
+    return math.ceil(actors / workers) * actor + max(helped, aside * actor)
 
 
 def gained(
-    actors: int, workers: int, actor: float, learner: float, aside: float, *, overlap: bool, learners: int = 1, share: float = 0.0
+    actors: int,
+    workers: int,
+    actor: float,
+    learner: float,
+    aside: float,
+    *,
+    overlap: bool,
+    learners: int = 1,
+    share: float = 0.0,
+    helped: float | None = None,
 ) -> float:
     """Seconds that a round is shorter on so many workers than on one, by a cautious reckoning and without what helpers cost.
 
@@ -271,17 +284,19 @@ def gained(
         actors: How many there are.
         workers: How many there are.
         actor: Seconds of an actor's round.
-        learner: Seconds of the learner's round.
+        learner: Seconds of the learner's round, on one thread.
         aside: What evaluator, referee and viewer do in a round, in rounds of an actor.
         overlap: Whether the actors sample while the learner learns.
         learners: Reactors that compute its gradients, when all others are done.
         share: What one of them has of these in any case.
+        helped: Seconds of the learner's round with the threads that help, ``None`` without them.
     """
     others = (actors + aside) * actor
-    shared = shared_round(actors, workers, actor, learner, aside, overlap=overlap, learners=learners, share=share)
+    shared = shared_round(actors, workers, actor, learner, aside, overlap=overlap, learners=learners, share=share, helped=helped)
     if learners > 1:
         return expected_gain(others + learner, shared)
-    return expected_gain(others, shared - learner)  # the learner's own part is the same with helpers and without
+    own = learner if helped is None else helped
+    return expected_gain(others, shared - own)  # the learner's own part is the same with helpers and without
 
 
 def placed(
@@ -343,8 +358,9 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
     sampling, learning = choice.actor * busiest, choice.learner if choice.helped is None else choice.helped
     advice = []
     cores = usable_cores()
-    each = config.actors.actors * choice.actor / choice.workers
-    both = min(max(choice.learner, each + choice.learner / choice.workers), each + learning)  # on one thread, and on all
+    both = shared_round(
+        config.actors.actors, choice.workers, choice.actor, choice.learner, 0.0, overlap=True, helped=choice.helped
+    )  # fmt: skip
     if (
         not config.pipeline
         and config.lanes * choice.slices == 1

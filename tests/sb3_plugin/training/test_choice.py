@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from reactor_rl.autotune import WORTH_IT
 from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
-from reactor_sb3.trainers.costs import actor_cost, learner_cost
+from reactor_sb3.trainers.costs import LearnerCost, actor_cost, learner_cost
 from reactor_sb3.trainers.placing import Placement, best_slices, choose_placement, gained, placed, recommendations, threads_of
 from reactor_torch import kernels
 
@@ -71,6 +71,7 @@ def test_one_worker_has_everything() -> None:
         ("processes", 1, {"n_learners": 3}, 3),
         ("processes", 1, {"n_learners": 1}, 1),
         ("processes", 1, {"pipeline": 1, "n_learners": 2}, 2),
+        ("processes", 1, {"pipeline": 1, "n_learners": 1, "learner_threads": 2}, 2),
         ("inline", 1, {"executor": "inline", "learner_threads": 3}, 3),
         ("processes", 2, {"learner_threads": 2}, 1),
     ],
@@ -212,10 +213,15 @@ def test_what_a_round_gains(actors: int, workers: int, learner: float, evaluator
     assert gained(actors, workers, 1.0, learner, evaluator, overlap=overlap) == pytest.approx(alone - shared)
 
 
+def test_with_pipeline_threads_have_the_cores_in_turn_with_the_actors() -> None:
+    assert gained(4, 2, 1.0, 10.0, 0.0, overlap=True, helped=6.0) == pytest.approx(WORTH_IT * 4 + 6.0 - (2.0 + 6.0))
+    assert gained(4, 2, 1.0, 10.0, 0.0, overlap=True, helped=9.0) == pytest.approx(WORTH_IT * 4 + 9.0 - 10.0)  # on one thread
+
+
 @pytest.mark.parametrize(("helper", "executor"), [(0.7e-3, "processes"), (0.9e-3, "inline"), (float("inf"), "inline")])
 def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, executor: str) -> None:
     monkeypatch.setattr("reactor_sb3.trainers.placing.actor_cost", lambda *_: 0.5e-3)
-    monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (5e-3, 5e-3, 1))
+    monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: LearnerCost(5e-3, 5e-3, 1))
     monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
         found = choose_placement(model.program_config(), model)
@@ -266,7 +272,7 @@ def test_gradients_are_shared_out_where_that_pays(
 ) -> None:
     """An actor's round takes no time, and the learner's ten updates 1 ms each. Where threads can help, they do so instead."""
     monkeypatch.setattr("reactor_sb3.trainers.placing.actor_cost", lambda *_: 1e-9)
-    monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (10e-3, 10e-3, 10))
+    monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: LearnerCost(10e-3, 10e-3, 10))
     monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=1, n_learners=n_learners, seed=0, workers=workers) as model:
         found = choose_placement(replace(model.program_config(), blocks=blocks, exchanged=0, helped=helped), model)
@@ -288,4 +294,7 @@ def test_what_is_exchanged_costs_time(monkeypatch: Any) -> None:
     with SyncSAC("MlpPolicy", "Pendulum-v1", n_actors=1, seed=0, workers=2) as model:
         config = replace(model.program_config(), blocks=4, helped=False)
         assert config.exchanged > 1e6  # bytes: five networks of 256-256
-        assert [best_slices(replace(config, exchanged=size), 1e-6, 10e-3, 10) for size in (10**5, 10**8)] == [2, 1]
+        assert [best_slices(replace(config, exchanged=size), 1e-6, LearnerCost(10e-3, 10e-3, 10)) for size in (10**5, 10**8)] == [
+            2,
+            1,
+        ]
