@@ -9,11 +9,12 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
+import torch
 
 from reactor_rl.plugin import one_numeric_thread
 from reactor_torch import torch_state, torch_stream
 
-__all__ = ["Purpose", "drawing_first_weights", "drawing_from", "restore", "seed_of", "state_of", "stream"]
+__all__ = ["Purpose", "drawing_first_weights", "drawing_from", "restore", "seed_of", "state_of", "stream", "torch_generator"]
 
 
 _global = threading.RLock()
@@ -41,6 +42,11 @@ def stream(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
 def seed_of(seed: int, purpose: Purpose, *index: int) -> int:
     """A seed below 2**31, which every environment accepts, for one purpose."""
     return int(np.random.SeedSequence(seed, spawn_key=(purpose, *index)).generate_state(1)[0]) >> 1
+
+
+def torch_generator(random: np.random.Generator) -> torch.Generator:
+    """A generator of torch's whose seed is drawn from another generator."""
+    return torch.Generator().manual_seed(int(random.integers(2**63)))
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from reactor_torch import kernels
 from reactor_torch.dense import PARTS, RUNNING, Layer
 from reactor_torch.images import Images
 from reactor_torch.layers import CompiledLayers
+from reactor_torch.streams import draws
 
 __all__ = ["BoundForward", "DenseForward", "Forward", "TorchForward", "computing"]
 
@@ -252,11 +253,14 @@ class TorchForward:
     Args:
         module: A copy of the network that nobody else has: it loses its weights.
         keyed: Whether it is given a dict of observations.
+
+    Attributes:
+        draws: Whether it may draw from torch's generator.
     """
 
     def __init__(self, module: nn.Module, keyed: bool) -> None:
         self.module: Any = module.to("meta").train(False)
-        self.keyed = keyed
+        self.keyed, self.draws = keyed, draws(module, learning=False)
         self.convolves = kernels.compiled is not None and any(isinstance(part, nn.Conv2d) for part in module.modules())
 
     def bind(self, weights: Array, observations: Mapping[str, Array]) -> BoundForward:

@@ -160,23 +160,28 @@ def _on_cpu(args: Any, kwargs: Any) -> bool:
 # ---------------------------------------------------------------------- which networks draw
 
 
-def draws(module: nn.Module) -> bool:
-    """Whether a network may draw from torch's generator while it learns: whether it has dropout, or parts that nobody can tell of.
+def draws(module: nn.Module, *, learning: bool = True) -> bool:
+    """Whether a network may draw from torch's generator: whether it has parts that do, or parts that nobody can tell of.
 
     A part of the user's own is told from its ``forward``: one that asks torch only for what draws nothing, and else only for other
     parts and for numbers, draws nothing by itself. Intercepting calls makes a small network's gradients a quarter slower.
+
+    Args:
+        module: The network.
+        learning: Whether it learns; if not, dropout draws nothing.
     """
-    return not all(map(_certain, module.modules()))
+    return not all(_certain(part, learning) for part in module.modules())
 
 
-def _certain(part: nn.Module) -> bool:
+def _certain(part: nn.Module, learning: bool) -> bool:
     if part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) or type(part).__call__ is not nn.Module.__call__:
         return False
-    if isinstance(part, _DRAWING):
+    learning = learning or part.training
+    if isinstance(part, _DRAWING) and learning:
         return False
     defined_by = next(cls for cls in type(part).__mro__ if "forward" in vars(cls))
     package, _, family = defined_by.__module__.rpartition(".")
-    if package == "torch.nn.modules" and (family in _CERTAIN or family == "module"):
+    if package == "torch.nn.modules" and (family in _CERTAIN or family == "module" or (family == "dropout" and not learning)):
         return True
     return defined_by.__module__.startswith(_KNOWN) or _only_calls_what_is_known(part, vars(defined_by)["forward"])
 

@@ -12,11 +12,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from every_other import in_turn
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
@@ -135,6 +137,14 @@ def outcome(model: Any) -> dict[str, Any]:
         "counters": (model.num_timesteps, model.n_episodes, model.n_updates),
         "episodes": [(info["r"], info["l"]) for info in model.ep_info_buffer],
     }
+
+
+class Grainy(FlattenExtractor):
+    """Features with noise, also where nobody learns."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = super().forward(observations)
+        return features + 0.2 * torch.rand_like(features)
 
 
 @contextmanager

@@ -91,6 +91,11 @@ class JointPolicy:
         actions = Field("actions", np.dtype(np.float64), (self.parts[-1].columns.stop,))
         return (actions, *(field for part in self.parts for field in part.fields()))
 
+    @property
+    def draws(self) -> bool:
+        """See :class:`reactor_sb3.plugin.Policy`."""
+        return any(part.policy.draws for part in self.parts)
+
     def memory(self, envs: range) -> None:
         """Nothing outlives a round."""
 

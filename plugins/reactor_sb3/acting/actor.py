@@ -18,8 +18,8 @@ from reactor_sb3.acting.normalization import Normalization, Normalizing
 from reactor_sb3.acting.policy import BoundPolicy, Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations, transition_record
 from reactor_sb3.environments.seeded_envs import SeededEnvs
-from reactor_sb3.streams import Purpose, restore, state_of, stream
-from reactor_torch import FILLING
+from reactor_sb3.streams import Purpose, restore, state_of, stream, torch_generator
+from reactor_torch import FILLING, torch_stream
 
 __all__ = ["Actor", "ActorConfig", "StepInfo"]
 
@@ -172,7 +172,10 @@ class Actor(Reactor):
             self.memory = self.config.policy.memory(self.numbers)
         turn = Turn(self.random, self.exploration.value, self.memory, self.index, self.config.actors)
         normalizing = None if self.config.normalization is None else self.config.normalization.by(parameters)
-        act = policy.begin(turn)
+        act, end = policy.begin(turn), policy.end
+        if self.config.policy.draws:
+            own = torch_stream(torch_generator(self.random))
+            act, end = own(act), own(end)
         if self.asked:
             act = _after(envs.asking(slot.rollout, self.asked), act)
         ended = self._roll(slot, envs, act, watched, normalizing)
@@ -180,7 +183,7 @@ class Actor(Reactor):
         if normalizing is not None:
             normalizing.observations(slot.given_nexts, slot.nexts)
             record["rewards"] = normalizing.rewards(slot.rewards)
-        policy.end(turn)
+        end(turn)
         if ended or watched:
             try:
                 self.infos.set(ended)

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,7 +26,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from reactor_sb3.acting.action_distributions import ActionDistribution, Categorical, distribution_of
 from reactor_sb3.acting.forwards import features_of, torch_forward
 from reactor_sb3.acting.policy import BoundPolicy, Bounds, Field, Rollout, Turn
-from reactor_torch import DenseForward, Layer, TorchForward, draws, layers_of, torch_state, torch_stream
+from reactor_torch import DenseForward, Layer, TorchForward, drawing_nothing, layers_of
 
 __all__ = [
     "FORBIDDEN",
@@ -171,6 +170,10 @@ class SampledPolicy:
         return (*actions, *masks, *(Field(name, np.dtype(np.float32), ()) for name in ("log_probs", "values", "advantages")))
 
     @property
+    def draws(self) -> bool:
+        return isinstance(self.networks, TorchForward) and (self.distribution is None or self.networks.draws)
+
+    @property
     def choices(self) -> tuple[int, ...]:
         """Among how many is chosen, for each choice of an action that may be masked."""
         match self.action_space:
@@ -288,22 +291,20 @@ class BoundOwnPolicy:
         self.policy, self.rollout = policy, rollout
         self.module, self.steps, self.copies = forward.with_weights(weights), forward.steps(rollout.observations), forward.copies
         self.values = np.empty((rollout.steps, rollout.envs), np.float32)
-        # gSDE's noise is drawn before a step: then no call of the step's needs to be intercepted, which takes time.
-        self.drawn_before = is_plain(self.module, GSDE) and not draws(self.module)
+        # gSDE's noise is drawn before a step, whose calls need not be intercepted then, which takes time. Images need it, though.
+        drawn_before = is_plain(self.module, GSDE) and not forward.draws and not forward.convolves
+        self.stepping = drawing_nothing if drawn_before else nullcontext
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
-        stream = torch_state(int(turn.random.integers(2**63)))
         module, steps, bounds, every = self.module, self.steps, self.policy.bounds, self.policy.sde_sample_freq
         actions, log_probs = self.rollout["actions"], self.rollout["log_probs"]
         drawn = actions if bounds is None else self.rollout["policy_actions"]
-        noisy = bool(getattr(module, "use_sde", False))
-        stepping = nullcontext if self.drawn_before else partial(torch_stream, stream)
+        noisy, stepping = bool(getattr(module, "use_sde", False)), self.stepping
 
         def act(step: int) -> Array:
             with torch.inference_mode():
                 if noisy and (step == 0 or (every > 0 and step % every == 0)):
-                    with torch_stream(stream):
-                        module.reset_noise(self.rollout.envs)
+                    module.reset_noise(self.rollout.envs)
                 with stepping():
                     chosen, values, of_chosen = module(steps(step), **self.masks(step))
             self.values[step], log_probs[step] = values.flatten().numpy(), of_chosen.numpy()

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from reactor_sb3.acting.forwards import dense_forward, torch_forward
 from reactor_sb3.acting.policy import Field, Rollout, Turn
-from reactor_torch import BoundForward, Forward
+from reactor_torch import BoundForward, Forward, TorchForward
 
 __all__ = ["EpsilonGreedy", "checked_spread"]
 
@@ -54,6 +54,10 @@ class EpsilonGreedy:
     @property
     def fields(self) -> tuple[Field, ...]:
         return (Field("actions", np.dtype(np.int64), ()),)
+
+    @property
+    def draws(self) -> bool:
+        return isinstance(self.q_net, TorchForward) and self.q_net.draws
 
     def memory(self, envs: range) -> None:
         """Nothing outlives a round."""

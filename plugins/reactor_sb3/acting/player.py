@@ -16,7 +16,8 @@ from reactor_sb3.acting.normalization import Normalization
 from reactor_sb3.acting.policy import Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.seeded_envs import SeededEnvs, kept_info
-from reactor_sb3.streams import Purpose, stream
+from reactor_sb3.streams import Purpose, stream, torch_generator
+from reactor_torch import torch_stream
 
 __all__ = ["Episode", "PlayConfig", "Player", "remembered"]
 
@@ -77,7 +78,7 @@ class Player:
         wait: Rounds until the next one may begin.
         snapshot: The parameters.
         memory: What the policy remembers of the episode.
-        random: What actions are drawn from; ``None`` if they are the best ones.
+        random: What actions are drawn from, or what a policy draws; ``None`` if nothing is drawn.
     """
 
     def __init__(self, plan: PlayConfig, purpose: Purpose, parameters: npt.DTypeLike) -> None:
@@ -98,7 +99,7 @@ class Player:
         self.rollout = Rollout({one.name: np.zeros((1, 1, *one.shape), one.dtype) for one in kept}, self.rows, {})
         self.policy = plan.policy.bind(self.snapshot, self.rollout)
         self.memory = remembered(plan.policy, 1)
-        self.random = stream(plan.seed, purpose, 0) if plan.drawn else None
+        self.random = stream(plan.seed, purpose, 0) if plan.drawn or plan.policy.draws else None
         self.began: int | None = None
         self.wait = 0
 
@@ -133,7 +134,9 @@ class Player:
         Returns:
             The episodes that ended.
         """
-        plan, envs, choose = self.plan, self.envs, self.policy.greedy if self.random is None else self._draw
+        plan, envs, choose = self.plan, self.envs, self._draw if self.plan.drawn else self.policy.greedy
+        if self.random is not None and plan.policy.draws:
+            choose = torch_stream(torch_generator(self.random))(choose)
         self.show = show
         envs.begin_round(afresh=False)
         normalizing = None if plan.normalization is None else plan.normalization.by(self.snapshot)

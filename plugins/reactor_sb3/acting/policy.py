@@ -145,6 +145,10 @@ class Policy(Protocol):
     def fields(self) -> tuple[Field, ...]:
         """Fields of a round's record: ``"actions"``, and whatever the learner wants to know besides."""
 
+    @property
+    def draws(self) -> bool:
+        """Whether it may draw from torch's generator: then it is asked within a :func:`~reactor_torch.torch_stream`."""
+
     def memory(self, envs: range) -> Any:
         """State that outlives a round, for environments of these numbers; picklable. ``None`` if there is nothing.
 

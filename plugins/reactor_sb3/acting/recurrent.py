@@ -32,7 +32,7 @@ from reactor_sb3.acting.actor_critic import (
 )
 from reactor_sb3.acting.forwards import torch_forward
 from reactor_sb3.acting.policy import Bounds, Field, Rollout, Turn
-from reactor_torch import DenseForward, Lstm, LstmWeights, TorchForward, torch_state, torch_stream
+from reactor_torch import DenseForward, Lstm, LstmWeights, TorchForward
 
 __all__ = ["RecurrentPolicy", "plain_networks_of", "unpacked"]
 
@@ -118,6 +118,10 @@ class RecurrentPolicy:
         states = Field("states", np.dtype(np.float32), (self.steps // self.sequence, self.size), per_step=False)
         return (*sampled.fields, Field("starts", np.dtype(np.bool_), ()), states)
 
+    @property
+    def draws(self) -> bool:
+        return self.plain is None or self.networks.draws
+
     def memory(self, envs: range) -> dict[str, Array]:
         """States, and whether an episode begins."""
         return {"states": np.zeros((len(envs), self.size), np.float32), "starts": np.ones(len(envs), np.bool_)}
@@ -143,7 +147,6 @@ class BoundRecurrentPolicy:
         return self.policy.networks.with_weights(self.weights)
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
-        stream = torch_state(int(turn.random.integers(2**63)))
         policy, rollout, module, states = self.policy, self.rollout, self.module, self.states
         bounds, every, actions, began = policy.bounds, policy.sde_sample_freq, rollout["actions"], rollout["starts"]
         drawn = actions if bounds is None else rollout["policy_actions"]
@@ -153,7 +156,7 @@ class BoundRecurrentPolicy:
             began[step] = rollout["dones"][step - 1] if step else turn.memory["starts"]
             if step % policy.sequence == 0:
                 rollout["states"][:, step // policy.sequence] = states[step]
-            with torch_stream(stream), torch.inference_mode():
+            with torch.inference_mode():
                 if module.use_sde and (step == 0 or (every > 0 and step % every == 0)):
                     module.reset_noise(rollout.envs)
                 before = unpacked(torch.from_numpy(states[step]), policy.layers)

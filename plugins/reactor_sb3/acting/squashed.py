@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +26,7 @@ from torch import nn
 from reactor_sb3.acting.forwards import dense_forward, torch_forward
 from reactor_sb3.acting.noise import ActionNoises
 from reactor_sb3.acting.policy import Bounds, Field, Rollout, Turn
-from reactor_torch import DenseForward, TorchForward, layers_of, torch_state, torch_stream
+from reactor_torch import DenseForward, TorchForward, layers_of
 
 __all__ = ["GaussianActor", "SquashedPolicy", "is_plain_actor"]
 
@@ -105,6 +106,10 @@ class SquashedPolicy:
     @property
     def fields(self) -> tuple[Field, ...]:
         return Bounds.fields(self.action_space)
+
+    @property
+    def draws(self) -> bool:
+        return isinstance(self.actor, TorchForward)
 
     def memory(self, envs: range) -> ActionNoises | None:
         """The action noise of each environment."""
@@ -241,13 +246,7 @@ class BoundTorchActor:
         return self._own(step, deterministic=True)
 
     def begin(self, random: np.random.Generator) -> Callable[[int], Array]:
-        stream = torch_state(int(random.integers(2**63)))
-
-        def draw(step: int) -> Array:
-            with torch_stream(stream):
-                return self._own(step, deterministic=False)
-
-        return draw
+        return partial(self._own, deterministic=False)
 
     def _own(self, step: int, *, deterministic: bool) -> Array:
         with torch.inference_mode():

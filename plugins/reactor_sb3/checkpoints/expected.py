@@ -236,7 +236,7 @@ def expected_run(config: ProgramConfig, whole_infos: bool) -> dict[str, Any]:
             "wait": at_least(-LARGE),
             **dict.fromkeys(("returns", "lengths"), anything),
             **({} if (memory := remembered(actors.policy, 1)) is None else {"memory": memory}),
-            **({"drawn": is_stream} if drawn else {}),
+            **({"drawn": is_stream} if drawn or actors.policy.draws else {}),
         }
         alike(saved, evaluator, "the evaluator")
         return _are_episodes(saved["returns"], saved["lengths"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
+from trainers import EVALUATED, PLACES, Grainy, each, new, outcome
 
 from reactor_sb3 import PQN, algorithms
 from reactor_sb3.algorithms import pqn_policies
@@ -171,3 +173,27 @@ def test_modules_that_nobody_knows_count_as_drawing(activation: type[nn.Module])
     model = PQN("MlpPolicy", "CartPole-v1", policy_kwargs={"activation_fn": activation})
     assert model.nets.draws and draws(model.policy)
     assert not PQN("MlpPolicy", "CartPole-v1").nets.draws
+
+
+@pytest.mark.parametrize("part", [nn.Dropout, partial(nn.MultiheadAttention, 4, 2), nn.RReLU])
+def test_dropout_draws_nothing_where_nobody_learns(part: Callable[[], nn.Module]) -> None:
+    assert draws(part()) and draws(part().eval())
+    assert not draws(part().eval(), learning=False)
+    assert draws(part(), learning=False)  # as one that is never told
+
+
+# ---------------------------------------------------------------------- whose numbers actors draw
+
+
+@each
+def test_what_networks_draw_where_they_act_is_the_actors_own(algorithm: str) -> None:
+    """The program's generator decides about nothing, and is left alone; nor does it matter who else draws."""
+    found = []
+    grainy = {"net_arch": [16], "features_extractor_class": Grainy}
+    for seed, place in enumerate(PLACES):
+        with new(algorithm, policy_kwargs=grainy, **EVALUATED, **place) as model:
+            torch.manual_seed(seed)
+            before = torch.get_rng_state()
+            found.append(outcome(model.learn(640)))
+            assert torch.equal(before, torch.get_rng_state())
+    assert found[0]["evaluations"] and all(one == found[0] for one in found)

@@ -24,7 +24,7 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
-from trainers import BOX, INLINE, PLACES, SPACES, Toy
+from trainers import BOX, INLINE, PLACES, SPACES, Grainy, Toy
 
 from reactor_sb3 import SaveCheckpoint, SyncPPO
 from reactor_sb3.acting.action_distributions import distribution_of
@@ -304,6 +304,7 @@ OTHERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "its own": (Toy, Doubtful, {}),
     "noise": (partial(Toy, BOX, ACTIONS["box"]), "MlpPolicy", {"use_sde": True, "sde_sample_freq": 4}),
     "squashed": (partial(Toy, BOX, ACTIONS["box"]), "MlpPolicy", {"use_sde": True, "policy_kwargs": {"squash_output": True}}),
+    "grainy": ("CartPole-v1", "MlpPolicy", {"policy_kwargs": {"features_extractor_class": Grainy}}),
 }
 
 
