@@ -34,9 +34,11 @@ _MAY_DRAW = re.compile(
 )
 """Names of functions that draw, or may call one that does. One name too many costs some microseconds and nothing else."""
 
-_CERTAIN = ("linear", "conv", "activation", "container", "flatten", "normalization", "pooling")
+_CERTAIN = ("linear", "conv", "activation", "container", "flatten", "normalization", "pooling", "dropout", "rnn", "module")
 """Torch's families of layers that draw nothing, but for those named next."""
-_DRAWING = (nn.RReLU, nn.MultiheadAttention)
+_ALWAYS_DRAWING = (nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
+_DRAWING = (nn.RReLU, nn.MultiheadAttention, nn.modules.dropout._DropoutNd)
+"""Draw where somebody learns."""
 _KNOWN = ("stable_baselines3.", "sb3_contrib.", "reactor_sb3.")
 """Packages whose networks draw nothing but by the layers that they consist of."""
 _PLAIN = frozenset({
@@ -176,12 +178,13 @@ def draws(module: nn.Module, *, learning: bool = True) -> bool:
 def _certain(part: nn.Module, learning: bool) -> bool:
     if part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) or type(part).__call__ is not nn.Module.__call__:
         return False
-    learning = learning or part.training
-    if isinstance(part, _DRAWING) and learning:
+    if isinstance(part, _ALWAYS_DRAWING):
+        return False
+    if (learning or part.training) and (isinstance(part, _DRAWING) or (isinstance(part, nn.RNNBase) and part.dropout > 0)):
         return False
     defined_by = next(cls for cls in type(part).__mro__ if "forward" in vars(cls))
     package, _, family = defined_by.__module__.rpartition(".")
-    if package == "torch.nn.modules" and (family in _CERTAIN or family == "module" or (family == "dropout" and not learning)):
+    if package == "torch.nn.modules" and family in _CERTAIN:
         return True
     return defined_by.__module__.startswith(_KNOWN) or _only_calls_what_is_known(part, vars(defined_by)["forward"])
 

@@ -153,8 +153,8 @@ def test_parts_of_users_that_draw_are_found(part: type[nn.Module]) -> None:
     assert draws(nn.Sequential(nn.Linear(8, 8), part()))
 
 
-@pytest.mark.parametrize("part", [Plain, Shaped])
-def test_parts_of_users_that_draw_nothing_need_no_generator(part: type[nn.Module]) -> None:
+@pytest.mark.parametrize("part", [Plain, Shaped, partial(nn.LSTM, 8, 4), partial(nn.GRUCell, 8, 4)])
+def test_parts_that_draw_nothing_need_no_generator(part: Callable[[], nn.Module]) -> None:
     assert not draws(nn.Sequential(nn.Linear(8, 8), part()))
 
 
@@ -175,11 +175,21 @@ def test_modules_that_nobody_knows_count_as_drawing(activation: type[nn.Module])
     assert not PQN("MlpPolicy", "CartPole-v1").nets.draws
 
 
-@pytest.mark.parametrize("part", [nn.Dropout, partial(nn.MultiheadAttention, 4, 2), nn.RReLU])
+DROPPING = [nn.Dropout, nn.AlphaDropout, nn.RReLU, partial(nn.MultiheadAttention, 4, 2), partial(nn.LSTM, 4, 4, 2, dropout=0.5)]
+
+
+@pytest.mark.parametrize("part", DROPPING)
 def test_dropout_draws_nothing_where_nobody_learns(part: Callable[[], nn.Module]) -> None:
     assert draws(part()) and draws(part().eval())
     assert not draws(part().eval(), learning=False)
-    assert draws(part(), learning=False)  # as one that is never told
+    assert draws(part(), learning=False)  # it goes on as in training
+
+
+def test_a_pooling_that_always_draws() -> None:
+    part, images = nn.FractionalMaxPool2d(2, output_size=3).eval(), torch.zeros(1, 1, 8, 8)
+    before = torch.get_rng_state()
+    part(images)
+    assert not torch.equal(before, torch.get_rng_state()) and draws(part, learning=False)
 
 
 # ---------------------------------------------------------------------- whose numbers actors draw
