@@ -204,6 +204,6 @@ def test_what_networks_draw_where_they_act_is_the_actors_own(algorithm: str) -> 
         with new(algorithm, policy_kwargs=grainy, **EVALUATED, **place) as model:
             torch.manual_seed(seed)
             before = torch.get_rng_state()
-            found.append(outcome(model.learn(640)))
+            found.append(outcome(model.learn(448)))
             assert torch.equal(before, torch.get_rng_state())
     assert found[0]["evaluations"] and all(one == found[0] for one in found)
