@@ -165,6 +165,7 @@ REWARDS = (
     "inverted_double",
     "half_cheetah",
     "half_cheetah_contrib",
+    "lunar_lander",
     "pong",
     "recurrent",
     "masked_cartpole",
