@@ -54,6 +54,10 @@ class BoundForward(Protocol):
 class Forward(Protocol):
     """The structure of a network, light enough to travel."""
 
+    @property
+    def draws(self) -> bool:
+        """Whether it may draw from torch's generator."""
+
     def bind(self, weights: Array, observations: Mapping[str, Array]) -> BoundForward:
         """The network with weights.
 
@@ -110,6 +114,11 @@ class DenseForward:
     layers: tuple[Layer, ...]
     features: int
     one_hot: bool
+
+    @property
+    def draws(self) -> bool:
+        """See :class:`Forward`: nothing does."""
+        return False
 
     @staticmethod
     def knows(layers: Iterable[Layer]) -> bool:
@@ -255,7 +264,7 @@ class TorchForward:
         keyed: Whether it is given a dict of observations.
 
     Attributes:
-        draws: Whether it may draw from torch's generator.
+        draws: See :class:`Forward`.
     """
 
     def __init__(self, module: nn.Module, keyed: bool) -> None:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from reactor_sb3.acting.forwards import dense_forward, torch_forward
 from reactor_sb3.acting.policy import Field, Rollout, Turn
-from reactor_torch import BoundForward, Forward, TorchForward
+from reactor_torch import BoundForward, Forward
 
 __all__ = ["EpsilonGreedy", "checked_spread"]
 
@@ -57,7 +57,7 @@ class EpsilonGreedy:
 
     @property
     def draws(self) -> bool:
-        return isinstance(self.q_net, TorchForward) and self.q_net.draws
+        return self.q_net.draws
 
     def memory(self, envs: range) -> None:
         """Nothing outlives a round."""

@@ -22,6 +22,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.dqn.policies import DQNPolicy
+from trainers import Grainy
 
 from reactor_pettingzoo import MultiAgentRunner
 from reactor_pettingzoo.learning import SyncIPPO
@@ -388,6 +389,19 @@ def test_all_observations_are_the_state() -> None:
 def test_the_same_on_any_workers(env: str, pipeline: int, place: dict[str, Any]) -> None:
     with make(env, pipeline=pipeline, **EVALUATED, **place) as model:
         assert outcome(model.learn(256)) == alone(env, pipeline)
+
+
+def test_what_networks_draw_where_they_act_is_the_actors_own() -> None:
+    """See ``tests/sb3_plugin/learning/test_draws.py``."""
+    found = []
+    for seed, place in enumerate((INLINE, THREADS)):
+        given = {"policy_kwargs": {"net_arch": [16], "features_extractor_class": Grainy}, **EVALUATED, **place}
+        with make("deaths", **given) as model:
+            torch.manual_seed(seed)
+            before = torch.get_rng_state()
+            found.append(outcome(model.learn(256)))
+            assert torch.equal(before, torch.get_rng_state())
+    assert found[0]["evaluations"] and found[0] == found[1]
 
 
 @pytest.mark.slow

@@ -276,6 +276,8 @@ CALLS: list[int] = []
 class Counting:
     """A network that counts its calls."""
 
+    draws = False
+
     def __init__(self, network: Any) -> None:
         self.network = network
 
