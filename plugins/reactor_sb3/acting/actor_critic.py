@@ -307,8 +307,8 @@ class BoundOwnPolicy:
                     module.reset_noise(self.rollout.envs)
                 with stepping():
                     chosen, values, of_chosen = module(steps(step), **self.masks(step))
-            self.values[step], log_probs[step] = values.flatten().numpy(), of_chosen.numpy()
-            drawn[step] = chosen.numpy()
+                    self.values[step], log_probs[step] = values.flatten().numpy(), of_chosen.numpy()
+                    drawn[step] = chosen.numpy()
             if bounds is not None:
                 actions[step] = bounds(drawn[step])
             return actions[step]  # type: ignore[no-any-return]
