@@ -181,7 +181,7 @@ def lunar_lander() -> Goal:
     zoo = {"n_steps": 1024, "batch_size": 64, "gae_lambda": 0.98, "gamma": 0.999, "n_epochs": 4, "ent_coef": 0.01}
     lander = "LunarLander-v3"
     ppo = Case("PPO", "MlpPolicy", lander, 16, zoo)
-    quick = {"n_steps": 128, "batch_size": 256, "gae_lambda": 0.98, "gamma": 0.99, "n_epochs": 10, "learning_rate": 1e-3}
+    quick = {**zoo, "n_steps": 512, "batch_size": 128, "n_epochs": 6, "learning_rate": 7e-4}
     trainers = {**pair(ppo), **of_sbx(ppo), "SyncPPO, our settings": own("PPO", lander, 16, **quick)["PPO"]}
     return Goal(lander, 200.0, 20, 16_384, 2_000_000, math.inf, 1, trainers)
 
@@ -236,23 +236,33 @@ class NarrowCnn(BaseFeaturesExtractor):
         return self.layers(observations)
 
 
-def atari(game: str, reward: float) -> Goal:
-    """With an hour for each training, and settings that learn on one core."""
+def atari(game: str, reward: float, every: int, **settings: Any) -> Goal:
+    """With an hour for each training, and settings that learn on two cores."""
     case = Case("PPO", "CnnPolicy", game, 8, ATARI)
-    quick = {
-        "n_steps": 128, "batch_size": 128, "n_epochs": 4, "learning_rate": LinearSchedule(5e-4, 1e-4, 0.08), "clip_range": 0.1,
-        "ent_coef": 0.003, "policy_kwargs": {"features_extractor_class": NarrowCnn},
-    }  # fmt: skip
-    trainers = {"SyncPPO, our settings": lambda seed: ours_of(Case("PPO", "CnnPolicy", game, 8, quick), seed)}
-    trainers |= {**pair(case, "SubprocVecEnv"), **of_sbx(case)}
-    return Goal(game, reward, 10, 50_000, 10_000_000, 3_600.0, 2, trainers, score=partial(of_atari, game, 10))
+    narrow = {"n_steps": 128, "n_epochs": 4, "clip_range": 0.1, "policy_kwargs": {"features_extractor_class": NarrowCnn}}
+    ours = Case("PPO", "CnnPolicy", game, 8, {**narrow, **settings})
+    trainers = {"SyncPPO, our settings": lambda seed: ours_of(ours, seed), **pair(case, "SubprocVecEnv"), **of_sbx(case)}
+    return Goal(game, reward, 10, every, 10_000_000, 3_600.0, 2, trainers, score=partial(of_atari, game, 10))
+
+
+def pong() -> Goal:
+    return atari(
+        "PongNoFrameskip-v4", 18.0, 50_000, batch_size=128, learning_rate=LinearSchedule(5e-4, 1e-4, 0.08), ent_coef=0.003
+    )  # fmt: skip
+
+
+def breakout() -> Goal:
+    return atari(
+        "BreakoutNoFrameskip-v4", 100.0, 100_000, batch_size=256, learning_rate=LinearSchedule(5e-4, 1e-4, 0.3), ent_coef=0.01,
+        n_actors=2,
+    )  # fmt: skip
 
 
 def of_atari(game: str, episodes: int, model: Any) -> float:
-    """Mean score of whole games."""
+    """Mean score of whole games, played side by side."""
     from stable_baselines3.common.evaluation import evaluate_policy
 
-    env = vec_env_of(Case("PPO", "CnnPolicy", game, 1, {}), "DummyVecEnv", 10_000)
+    env = vec_env_of(Case("PPO", "CnnPolicy", game, episodes, {}), "DummyVecEnv", 10_000)
     return float(evaluate_policy(model, env, episodes)[0])
 
 
@@ -296,8 +306,8 @@ def goals() -> dict[str, Callable[[], Goal]]:
             own("SAC", hopper, 8, **quick),
         ), patience=180.0),
         "lunar_lander": lunar_lander,
-        "pong": lambda: atari("PongNoFrameskip-v4", 18.0),
-        "breakout": lambda: atari("BreakoutNoFrameskip-v4", 100.0),
+        "pong": pong,
+        "breakout": breakout,
         "recurrent": recurrent,
         "masked_cartpole": lambda: masked("CartPole with masks", masked_cartpole, 475.0, 20),
         "masked_four": lambda: masked("connect four against random moves", ConnectFour, 0.9, 100),

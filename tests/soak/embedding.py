@@ -228,8 +228,10 @@ def data_loader() -> None:
                 for part in rollout(seed, STEPS)(envs):
                     yield part[0]
 
-    loader = torch.utils.data.DataLoader(Rollouts(), batch_size=None, num_workers=2)
-    seen: list[Any] = [np.asarray(one) for one in loader]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create 2 worker processes")  # on a single core
+        loader = torch.utils.data.DataLoader(Rollouts(), batch_size=None, num_workers=2)
+        seen: list[Any] = [np.asarray(one) for one in loader]
     theirs = [[part[0] for part in played(SyncVectorEnv(env_fns()), rollout(seed, STEPS))] for seed in (0, 1)]
     inorder = [one for both in zip(*theirs, strict=True) for one in both]  # workers take turns
     assert len(seen) == len(inorder) and all(np.array_equal(a, b) for a, b in zip(seen, inorder, strict=True))

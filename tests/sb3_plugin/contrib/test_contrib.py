@@ -86,7 +86,7 @@ def test_killed_and_resumed(algorithm: str, tmp_path: Path) -> None:
 
 @pytest.mark.faults
 @each
-@pytest.mark.filterwarnings("always")
+@pytest.mark.filterwarnings("always::reactor_rl.RecoveryWarning")
 def test_killed_workers_change_no_weight(algorithm: str) -> None:
     with pytest.warns(RecoveryWarning), make(algorithm, executor="processes", workers=3, restarts=9, **EVALUATED) as model:
         assert outcome(model.learn(STEPS, callback=Killing({3, 9}))) == alone(algorithm)
