@@ -130,23 +130,23 @@ class Channel:
         while True:
             self._owner = os.getpid()
             self._name = f"/rrl-{self._owner:x}-{secrets.token_hex(4)}"
-            self._named = sys.platform != "win32"
+            if sys.platform != "win32":
+                # The tracker removes the name if the caller is killed. It is told before there is one: starting it takes a while.
+                self._named, self._tracked = True, resource_tracker.register(self._name, "semaphore") is None
             try:
                 # Windows has no names to unlink; elsewhere unlink() does it as soon as every worker is attached.
                 self._semaphore: Any = _multiprocessing.SemLock(_SEMAPHORE, 0, _MOST, self._name, sys.platform == "win32")
                 break
-            except FileExistsError:
-                continue
             except OSError as error:
+                self._forget()
+                if isinstance(error, FileExistsError):
+                    continue
                 if shortage(error) is not None:
                     raise
                 raise ArenaError(
                     f"cannot create a semaphore for the channels between workers: {error.strerror}. On Linux each takes "
                     "4 kB of /dev/shm; make room there, or use fewer workers"
                 ) from error
-        if self._named:
-            # If the caller is killed before then, the tracker removes the name.
-            self._tracked = resource_tracker.register(self._name, "semaphore") is None
         self._bind()
 
     def _bind(self) -> None:
@@ -190,6 +190,12 @@ class Channel:
         """Remove the name from the end that has just attached, if no other worker needs it."""
         if sys.platform != "win32":
             self._take_away()
+
+    def _forget(self) -> None:
+        """Take back that there is a name: somebody else's semaphore has it, or there is no room."""
+        if self._tracked:
+            resource_tracker.unregister(self._name, "semaphore")
+        self._named = self._tracked = False
 
     def _take_away(self) -> None:
         with contextlib.suppress(FileNotFoundError):
