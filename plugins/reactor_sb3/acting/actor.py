@@ -217,9 +217,10 @@ class Actor(Reactor):
             if normalizing is not None:
                 normalizing.observations(_of_step(slot.given, step), _of_step(slot.observations, step))
             envs.step(act(step), out)
-            for row, (terminated, total, length) in envs.ended.items():
-                dones[step, row], timeouts[step, row] = True, not terminated
-                returns[step, row], lengths[step, row] = total, length
+            for row, end in envs.ended.items():
+                dones[step, row], timeouts[step, row] = True, not end.terminated
+                if end.reported:
+                    returns[step, row], lengths[step, row] = end.total, end.length
             if watched or envs.ended:
                 infos += self._infos(step, envs, watched, normalizing)
         slot.rewards[...] = np.array(envs.rewards, np.float32).reshape(plan.steps, plan.envs)
@@ -236,9 +237,9 @@ class Actor(Reactor):
                     yield step, number, block.infos[row]
                 continue
             info = block.finals[row][1]
-            if watched:  # with what SB3's Monitor would add, but for the time, which is the caller's
-                _, total, length = envs.ended[row]
-                info.setdefault("episode", {"r": round(float(np.asarray(total).item()), 6), "l": length})
+            end = envs.ended[row]
+            if watched and end.reported:  # with what SB3's Monitor would add, but for the time, which is the caller's
+                info.setdefault("episode", {"r": round(float(np.asarray(end.total).item()), 6), "l": end.length})
             if info:
                 yield step, number, info
             if watched and step + 1 == steps:

@@ -155,9 +155,11 @@ class Player:
             envs.step(actions[-1], self.out)
             if envs.ended:
                 self.memory = remembered(plan.policy, 1)
-                _, total, length = envs.ended[0]
+                end = envs.ended[0]
+                if not end.reported:
+                    continue
                 # A Monitor's, which knows of other wrappers' changes.
-                found = envs.block.finals[0][1].get("episode", {"r": total, "l": length})
+                found = envs.block.finals[0][1].get("episode", {"r": end.total, "l": end.length})
                 ended.append(Episode(float(np.asarray(found["r"]).item()), int(found["l"])))
                 if len(ended) == episodes:
                     break

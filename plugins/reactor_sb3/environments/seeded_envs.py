@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -17,7 +17,7 @@ from reactor_gymnasium.plugin import BoundRows, EnvBlock, as_number, load_env, o
 from reactor_rl.plugin import Pickled, decode
 from reactor_sb3.streams import Purpose, seed_of
 
-__all__ = ["SeededEnvs", "check", "kept_info"]
+__all__ = ["End", "SeededEnvs", "check", "kept_info"]
 
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
@@ -36,12 +36,28 @@ def _whole_info(row: int, info: dict[str, Any]) -> dict[str, Any]:
     return copied
 
 
+class End(NamedTuple):
+    """The end of an episode.
+
+    Attributes:
+        terminated: Whether the environment ended it, and no limit.
+        total: Sum of its rewards.
+        length: Its steps.
+        reported: Whether it counts as one: not where a life was lost and the ``Monitor`` below sees the game go on, as in SB3.
+    """
+
+    terminated: bool
+    total: Any
+    length: int
+    reported: bool
+
+
 class SeededEnvs:
     """Environments that are stepped together, and their episodes.
 
     The first reset of an environment in a round is seeded by (seed, purpose, environment, episode), so that what has happened since
     can be repeated from the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more
-    than some episodes do.)
+    than some episodes do. A reset after a lost life, as SB3's ``EpisodicLifeEnv`` has it, begins nothing: its seed goes nowhere.)
 
     Args:
         makers: What makes each of them, encoded.
@@ -55,7 +71,7 @@ class SeededEnvs:
         rewards: Of this round's steps, one after the other, as the environments gave them, numbers.
         lengths: Steps of each episode, up to the end of the last round.
         totals: Sums of the rewards of each episode, likewise.
-        ended: Of each episode that the last step ended, by row: whether it was terminated, its return and its length.
+        ended: The episodes that the last step ended, by row.
     """
 
     def __init__(self, makers: Sequence[Pickled], seed: int, purpose: Purpose, first: int) -> None:
@@ -64,17 +80,22 @@ class SeededEnvs:
         n = len(makers)
         self.rewards: list[Any] = []
         self.lengths, self.totals = [0] * n, [0.0] * n
-        self.ended: dict[int, tuple[bool, Any, int]] = {}
+        self.ended: dict[int, End] = {}
         self._episodes = [-1] * n
         self._steps = 0  # of this round
         self._counted = [0] * n  # up to which of them lengths and totals are known
+        self._asked = [False] * n  # whether a reset of this round was given a seed
+        self._given: list[int | None] = [None] * n  # of the last reset
         self._seeded_at: list[int | None] = [None] * n  # step of this round
         self._seeds = [0] * n  # of the last seeded resets
+        self._monitors: list[int | None] = [None] * n  # how many wrappers there are around a Monitor, if there are some
+        self._games: list[Any] = [None] * n  # what that Monitor had counted before the last reset
         self._logs: list[list[Array]] = [[] for _ in makers]  # actions since then, round by round
 
     def build(self) -> None:
         """Make the environments, here where they will live."""
         self.block.build(self.makers, _uncounted if self.purpose is Purpose.EPISODES else _throw_away)
+        self._monitors = [_depth_of_monitor(held.env) for held in self.block.envs]
 
     # ------------------------------------------------------------------ rounds
 
@@ -86,7 +107,8 @@ class SeededEnvs:
         """To be called before the first step of a round; begins new episodes if told so, and where none has begun."""
         block = self.block
         n = len(self.makers)
-        self._steps, self._seeded_at, self._counted, self.rewards = 0, [None] * n, [0] * n, []
+        self._steps, self._counted, self.rewards = 0, [0] * n, []
+        self._asked, self._seeded_at = [False] * n, [None] * n
         rows = [row for row, episode in enumerate(self._episodes) if afresh or episode < 0]
         if rows:
             with block.opened():
@@ -150,7 +172,9 @@ class SeededEnvs:
         self.ended = {}
         for row, terminated, _ in block.ended:
             self._count(row)
-            self.ended[row] = terminated, self.totals[row], self.lengths[row]
+            begun = self._note_begun(row)
+            reported = begun or "episode" in block.finals[row][1]
+            self.ended[row] = End(terminated, self.totals[row], self.lengths[row], reported)
             self.totals[row], self.lengths[row] = 0.0, 0
 
     def _count(self, row: int) -> None:
@@ -172,13 +196,36 @@ class SeededEnvs:
             self._count(row)
 
     def _seed(self, row: int) -> dict[str, Any]:
-        """The arguments of a reset."""
+        """The arguments of a reset, which is about to be made."""
         self._episodes[row] += 1
-        if self._seeded_at[row] is not None:
+        self._games[row] = self._game(row)
+        if self._asked[row]:
+            self._given[row] = None
             return {}
-        self._seeded_at[row], self._logs[row] = self._steps, []
-        seed = self._seeds[row] = seed_of(self.seed, self.purpose, self.first + row, self._episodes[row])
+        self._asked[row] = True
+        seed = self._given[row] = seed_of(self.seed, self.purpose, self.first + row, self._episodes[row])
         return {"seed": seed}
+
+    def _note_begun(self, row: int) -> bool:
+        """Note what a reset was given, once it has been made. Returns whether it has begun an episode."""
+        game = self._games[row]
+        if game is not None and self._game(row) is game:
+            return False
+        seed = self._given[row]
+        if seed is not None:
+            self._seeded_at[row], self._seeds[row], self._logs[row] = self._steps, seed, []
+        return True
+
+    def _game(self, row: int) -> list[Any] | None:
+        """The rewards that a ``Monitor`` has seen, which stay in one list until it is reset; ``None`` if each reset resets it."""
+        depth = self._monitors[row]
+        if depth is None:
+            return None
+        env: Any = self.block.envs[row].env
+        for _ in range(depth):
+            env = env.env
+        rewards: list[Any] = env.rewards
+        return rewards
 
     def _begin(self, row: int) -> None:
         """Begin an episode between two rounds."""
@@ -187,6 +234,7 @@ class SeededEnvs:
         except Exception as error:
             error.add_note(f"raised in environment {self.first + row}")
             raise
+        self._note_begun(row)
         self.lengths[row], self.totals[row] = 0, 0.0
 
     def _number(self, row: int, reward: Any) -> Any:
@@ -234,7 +282,7 @@ class SeededEnvs:
             self._logs[row] = [actions]
             block.replay(row, {"seed": self._seeds[row]}, actions)
         elif self._episodes[row] >= 0:
-            self._steps, self._seeded_at[row] = 0, None
+            self._steps, self._asked[row], self._seeded_at[row] = 0, False, None
             self._begin(row)
 
 
@@ -250,6 +298,14 @@ def _uncounted(env_fn: Callable[[], Env]) -> Env:
     if type(env) is not Monitor or env.results_writer is not None or not env.allow_early_resets:
         return env
     return env if env.info_keywords or env.reset_keywords else env.env
+
+
+def _depth_of_monitor(env: Any) -> int | None:
+    """How many wrappers there are around a ``Monitor``; ``None`` if there is none, or if it is the outermost wrapper."""
+    depth = 0
+    while isinstance(env, gymnasium.Wrapper) and not isinstance(env, Monitor):
+        env, depth = env.env, depth + 1
+    return depth if depth and isinstance(env, Monitor) else None
 
 
 def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:

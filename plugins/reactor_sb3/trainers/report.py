@@ -68,7 +68,7 @@ class Report:
         self._evaluated(model, run)
         if callback is None:
             model.num_timesteps += model.rollout_steps * model.n_envs
-            _count(model, step_infos)
+            _count(model, run, step_infos)
         else:
             go_on = _tell(model, run, step_infos, callback)
         model._update_current_progress_remaining(model.num_timesteps, model._total_timesteps)
@@ -138,11 +138,11 @@ def counted(model: Model) -> int:
     return (model.num_timesteps - model._num_timesteps_at_start) // (model.rollout_steps * model.n_envs)
 
 
-def _count(model: Model, step_infos: list[StepInfo]) -> None:
+def _count(model: Model, run: Run, step_infos: list[StepInfo]) -> None:
     """Count episodes that have ended in a round, when nobody wants to know of each step."""
     episodes = by_step(model.session.episodes)
+    model._episode_num += int(np.count_nonzero(run.transitions["dones"]))
     steps, numbers = np.nonzero(episodes["length"])
-    model._episode_num += len(steps)
     known = {(step, number): info for step, number, info in step_infos}
     logs, infos = episode_logs(model.env), []
     first = 0 if logs else max(0, len(steps) - model._stats_window_size)  # the others would be forgotten at once
@@ -180,7 +180,8 @@ def _tell(model: Model, run: Run, step_infos: list[StepInfo], callback: BaseCall
         for number in range(n):
             infos[number]["TimeLimit.truncated"] = bool(columns["timeouts"][step, number])
             if dones[number]:
-                _with_episode(model, infos[number], episodes[step, number])
+                if episodes["length"][step, number]:
+                    _with_episode(model, infos[number], episodes[step, number])
                 infos[number]["terminal_observation"] = layout.outside({key: part[number] for key, part in terminal.items()})
         new_obs = layout.outside(
             _begun(terminal, known[-1]) if step + 1 == model.rollout_steps else {key: part[step + 1] for key, part in news.items()}

@@ -1,0 +1,161 @@
+"""A lost life ends an episode for the learner, and none that is reported: ``EpisodicLifeEnv`` around a ``Monitor``, as in SB3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import TimeLimit
+from stable_baselines3 import PPO
+from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import Monitor
+
+from reactor_gymnasium.environments.block import BoundRows
+from reactor_rl.pickling import encode
+from reactor_sb3 import SyncDQN, SyncPPO
+from reactor_sb3.acting.records import Observations
+from reactor_sb3.environments.seeded_envs import SeededEnvs
+from reactor_sb3.streams import Purpose
+
+LIVES = (3, 4, 5)
+"""Steps of each life of a game."""
+GAME = sum(LIVES)
+
+
+class Game(gymnasium.Env[Any, Any]):
+    """Three lives, and a reward of 1 for each step."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    @property
+    def ale(self) -> Game:
+        return self
+
+    def lives(self) -> int:
+        return len(self.left)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = self.drawn()
+        return self.seen(), {}
+
+    def drawn(self) -> list[int]:
+        return list(LIVES)
+
+    def seen(self) -> Any:
+        return np.array([len(self.left) / 3], np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.left[0] -= 1
+        if not self.left[0]:
+            del self.left[0]
+        return self.seen(), 1.0, not self.left, False, {}
+
+
+class Drawn(Game):
+    """Lives of 2 to 6 steps; cannot be pickled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("cannot be pickled")
+
+    def drawn(self) -> list[int]:
+        return self.np_random.integers(2, 7, 3).tolist()  # type: ignore[no-any-return]
+
+    def seen(self) -> Any:
+        return np.array([sum(self.left) / 18], np.float32)
+
+
+def life_by_life(kind: Callable[[], gymnasium.Env[Any, Any]] = Game) -> gymnasium.Env[Any, Any]:
+    return EpisodicLifeEnv(Monitor(kind()))
+
+
+class Counting(BaseCallback):
+    """Asks for every step, and counts ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dones = 0
+
+    def _on_step(self) -> bool:
+        self.dones += int(np.sum(self.locals["dones"]))
+        return True
+
+
+TRAINERS: dict[str, Callable[..., Any]] = {
+    "ppo": partial(SyncPPO, "MlpPolicy", n_steps=64, batch_size=32, n_epochs=1),
+    "dqn": partial(SyncDQN, "MlpPolicy", train_freq=16, gradient_steps=1, learning_starts=0),
+}
+PLACES: list[dict[str, Any]] = [{"executor": "inline"}, {"executor": "processes", "workers": 2}]
+
+
+def reported(model: Any) -> set[tuple[float, int]]:
+    return {(info["r"], info["l"]) for info in model.ep_info_buffer}
+
+
+def test_what_sb3_reports() -> None:
+    env = make_vec_env(Game, 2, wrapper_class=EpisodicLifeEnv)  # around the Monitor that it adds
+    assert reported(PPO("MlpPolicy", env, n_steps=64, seed=0).learn(256)) == {(GAME, GAME)}
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("algorithm", TRAINERS)
+def test_whole_games_are_reported(algorithm: str, watched: bool, place: dict[str, Any]) -> None:
+    counting = Counting() if watched else None
+    with TRAINERS[algorithm](env=life_by_life, n_actors=2, seed=0, evaluate_every=128, evaluate_episodes=3, **place) as model:
+        model.learn(256, callback=counting)
+        assert reported(model) == {(GAME, GAME)}
+        assert 64 <= model._episode_num <= 96  # as SB3 counts them: ends of lives
+        assert model.evaluations
+        for evaluation in model.evaluations:
+            assert (set(evaluation.returns), set(evaluation.lengths)) == ({float(GAME)}, {GAME})
+    if counting is not None:
+        assert counting.dones == model._episode_num
+
+
+def test_a_limit_around_a_monitor_ends_episodes() -> None:
+    """SB3 reports none of them, for its Monitor is reset before it has seen an end."""
+    with SyncPPO("MlpPolicy", partial(limited, 7), n_steps=64, batch_size=32, seed=0, executor="inline") as model:
+        assert reported(model.learn(128)) == {(7.0, 7)}
+
+
+def limited(steps: int) -> gymnasium.Env[Any, Any]:
+    return TimeLimit(Monitor(Game()), steps)
+
+
+def test_replayed_from_where_a_game_began() -> None:
+    """A reset after a lost life is given seeds that go nowhere: a log of actions that began there would lead elsewhere."""
+    envs, other = (SeededEnvs((encode(partial(life_by_life, Drawn)),), 0, Purpose.EPISODES, 0) for _ in range(2))
+    envs.build()
+    replayed = 0
+    for _ in range(40):
+        played(envs)
+        (saved,) = envs.saved()
+        assert saved["way"] == "replay"
+        replayed = max(replayed, len(saved["actions"]))
+        other = SeededEnvs(envs.makers, 0, Purpose.EPISODES, 0)
+        other.build()
+        other.put_back([saved])
+        for _ in range(3):
+            assert played(other) == played(envs)
+    assert 3 < replayed <= 3 * 6 + 3  # a game and a round
+
+
+def played(envs: SeededEnvs) -> list[Any]:
+    """A round of three steps."""
+    space, found = Game.observation_space, []
+    row = np.zeros((1, 1), np.float32)
+    out = BoundRows(Observations(space, space), {"": row})
+    envs.begin_round(False)
+    for _ in range(3):
+        envs.step(np.zeros(1, np.int64), out)
+        found.append((float(row[0, 0]), dict(envs.ended)))
+    envs.end_round(np.zeros((3, 1), np.int64))
+    return found
