@@ -61,7 +61,7 @@ def test_save_load_and_predict(algorithm: str, tmp_path: Path) -> None:
         loaded.set_env("CartPole-v1")
         loaded.learn(128, reset_num_timesteps=False)
         assert loaded.num_timesteps == 384 and loaded.fingerprint() != model.fingerprint()
-    with cls.load(tmp_path / "model", env=partial(gymnasium.make, "CartPole-v1"), executor="processes") as loaded:
+    with cls.load(tmp_path / "model", env=partial(gymnasium.make, "CartPole-v1"), executor="processes", workers=2) as loaded:
         loaded.learn(128)
         assert loaded.num_timesteps == 128 and "processes" in repr(loaded)
 
