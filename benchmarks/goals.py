@@ -237,7 +237,7 @@ class NarrowCnn(BaseFeaturesExtractor):
 
 
 def atari(game: str, reward: float, every: int, **settings: Any) -> Goal:
-    """With an hour for each training, and settings that learn on two cores."""
+    """With an hour for each training; ``settings`` are those of our own."""
     case = Case("PPO", "CnnPolicy", game, 8, ATARI)
     narrow = {"n_steps": 128, "n_epochs": 4, "clip_range": 0.1, "policy_kwargs": {"features_extractor_class": NarrowCnn}}
     ours = Case("PPO", "CnnPolicy", game, 8, {**narrow, **settings})

@@ -39,8 +39,8 @@ def reached(goal: Goal, name: str, seed: int) -> dict[str, Any]:
     from stable_baselines3.common.vec_env import VecNormalize, sync_envs_normalization
 
     torch.set_num_threads(min(goal.threads, cores()))
-    unseen = None if goal.make else {"render_mode": None}  # LunarLander would simulate its engines' particles
-    env = None if goal.score else make_vec_env(goal.make or goal.env, 1, seed=seed + 10_000, env_kwargs=unseen)
+    kwargs = None if goal.make else {"render_mode": None}  # LunarLander would simulate its engines' particles
+    env = None if goal.score else make_vec_env(goal.make or goal.env, 1, seed=seed + 10_000, env_kwargs=kwargs)
 
     def score(model: Any) -> float:
         if goal.score:

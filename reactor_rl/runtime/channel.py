@@ -131,7 +131,7 @@ class Channel:
             self._owner = os.getpid()
             self._name = f"/rrl-{self._owner:x}-{secrets.token_hex(4)}"
             if sys.platform != "win32":
-                # The tracker removes the name if the caller is killed. It is told before there is one: starting it takes a while.
+                # The resource tracker removes the name if the caller is killed. It is told first, for starting it takes a while.
                 self._named, self._tracked = True, resource_tracker.register(self._name, "semaphore") is None
             try:
                 # Windows has no names to unlink; elsewhere unlink() does it as soon as every worker is attached.

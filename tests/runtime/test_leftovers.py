@@ -175,48 +175,42 @@ def test_too_few_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (names(), memory_files()) == ([], 0)
 
 
-IN_A_PROCESS = """
-import os, signal, _multiprocessing
-from multiprocessing import util
-from reactor_rl.runtime import channel
-
-def killed(*arguments):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-class Refused:
-    def __init__(self, errors):
-        self.errors, self.real = errors, _multiprocessing.SemLock
-
-    def __call__(self, *arguments):
-        if self.errors:
-            raise self.errors.pop()
-        return self.real(*arguments)
-
-print(os.getpid(), flush=True)
-"""
+def left_by(script: str) -> tuple[int, str, list[Path]]:
+    """The status of a script, what it complains about, and its semaphores that are still there."""
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        said = process.communicate(timeout=50)[1]
+    return process.returncode, said, list(Path("/dev/shm").glob(f"sem.rrl-{process.pid:x}-*"))
 
 
-def test_killed_while_the_tracker_of_names_is_started() -> None:
-    """It takes milliseconds, in the first start of a process."""
-    script = IN_A_PROCESS + "util.spawnv_passfds = killed\nchannel.Channel()"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
-    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
-    assert list(Path("/dev/shm").glob(f"sem.rrl-{int(done.stdout):x}-*")) == []
+def test_killed_while_the_resource_tracker_is_started() -> None:
+    """That takes milliseconds, in the first start of a process."""
+    assert left_by("""
+        import os, signal
+        from multiprocessing import util
+        from reactor_rl.runtime.channel import Channel
+
+        util.spawnv_passfds = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+        Channel()
+    """) == (-signal.SIGKILL, "", [])
 
 
 @pytest.mark.parametrize("error", ["FileExistsError(17, 'File exists')", "OSError(28, 'No space left on device')"])
-def test_the_tracker_of_names_forgets_what_was_not_made(error: str) -> None:
+def test_the_resource_tracker_forgets_what_was_not_made(error: str) -> None:
     """It would complain when the process ends."""
-    script = IN_A_PROCESS + textwrap.dedent(f"""
-        channel._multiprocessing.SemLock = Refused([{error}])
+    assert left_by(f"""
+        from reactor_rl.runtime import channel
+
+        def refused_once(*arguments):
+            channel._multiprocessing.SemLock = real
+            raise {error}
+
+        real, channel._multiprocessing.SemLock = channel._multiprocessing.SemLock, refused_once
         try:
             channel.Channel()
         except channel.ArenaError:
             channel.Channel()
-    """)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert list(Path("/dev/shm").glob(f"sem.rrl-{int(done.stdout):x}-*")) == []
+    """) == (0, "", [])
 
 
 def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
 from reactor_gymnasium.plugin import BoundRows, EnvBlock, as_number, load_env, own, save_env, save_strategy
@@ -23,6 +24,8 @@ Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
 
 _KEPT = ("episode", "is_success")
+_REAL = "was_real_done"
+"""What an ``EpisodicLifeEnv`` (of the baselines, and everybody's since) calls whether the last step has ended a game."""
 _FLOATS = frozenset((float,))
 
 
@@ -43,7 +46,7 @@ class End(NamedTuple):
         terminated: Whether the environment ended it, and no limit.
         total: Sum of its rewards.
         length: Its steps.
-        reported: Whether it counts as one: not where a life was lost and the ``Monitor`` below sees the game go on, as in SB3.
+        reported: Whether it is told of, as in SB3: not a lost life, if a ``Monitor`` waits for the end of the game.
     """
 
     terminated: bool
@@ -57,7 +60,7 @@ class SeededEnvs:
 
     The first reset of an environment in a round is seeded by (seed, purpose, environment, episode), so that what has happened since
     can be repeated from the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more
-    than some episodes do. A reset after a lost life, as SB3's ``EpisodicLifeEnv`` has it, begins nothing: its seed goes nowhere.)
+    than some episodes do. If it is that of an ``EpisodicLifeEnv`` after a lost life, the game goes on, and no reset is seeded.)
 
     Args:
         makers: What makes each of them, encoded.
@@ -84,18 +87,15 @@ class SeededEnvs:
         self._episodes = [-1] * n
         self._steps = 0  # of this round
         self._counted = [0] * n  # up to which of them lengths and totals are known
-        self._asked = [False] * n  # whether a reset of this round was given a seed
-        self._given: list[int | None] = [None] * n  # of the last reset
-        self._seeded_at: list[int | None] = [None] * n  # step of this round
+        self._logged_from: list[int | None] = [None] * n  # step of this round; None before its first reset
         self._seeds = [0] * n  # of the last seeded resets
-        self._monitors: list[int | None] = [None] * n  # how many wrappers there are around a Monitor, if there are some
-        self._games: list[Any] = [None] * n  # what that Monitor had counted before the last reset
+        self._with_lives = [False] * n  # whether a reset may begin no game
         self._logs: list[list[Array]] = [[] for _ in makers]  # actions since then, round by round
 
     def build(self) -> None:
         """Make the environments, here where they will live."""
         self.block.build(self.makers, _uncounted if self.purpose is Purpose.EPISODES else _throw_away)
-        self._monitors = [_depth_of_monitor(held.env) for held in self.block.envs]
+        self._with_lives = [held.env.has_wrapper_attr(_REAL) for held in self.block.envs]
 
     # ------------------------------------------------------------------ rounds
 
@@ -107,8 +107,7 @@ class SeededEnvs:
         """To be called before the first step of a round; begins new episodes if told so, and where none has begun."""
         block = self.block
         n = len(self.makers)
-        self._steps, self._counted, self.rewards = 0, [0] * n, []
-        self._asked, self._seeded_at = [False] * n, [None] * n
+        self._steps, self._logged_from, self._counted, self.rewards = 0, [None] * n, [0] * n, []
         rows = [row for row, episode in enumerate(self._episodes) if afresh or episode < 0]
         if rows:
             with block.opened():
@@ -172,8 +171,7 @@ class SeededEnvs:
         self.ended = {}
         for row, terminated, _ in block.ended:
             self._count(row)
-            begun = self._note_begun(row)
-            reported = begun or "episode" in block.finals[row][1]
+            reported = "episode" in block.finals[row][1] or not (self._goes_on(row) and is_wrapped(block.envs[row].env, Monitor))
             self.ended[row] = End(terminated, self.totals[row], self.lengths[row], reported)
             self.totals[row], self.lengths[row] = 0.0, 0
 
@@ -191,41 +189,25 @@ class SeededEnvs:
         Args:
             actions: Those of the round, ``(steps, n, *shape)``; copied.
         """
-        for row, (begun, log) in enumerate(zip(self._seeded_at, self._logs, strict=True)):
+        for row, (begun, log) in enumerate(zip(self._logged_from, self._logs, strict=True)):
             log.append(actions[begun or 0 :, row].copy())
             self._count(row)
 
     def _seed(self, row: int) -> dict[str, Any]:
-        """The arguments of a reset, which is about to be made."""
+        """The arguments of a reset."""
         self._episodes[row] += 1
-        self._games[row] = self._game(row)
-        if self._asked[row]:
-            self._given[row] = None
+        if self._logged_from[row] is not None:
             return {}
-        self._asked[row] = True
-        seed = self._given[row] = seed_of(self.seed, self.purpose, self.first + row, self._episodes[row])
+        if self._goes_on(row):
+            self._logged_from[row] = 0  # the log goes on, too
+            return {}
+        self._logged_from[row], self._logs[row] = self._steps, []
+        seed = self._seeds[row] = seed_of(self.seed, self.purpose, self.first + row, self._episodes[row])
         return {"seed": seed}
 
-    def _note_begun(self, row: int) -> bool:
-        """Note what a reset was given, once it has been made. Returns whether it has begun an episode."""
-        game = self._games[row]
-        if game is not None and self._game(row) is game:
-            return False
-        seed = self._given[row]
-        if seed is not None:
-            self._seeded_at[row], self._seeds[row], self._logs[row] = self._steps, seed, []
-        return True
-
-    def _game(self, row: int) -> list[Any] | None:
-        """The rewards that a ``Monitor`` has seen, which stay in one list until it is reset; ``None`` if each reset resets it."""
-        depth = self._monitors[row]
-        if depth is None:
-            return None
-        env: Any = self.block.envs[row].env
-        for _ in range(depth):
-            env = env.env
-        rewards: list[Any] = env.rewards
-        return rewards
+    def _goes_on(self, row: int) -> bool:
+        """Whether only a life was lost, so that the reset begins no game."""
+        return self._with_lives[row] and not self.block.envs[row].env.get_wrapper_attr(_REAL)
 
     def _begin(self, row: int) -> None:
         """Begin an episode between two rounds."""
@@ -234,7 +216,6 @@ class SeededEnvs:
         except Exception as error:
             error.add_note(f"raised in environment {self.first + row}")
             raise
-        self._note_begun(row)
         self.lengths[row], self.totals[row] = 0, 0.0
 
     def _number(self, row: int, reward: Any) -> Any:
@@ -282,7 +263,7 @@ class SeededEnvs:
             self._logs[row] = [actions]
             block.replay(row, {"seed": self._seeds[row]}, actions)
         elif self._episodes[row] >= 0:
-            self._steps, self._asked[row], self._seeded_at[row] = 0, False, None
+            self._steps, self._logged_from[row] = 0, None
             self._begin(row)
 
 
@@ -298,14 +279,6 @@ def _uncounted(env_fn: Callable[[], Env]) -> Env:
     if type(env) is not Monitor or env.results_writer is not None or not env.allow_early_resets:
         return env
     return env if env.info_keywords or env.reset_keywords else env.env
-
-
-def _depth_of_monitor(env: Any) -> int | None:
-    """How many wrappers there are around a ``Monitor``; ``None`` if there is none, or if it is the outermost wrapper."""
-    depth = 0
-    while isinstance(env, gymnasium.Wrapper) and not isinstance(env, Monitor):
-        env, depth = env.env, depth + 1
-    return depth if depth and isinstance(env, Monitor) else None
 
 
 def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:
