@@ -25,6 +25,9 @@ __all__ = ["Played", "Player"]
 
 Array = npt.NDArray[Any]
 
+_REAL = "was_real_done"
+"""What an ``EpisodicLifeEnv`` (of the baselines, and everybody's since) calls whether the last step has ended a game."""
+
 
 @dataclass(frozen=True)
 class Played:
@@ -227,8 +230,24 @@ class Player:
         self.ended.append(Played(count.number, total, length, terminated, infos, digest))
 
 
+class _WholeGames(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Games instead of lives: a reset after a lost life goes on with the game, and takes no account of its seed."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated and not truncated and not self.env.get_wrapper_attr(_REAL):
+            terminated, (observation, _) = False, self.env.reset()
+        return observation, reward, terminated, truncated, info
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.env.set_wrapper_attr(_REAL, True)  # else a game that a limit has cut off would go on
+        return self.env.reset(seed=seed, options=options)
+
+
 def _limited(max_steps: int | None, env_fn: Callable[[], gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
     env = env_fn()
+    if env.has_wrapper_attr(_REAL):
+        env = _WholeGames(env)
     return env if max_steps is None else TimeLimit(env, max_steps)
 
 

@@ -65,7 +65,8 @@ def evaluate(
     """Play episodes of a policy. The report is the same, bit for bit, for any ``num_envs``, ``workers`` and ``executor``.
 
     Episode ``k`` is reset with a seed of its own, drawn from (``seed``, ``k``), and a policy that draws its actions draws them
-    from a stream of its own, whoever plays the episode and whenever. Where one ends, the next one begins.
+    from a stream of its own, whoever plays the episode and whenever. Where one ends, the next one begins. Lives that an
+    ``EpisodicLifeEnv`` takes for episodes are played on: a game is one episode.
 
     Args:
         policy: A model or policy of Stable-Baselines3, a ``torch.nn.Module`` (scores of discrete actions, or continuous actions),

@@ -1,0 +1,105 @@
+"""Episodes of ``evaluate`` are whole games where an ``EpisodicLifeEnv`` ends an episode with each life."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import pytest
+from gymnasium.wrappers import TimeLimit
+from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
+from stable_baselines3.common.monitor import Monitor
+
+from reactor_gymnasium import EvaluationReport, evaluate
+
+Array = npt.NDArray[Any]
+
+
+class Game(gymnasium.Env[Array, np.int64]):
+    """Three lives, whose steps and rewards are drawn."""
+
+    observation_space = gymnasium.spaces.Box(-10, 10, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    @property
+    def ale(self) -> Game:
+        return self
+
+    def lives(self) -> int:
+        return len(self.left)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = self.np_random.integers(3, 9, 3).tolist()
+        return self.seen(), {}
+
+    def seen(self) -> Array:
+        return np.array([len(self.left), self.np_random.normal()], np.float32)
+
+    def step(self, action: np.int64) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.left[0] -= 1
+        if not self.left[0]:
+            del self.left[0]
+        return self.seen(), float(self.np_random.normal() + action), not self.left, False, {"left": len(self.left)}
+
+
+def upright(observations: Array) -> Array:
+    return (observations[:, 1] > 0).astype(np.int64)
+
+
+def lives() -> gymnasium.Env[Any, Any]:
+    return EpisodicLifeEnv(Game())
+
+
+def counted_lives() -> gymnasium.Env[Any, Any]:
+    return EpisodicLifeEnv(Monitor(Game()))
+
+
+def limited_lives() -> gymnasium.Env[Any, Any]:
+    return TimeLimit(EpisodicLifeEnv(Game()), 5)
+
+
+def report(env: Any, max_steps: int | None = None, n: int = 1, workers: int = 1, executor: Any = "inline") -> EvaluationReport:
+    return evaluate(upright, env, episodes=9, seed=2, num_envs=n, workers=workers, executor=executor, max_steps=max_steps)
+
+
+@pytest.mark.parametrize("max_steps", [None, 7])
+@pytest.mark.parametrize("env", [lives, counted_lives, limited_lives])
+def test_one_report_on_any_number_of_environments(env: Any, max_steps: int | None) -> None:
+    ways: list[tuple[Any, ...]] = [(1,), (2,), (3,), (4,), (4, 2, "threads"), (5, 3, "processes")]
+    found = [report(env, max_steps, *way) for way in ways]
+    assert len({one.fingerprint() for one in found}) == 1 and len(set(found[0].returns.tolist())) == 9
+
+
+def by_hand(seed: int) -> tuple[float, int]:
+    """Return and length of a game, life by life."""
+    env = EpisodicLifeEnv(Game())
+    observation, _ = env.reset(seed=seed)
+    total, length = 0.0, 0
+    while True:
+        observation, reward, over, _, _ = env.step(upright(observation[None])[0])
+        total, length = total + float(reward), length + 1
+        if over and env.was_real_done:
+            return total, length
+        if over:
+            observation, _ = env.reset()
+
+
+def test_it_is_what_a_loop_gives() -> None:
+    found = report(lives)
+    seeds = [int(np.random.SeedSequence(2, spawn_key=(0, k)).generate_state(1)[0]) >> 1 for k in range(9)]
+    assert list(zip(found.returns.tolist(), found.lengths.tolist(), strict=True)) == [by_hand(seed) for seed in seeds]
+    assert found.terminated.all() and not found.infos["left"].any()
+
+
+def test_a_limit_ends_a_game() -> None:
+    found = report(lives, max_steps=7)
+    assert found.lengths.tolist() == [7] * 9 and not found.terminated.any()
+    assert not report(limited_lives).terminated.all()
+
+
+def test_a_monitor_tells_of_the_whole_game() -> None:
+    found, alone = report(counted_lives), report(lives)
+    assert (found.lengths == alone.lengths + 2).all()  # with the two steps that nobody took
