@@ -18,6 +18,7 @@ from torch import nn
 from reactor_sb3.acting.actor_critic import SB3, Base, DenseNetworks, dense_networks_of, is_plain
 from reactor_sb3.acting.forwards import dense_forward
 from reactor_sb3.acting.squashed import is_plain_actor
+from reactor_sb3.acting.state_dependent import noisy_networks_of
 from reactor_torch import (
     Bernoullis,
     Categoricals,
@@ -45,6 +46,7 @@ from reactor_torch import (
     SACActorFormula,
     SACCriticFormula,
     SquashedActor,
+    StateDependent,
     TD3ActorFormula,
     TD3CriticFormula,
     TQCCriticFormula,
@@ -118,7 +120,8 @@ def ppo(loss: Loss, nets: Networks, base: Base = SB3) -> Formula | None:
         base: What the policy derives from.
     """
     policy, flat = nets[loss.learns], nets.flat(loss.learns)
-    dense = _dense_actor_critic(policy, flat, base)
+    noisy = noisy_networks_of(policy) if base is SB3 and nets.kernels(loss.learns) is not None else None
+    dense = _noisy_actor_critic(noisy, flat) if noisy else _dense_actor_critic(policy, flat, base)
     return PPOFormula(loss, dense) if dense else None
 
 
@@ -273,6 +276,15 @@ def _dense_actor_critic(policy: nn.Module, flat: FlatParameters, base: Base) -> 
         return None
     distribution = _distribution(policy.action_space, flat, bits_are_choices=base is not SB3)
     return DenseActorCritic(networks.actor.layers, networks.critic.layers, distribution, flat)
+
+
+def _noisy_actor_critic(networks: DenseNetworks, flat: FlatParameters) -> DenseActorCritic | None:
+    """With gSDE, by the extension alone."""
+    known = all(Dense.knows(network.layers, flat) for network in (networks.actor, networks.critic))
+    if not known or flat.gradient("log_std") is None:
+        return None
+    *below, mean = networks.actor.layers
+    return DenseActorCritic(below, networks.critic.layers, StateDependent(mean, flat), flat)
 
 
 def _distribution(space: Any, flat: FlatParameters, *, bits_are_choices: bool = False) -> Distribution:

@@ -233,6 +233,48 @@ F(undraw)(long rows, long n, const float *RESTRICT inverse, const float *RESTRIC
     }
 }
 
+/* Its variances depend on the row. */
+ATTRIBUTE static void
+F(vary)(long rows, long n, const float *RESTRICT means, const float *RESTRICT actions, const float *RESTRICT variances, float epsilon,
+        float *RESTRICT distances, float *RESTRICT inverse, float *RESTRICT log_prob, float *RESTRICT entropy)
+{
+    float constant = 0.918938533f * (float)n;
+    for (long row = 0; row < rows; row++) {
+        float widths = 0.0f, sum = 0.0f;
+        for (long e = row * n; e < (row + 1) * n; e++) {
+            float variance = variances[e] + epsilon, d = actions[e] - means[e];
+            distances[e] = d;
+            inverse[e] = 1.0f / variance;
+            widths += 0.5f * F(log)(variance);
+            sum = fmaf(d * inverse[e], d, sum);
+        }
+        log_prob[row] = fmaf(-0.5f, sum, -widths) - constant;
+        entropy[row] = widths + (constant + 0.5f * (float)n);
+    }
+}
+
+ATTRIBUTE static void
+F(unvary)(long rows, long n, const float *RESTRICT distances, const float *RESTRICT inverse, const float *RESTRICT by_log_prob,
+          float by_entropy, float *RESTRICT by_means, float *RESTRICT by_variances)
+{
+    for (long row = 0; row < rows; row++) {
+        float by = by_log_prob[row];
+        for (long e = row * n; e < (row + 1) * n; e++) {
+            float d = distances[e], of_mean = d * inverse[e];
+            by_means[e] = of_mean * by;
+            by_variances[e] = fmaf(fmaf(of_mean, d, -1.0f), by, by_entropy) * (0.5f * inverse[e]);
+        }
+    }
+}
+
+ATTRIBUTE static void
+F(variances)(long n, const float *RESTRICT log_std, float *RESTRICT variances)
+{
+    for (long e = 0; e < n; e++) {
+        variances[e] = F(exp)(2.0f * log_std[e]);
+    }
+}
+
 /* ---------------------------------------------------------------- PPO */
 
 ATTRIBUTE static void

@@ -91,6 +91,9 @@ typedef struct {
     void (*untoss)(long, long, const float *, const float *, const float *, const float *, float, float *);
     void (*draw)(long, long, const float *, const float *, const float *, float *, float *, float *, float *);
     void (*undraw)(long, long, const float *, const float *, const float *, float, float *, float *);
+    void (*vary)(long, long, const float *, const float *, const float *, float, float *, float *, float *, float *);
+    void (*unvary)(long, long, const float *, const float *, const float *, float, float *, float *);
+    void (*variances)(long, const float *, float *);
     void (*surrogate)(long, const Surrogate *, float *);
     float (*td)(long, long, const float *, const float *, const float *, float, const float *, const float *, const float *, float, float,
                 float *);
@@ -170,8 +173,8 @@ parts(float x, float *e) /* x = m 2^e, m in [sqrt(1/2), sqrt(2)) */
 }
 
 #define LOSSES_OF(F)                                                                                                              \
-    F(exponential), F(squash), F(unsquash), F(choose), F(unchoose), F(toss), F(untoss), F(draw), F(undraw), F(surrogate), F(td),  \
-        F(best), F(taken), F(quantiles), F(total), F(standardise), F(normalise), F(unnormalise), F(cells), F(uncells)
+    F(exponential), F(squash), F(unsquash), F(choose), F(unchoose), F(toss), F(untoss), F(draw), F(undraw), F(vary), F(unvary),   \
+        F(variances), F(surrogate), F(td), F(best), F(taken), F(quantiles), F(total), F(standardise), F(normalise), F(unnormalise), F(cells), F(uncells)
 #define PORTABLY(x) x##_portably
 #define F PORTABLY
 #define ATTRIBUTE
@@ -850,6 +853,56 @@ FUNCTION(py_undraw)
     return done(&held);
 }
 
+FUNCTION(py_vary)
+{
+    ARGUMENTS(8, "vary(means, actions, variances, epsilon, distances, inverse, log_prob, entropy)");
+    const float *means = IN(0, "means", -1);
+    Py_ssize_t size = LENGTH(0);
+    const float *actions = IN(1, "actions", size), *variances = IN(2, "variances", size);
+    float epsilon = number(args[3]);
+    float *distances = OUT(4, "distances", size), *inverse = OUT(5, "inverse", size), *log_prob = OUT(6, "log_prob", -1);
+    Py_ssize_t rows = LENGTH(5);
+    float *entropy = OUT(7, "entropy", rows);
+    if (!held.failed && rows && size % rows) {
+        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);
+    }
+    UNLESS_FAILED
+    if (rows) {
+        products->vary((long)rows, (long)(size / rows), means, actions, variances, epsilon, distances, inverse, log_prob, entropy);
+    }
+    return done(&held);
+}
+
+FUNCTION(py_unvary)
+{
+    ARGUMENTS(6, "unvary(distances, inverse, by_log_prob, by_entropy, by_means, by_variances)");
+    const float *distances = IN(0, "distances", -1);
+    Py_ssize_t size = LENGTH(0);
+    const float *inverse = IN(1, "inverse", size), *by_log_prob = IN(2, "by_log_prob", -1);
+    Py_ssize_t rows = LENGTH(2);
+    float by_entropy = number(args[3]);
+    float *by_means = OUT(4, "by_means", size), *by_variances = OUT(5, "by_variances", size);
+    if (!held.failed && rows && size % rows) {
+        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);
+    }
+    UNLESS_FAILED
+    if (rows) {
+        products->unvary((long)rows, (long)(size / rows), distances, inverse, by_log_prob, by_entropy, by_means, by_variances);
+    }
+    return done(&held);
+}
+
+FUNCTION(py_variances)
+{
+    ARGUMENTS(2, "variances(log_std, variances)");
+    const float *log_std = IN(0, "log_std", -1);
+    Py_ssize_t n = LENGTH(0);
+    float *variances = OUT(1, "variances", n);
+    UNLESS_FAILED
+    products->variances((long)n, log_std, variances);
+    return done(&held);
+}
+
 /* ---------------------------------------------------------------- losses */
 
 FUNCTION(py_surrogate)
@@ -1129,6 +1182,9 @@ static PyMethodDef functions[] = {
     FAST(untoss, "Their derivatives."),
     FAST(draw, "Log-probabilities and entropies of normal distributions."),
     FAST(undraw, "Their derivatives."),
+    FAST(vary, "The same where variances depend on the row."),
+    FAST(unvary, "Their derivatives."),
+    FAST(variances, "Variances, from logarithms of standard deviations."),
     FAST(surrogate, "PPO's loss and its derivatives."),
     FAST(td, "Squared errors of critics against rewards and what follows."),
     FAST(best, "Rewards and what the best next action is worth."),

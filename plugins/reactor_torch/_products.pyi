@@ -157,6 +157,20 @@ def undraw(
 ) -> None:  # fmt: skip
     """The gradients by means and by logarithms of standard deviations; ``terms`` is room for as many numbers as there are means."""
 
+def vary(
+    means: _Floats, actions: _Floats, variances: _Floats, epsilon: float, distances: _Floats, inverse: _Floats, log_prob: _Floats,
+    entropy: _Floats, /,
+) -> None:  # fmt: skip
+    """The same for normal distributions with variances for each row, to which ``epsilon`` is added."""
+
+def unvary(
+    distances: _Floats, inverse: _Floats, by_log_prob: _Floats, by_entropy: float, by_means: _Floats, by_variances: _Floats, /
+) -> None:
+    """The gradients by means and variances."""
+
+def variances(log_std: _Floats, variances: _Floats, /) -> None:
+    """Variances, from logarithms of standard deviations."""
+
 def surrogate(
     values: _Floats, log_prob: _Floats, entropy: _Floats | None, advantages: _Floats, returns: _Floats, old_log_prob: _Floats,
     old_values: _Floats | None, clip: float, clip_vf: float, ent_coef: float, vf_coef: float, share: float, by_values: _Floats,

@@ -107,8 +107,8 @@ def returns_of_q() -> str:
     return trained(Networks({"q_net": Network(policy.q_net, optimizer)}, {"q_net": pqn.QLoss()}), batch, {})
 
 
-def surrogate(kind: str) -> str:
-    policy, draw = ppo(kind).policy, Numbers(1)
+def surrogate(kind: str, **arguments: Any) -> str:
+    policy, draw = ppo(kind, **arguments).policy, Numbers(1)
     nets = Networks({"policy": Network(policy, policy.optimizer, 0.5)}, {"policy": PPOLoss(0.2, 0.2, 0.01, 0.5)})
     actions = {
         "discrete": lambda: draw.integers(3, ROWS),
@@ -174,6 +174,7 @@ TRAININGS = {
     "RecurrentPPO": surrogate_of_sequences,
     **{f"MaskablePPO, {kind}": lambda kind=kind: surrogate_with_masks(kind) for kind in MASKED},
     **{f"PPO, {kind}": lambda kind=kind: surrogate(kind) for kind in ("discrete", "multi-discrete", "multi-binary", "box")},
+    "PPO, gSDE": lambda: surrogate("box", use_sde=True),
 }
 
 

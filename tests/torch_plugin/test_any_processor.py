@@ -31,6 +31,7 @@ WANTED = {
     "PPO, multi-discrete": "4344b9ab6229c539",
     "PPO, multi-binary": "a11cdbfbfa33a93a",
     "PPO, box": "ff7bc662f1cf9207",
+    "PPO, gSDE": "cef291d2259a828b",
 }
 """They change where a loss, an optimiser or the order of a sum does: CHANGELOG says so then."""
 

@@ -31,7 +31,7 @@ def difference(ours: nn.Module, theirs: nn.Module) -> float:
     return max(float((a - b).detach().abs().max()) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
-PPO_CASES = {
+PPO_CASES: dict[str, Any] = {
     "as it comes": {},
     "values clipped, entropy": {"clip_range_vf": 0.2, "ent_coef": 0.05},
     "raw advantages, other weights": {"normalize_advantage": False, "vf_coef": 0.9, "max_grad_norm": 5.0, "learning_rate": 3e-3},
@@ -42,7 +42,13 @@ PPO_CASES = {
 }
 
 
+GSDE_CASES: dict[str, Any] = {
+    "gSDE": {"use_sde": True, "ent_coef": 0.05},
+    "gSDE, one width": {"use_sde": True, "policy_kwargs": {"full_std": False, "log_std_init": -0.5}},
+}
 PPO_KINDS = [(case, kind) for number, case in enumerate(PPO_CASES) for kind in (ACTIONS if number < 2 else ["discrete", "box"])]
+PPO_KINDS += [(case, "box") for case in GSDE_CASES]
+PPO_CASES |= GSDE_CASES
 
 
 @pytest.mark.slow

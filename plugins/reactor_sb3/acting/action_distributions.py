@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["Bernoulli", "Categorical", "ActionDistribution", "Gaussian", "distribution_of"]
+__all__ = ["HALF_LOG_2PI", "Bernoulli", "Categorical", "ActionDistribution", "Gaussian", "distribution_of"]
 
 Array = npt.NDArray[Any]
 _TINY = np.float32(1e-30)
-_HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
+HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
 
 
 class ActionDistribution(Protocol):
@@ -131,7 +131,7 @@ class Gaussian:
     def log_probs(self, outputs: Array, actions: Array, parameters: Array) -> Array:
         log_std = parameters["log_std"]
         apart = (actions.reshape(outputs.shape) - outputs) * np.exp(-log_std)
-        return -(np.float32(0.5) * apart * apart + log_std + _HALF_LOG_2PI).sum(-1)  # type: ignore[no-any-return]
+        return -(np.float32(0.5) * apart * apart + log_std + HALF_LOG_2PI).sum(-1)  # type: ignore[no-any-return]
 
 
 def distribution_of(space: gymnasium.Space[Any]) -> ActionDistribution:

@@ -30,7 +30,10 @@ from reactor_torch import DenseForward, Layer, TorchForward, drawing_nothing, la
 
 __all__ = [
     "FORBIDDEN",
+    "GSDE",
     "Base",
+    "BoundDenseNetworks",
+    "BoundSampledPolicy",
     "DenseNetworks",
     "MASKS",
     "SB3",

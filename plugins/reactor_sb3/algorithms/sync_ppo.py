@@ -13,6 +13,7 @@ from stable_baselines3.common.type_aliases import Schedule
 
 from reactor_sb3.acting.actor_critic import SampledPolicy
 from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.state_dependent import noisy_policy_of
 from reactor_sb3.algorithms.ppo import PPOTrainer
 from reactor_sb3.trainers.options import Options, keeps_arguments
 
@@ -88,4 +89,5 @@ class SyncPPO(PPOTrainer, PPO):
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The policy, from whose distributions actions are drawn."""
-        return self.policy, SampledPolicy.of(self.policy, self.gamma, self.gae_lambda, self.sde_sample_freq)
+        given = self.policy, self.gamma, self.gae_lambda, self.sde_sample_freq
+        return self.policy, noisy_policy_of(*given) or SampledPolicy.of(*given)

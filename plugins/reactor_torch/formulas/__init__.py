@@ -18,6 +18,7 @@ from reactor_torch.formulas.dqn import DQNFormula, QFormula
 from reactor_torch.formulas.ppo import PPOFormula
 from reactor_torch.formulas.quantiles import DenseQuantileCritics, QRDQNFormula, TQCCriticFormula
 from reactor_torch.formulas.recurrent import RecurrentActorCritic, RecurrentPPOFormula, lstm_of
+from reactor_torch.formulas.state_dependent import StateDependent
 
 __all__ = [
     "ActorCritic",
@@ -41,6 +42,7 @@ __all__ = [
     "SACActorFormula",
     "SACCriticFormula",
     "SquashedActor",
+    "StateDependent",
     "TD3ActorFormula",
     "TD3CriticFormula",
     "TQCCriticFormula",

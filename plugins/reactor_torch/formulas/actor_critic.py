@@ -21,9 +21,15 @@ EvaluatedActions = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
 class ActorCritic(Protocol):
-    """Evaluates actions, and differentiates what it gave."""
+    """Evaluates actions, and differentiates what it gave.
+
+    Attributes:
+        flat: The parameters.
+        adds_up: See :class:`Distribution`.
+    """
 
     flat: FlatParameters
+    adds_up: bool
 
     def evaluate(self, observations: Any, actions: torch.Tensor, masks: torch.Tensor | None = None) -> EvaluatedActions:
         """Values, log-probabilities and entropies, cut off from autograd's graph and valid until the next call.
@@ -58,6 +64,7 @@ class DenseActorCritic:
 
     def __init__(self, actor: Sequence[Layer], critic: Sequence[Layer], distribution: Distribution, flat: FlatParameters) -> None:
         self.actor, self.critic, self.distribution, self.flat = Dense(actor, flat), Dense(critic, flat), distribution, flat
+        self.adds_up = distribution.adds_up
         self._of_rows: dict[int, Evaluated] = {}
         self._evaluated: Evaluated | None = None
         self._by_values = self._column = torch.empty(0)

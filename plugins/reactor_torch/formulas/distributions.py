@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -61,7 +61,13 @@ class Evaluated(ABC):
 
 
 class Distribution(ABC):
-    """A kind of distribution; see :class:`Evaluated`."""
+    """A kind of distribution; see :class:`Evaluated`.
+
+    Attributes:
+        adds_up: Whether gradients of leaves of rows, added up as a tree, have the bits of those of all rows.
+    """
+
+    adds_up: ClassVar[bool] = True
 
     @abstractmethod
     def at(self, rows: int, device: torch.device) -> Evaluated:

@@ -1,0 +1,115 @@
+"""How actors act with generalised state-dependent exploration (gSDE, Raffin et al. 2021), where networks are dense layers.
+
+The noise of an action is a product of what the actor's last layer sees and of a random matrix. Each environment has a matrix of its
+own, which is drawn anew every so many steps, as in SB3; here from the actor's stream, and without torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from stable_baselines3.common.distributions import StateDependentNoiseDistribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+
+from reactor_sb3.acting.action_distributions import HALF_LOG_2PI, Gaussian
+from reactor_sb3.acting.actor_critic import (
+    GSDE,
+    BoundDenseNetworks,
+    BoundSampledPolicy,
+    DenseNetworks,
+    SampledPolicy,
+    dense_networks_of,
+    finish,
+    is_plain,
+)
+from reactor_sb3.acting.policy import BoundPolicy, Bounds, Rollout, Turn
+from reactor_torch import DenseForward, Layer
+
+__all__ = ["NoisyPolicy", "noisy_networks_of", "noisy_policy_of"]
+
+Array = npt.NDArray[Any]
+
+
+def noisy_networks_of(policy: Any) -> DenseNetworks | None:
+    """The networks of a policy with gSDE, if they are dense layers and the noise is what SB3 has by default."""
+    if not isinstance(policy, ActorCriticPolicy) or not is_plain(policy, GSDE) or policy.squash_output:
+        return None
+    noise = policy.action_dist
+    assert isinstance(noise, StateDependentNoiseDistribution)
+    own = type(policy).reset_noise is not ActorCriticPolicy.reset_noise or noise.use_expln or noise.learn_features
+    networks = None if own else dense_networks_of(policy)
+    return networks if networks is not None and len(networks.actor.layers) > 1 else None
+
+
+def noisy_policy_of(policy: Any, gamma: float, gae_lambda: float, sde_sample_freq: int) -> NoisyPolicy | None:
+    """The structure of such a policy; other arguments are attributes of :class:`~reactor_sb3.acting.actor_critic.SampledPolicy`."""
+    networks = noisy_networks_of(policy)
+    if networks is None:
+        return None
+    space = policy.action_space
+    bounds = Bounds(space.low, space.high, policy.squash_output)
+    return NoisyPolicy(networks, Gaussian(space.shape), space, bounds, gamma, gae_lambda, sde_sample_freq)
+
+
+@dataclass(frozen=True)
+class NoisyPolicy(SampledPolicy):
+    """The :class:`~reactor_sb3.acting.policy.Policy` of dense layers with gSDE."""
+
+    def bind(self, weights: Array, rollout: Rollout) -> BoundPolicy:
+        return BoundNoisyPolicy(self, weights, rollout)
+
+
+class BoundNoisyPolicy(BoundSampledPolicy):
+    """The :class:`~reactor_sb3.acting.policy.BoundPolicy` of one."""
+
+    def __init__(self, policy: NoisyPolicy, weights: Array, rollout: Rollout) -> None:
+        networks = policy.networks
+        assert isinstance(networks, DenseNetworks)
+        super().__init__(policy, BoundDenseNetworks(networks, weights, rollout), weights, rollout)
+        *below, last = networks.actor.layers
+        self.seen = DenseForward(tuple(below), networks.actor.features, networks.actor.one_hot).bind(weights, rollout.observations)
+        self.mean = DenseForward((last,), last.inputs, one_hot=False).bind(weights, {"": self.seen.outputs[None]})
+        self.inputs, self.outputs_of_mean = last.inputs, last.outputs
+
+    def begin(self, turn: Turn) -> Callable[[int], Array]:
+        rollout, bounds, every, random = self.rollout, self.policy.bounds, self.policy.sde_sample_freq, turn.random
+        assert bounds is not None
+        actions, drawn = rollout["actions"], rollout["policy_actions"]
+        steps, envs, shape = rollout.steps, rollout.envs, drawn.shape[2:]
+        std, of_mean, of_body = np.exp(self.weights["log_std"]), self.mean, self.seen
+        means = self.means = np.empty((steps, envs, self.outputs_of_mean), np.float32)
+        seen = self.all_seen = np.empty((steps, envs, self.inputs), np.float32)
+        matrices = np.empty((envs, self.inputs, self.outputs_of_mean), np.float32)
+
+        def act(step: int) -> Array:
+            if step == 0 or (every > 0 and step % every == 0):
+                random.standard_normal(dtype=np.float32, out=matrices)
+                np.multiply(matrices, std, out=matrices)
+            seen[step] = of_body(step)
+            means[step] = of_mean(0)
+            noise = (seen[step, :, :, None] * matrices).sum(1)  # products of matrices have other last bits elsewhere
+            drawn[step] = (means[step] + noise).reshape(envs, *shape)
+            actions[step] = chosen = bounds(drawn[step])
+            return chosen
+
+        return act
+
+    def end(self, turn: Turn) -> None:
+        apart = self.rollout["policy_actions"].reshape(self.means.shape) - self.means
+        variances = self._variances()
+        unlikely = apart * apart / variances + np.log(variances)
+        self.rollout["log_probs"][...] = -(np.float32(0.5) * unlikely + HALF_LOG_2PI).sum(-1)
+        finish(self.rollout, self.networks.values(), self.networks.values_of, self.policy.gamma, self.policy.gae_lambda)
+
+    def _variances(self) -> Array:
+        """Of all actions of the round, ``(steps, envs, actions)``: those of a matrix's elements, added up as what was seen says."""
+        weights = np.zeros((), [("spread.weight", np.float32, (self.outputs_of_mean, self.inputs))])
+        weights["spread.weight"] = np.exp(2 * self.weights["log_std"]).T
+        layers = (Layer("linear", "spread", self.inputs, self.outputs_of_mean),)
+        squares = np.square(self.all_seen).reshape(1, -1, self.inputs)
+        found = DenseForward(layers, self.inputs, one_hot=False).bind(weights, {"": squares})(0)
+        return found.reshape(self.means.shape) + np.float32(1e-6)
