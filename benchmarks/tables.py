@@ -167,6 +167,7 @@ REWARDS = (
     "half_cheetah_contrib",
     "lunar_lander",
     "pong",
+    "breakout",
     "recurrent",
     "masked_cartpole",
     "masked_four",
