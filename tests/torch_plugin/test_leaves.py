@@ -14,8 +14,11 @@ from reactor_torch.networks import blocks_of, halved
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="torch adds up all rows in an order of its own")
 
 
-# But for rows that are whole sequences, and minibatches that are normalised as a whole.
-@pytest.mark.parametrize("training", sorted({*any_processor.TRAININGS} - {"RecurrentPPO", "CrossQ"}))
+WHOLE = {"RecurrentPPO", "CrossQ", "PPO, gSDE"}
+"""Trainings without leaves: rows are sequences, minibatches are normalised as a whole, a sum over rows is a factor."""
+
+
+@pytest.mark.parametrize("training", sorted({*any_processor.TRAININGS} - WHOLE))
 def test_slices_have_the_bits_of_the_whole(training: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
@@ -47,3 +50,16 @@ def test_slices_have_the_bits_of_the_whole(training: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(any_processor, "trained", compare)
     any_processor.TRAININGS[training]()
     assert seen
+
+
+@pytest.mark.parametrize("training", sorted(WHOLE))
+def test_minibatches_without_leaves_are_whole(training: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int | None] = []
+
+    def look(nets: Networks, *_: Any) -> str:
+        found.extend(nets.block(name) for name in nets.losses)
+        return ""
+
+    monkeypatch.setattr(any_processor, "trained", look)
+    any_processor.TRAININGS[training]()
+    assert found and set(found) == {None}
