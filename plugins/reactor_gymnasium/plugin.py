@@ -18,6 +18,7 @@ from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.units import UnitBlock, close_all
+from reactor_gymnasium.evaluation.episodes import REAL_DONE
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed
 from reactor_gymnasium.evaluation.report import student
@@ -57,6 +58,7 @@ __all__ = [
     "KernelKind",
     "Inputs",
     "ObservationLayout",
+    "REAL_DONE",
     "Packed",
     "Shard",
     "ShardPorts",

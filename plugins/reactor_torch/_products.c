@@ -174,7 +174,8 @@ parts(float x, float *e) /* x = m 2^e, m in [sqrt(1/2), sqrt(2)) */
 
 #define LOSSES_OF(F)                                                                                                              \
     F(exponential), F(squash), F(unsquash), F(choose), F(unchoose), F(toss), F(untoss), F(draw), F(undraw), F(vary), F(unvary),   \
-        F(variances), F(surrogate), F(td), F(best), F(taken), F(quantiles), F(total), F(standardise), F(normalise), F(unnormalise), F(cells), F(uncells)
+        F(variances), F(surrogate), F(td), F(best), F(taken), F(quantiles), F(total), F(standardise), F(normalise),               \
+        F(unnormalise), F(cells), F(uncells)
 #define PORTABLY(x) x##_portably
 #define F PORTABLY
 #define ATTRIBUTE
@@ -543,6 +544,10 @@ array_of(Held *held, PyObject *array, const char *what, const char *format, Py_s
     }                                                       \
     Held held;                                              \
     held.held = held.failed = 0
+#define WHOLE_ROWS                                                                                       \
+    if (!held.failed && rows && size % rows) {                                                            \
+        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);              \
+    }
 #define UNLESS_FAILED                                       \
     if (held.failed || PyErr_Occurred()) {                  \
         release(&held);                                     \
@@ -694,9 +699,7 @@ FUNCTION(py_squash)
     float *actions = OUT(3, "actions", size), *spread = OUT(4, "spread", size), *slack = OUT(5, "slack", size);
     float *log_prob = OUT(6, "log_prob", -1), *part = OUT(7, "part", size), low = number(args[8]), high = number(args[9]);
     Py_ssize_t rows = LENGTH(6);
-    if (!held.failed && rows && size % rows) {
-        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);
-    }
+    WHOLE_ROWS
     UNLESS_FAILED
     if (rows) {
         products->squash((long)rows, (long)(size / rows), low, high, mean, raw, noise, actions, spread, slack, log_prob, part);
@@ -794,9 +797,7 @@ FUNCTION(py_toss)
     float *probabilities = OUT(2, "probabilities", size), *terms = OUT(3, "terms", size), *log_prob = OUT(4, "log_prob", -1);
     Py_ssize_t rows = LENGTH(4);
     float *entropy = OUT(5, "entropy", rows);
-    if (!held.failed && rows && size % rows) {
-        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);
-    }
+    WHOLE_ROWS
     UNLESS_FAILED
     if (rows) {
         products->toss((long)rows, (long)(size / rows), logits, taken, probabilities, terms, log_prob, entropy);
@@ -813,9 +814,7 @@ FUNCTION(py_untoss)
     Py_ssize_t rows = LENGTH(3);
     float by_entropy = number(args[4]);
     float *gradient = OUT(5, "gradient", size);
-    if (!held.failed && rows && size % rows) {
-        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);
-    }
+    WHOLE_ROWS
     UNLESS_FAILED
     if (rows) {
         products->untoss((long)rows, (long)(size / rows), logits, taken, probabilities, by_log_prob, by_entropy, gradient);
@@ -863,9 +862,7 @@ FUNCTION(py_vary)
     float *distances = OUT(4, "distances", size), *inverse = OUT(5, "inverse", size), *log_prob = OUT(6, "log_prob", -1);
     Py_ssize_t rows = LENGTH(5);
     float *entropy = OUT(7, "entropy", rows);
-    if (!held.failed && rows && size % rows) {
-        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);
-    }
+    WHOLE_ROWS
     UNLESS_FAILED
     if (rows) {
         products->vary((long)rows, (long)(size / rows), means, actions, variances, epsilon, distances, inverse, log_prob, entropy);
@@ -882,9 +879,7 @@ FUNCTION(py_unvary)
     Py_ssize_t rows = LENGTH(2);
     float by_entropy = number(args[3]);
     float *by_means = OUT(4, "by_means", size), *by_variances = OUT(5, "by_variances", size);
-    if (!held.failed && rows && size % rows) {
-        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);
-    }
+    WHOLE_ROWS
     UNLESS_FAILED
     if (rows) {
         products->unvary((long)rows, (long)(size / rows), distances, inverse, by_log_prob, by_entropy, by_means, by_variances);

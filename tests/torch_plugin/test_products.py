@@ -274,6 +274,10 @@ def elementwise(kind: str) -> list[Any]:
     inverse, distances = room(n), room(rows, n)
     products.draw(mean, noise, raw[0], inverse, distances, room(rows), room(rows))
     products.undraw(inverse, distances, by[:, 0].copy(), 0.01, room(rows, n), room(rows, n), room(n))
+    variances, inverses, distances = room(rows, n), room(rows, n), room(rows, n)
+    products.variances(raw, variances)
+    products.vary(mean, noise, variances, 1e-6, distances, inverses, room(rows), room(rows))
+    products.unvary(distances, inverses, by[:, 0].copy(), 0.01, room(rows, n), room(rows, n))
     columns = [normal(rng, rows) for _ in range(6)]
     for old_values in (None, columns[5]):
         products.surrogate(
@@ -322,6 +326,14 @@ def test_the_best_action_that_follows() -> None:
     np.testing.assert_array_equal(returns, [10.5, 20, np.nan, 40.25])
     with pytest.raises(ValueError, match="12 values are not those of 5 rows"):
         products.best(following, None, np.zeros(5, np.float32), np.zeros(5, np.float32), None, 0.5, np.zeros(5, np.float32))
+
+
+def test_numbers_are_those_of_whole_rows() -> None:
+    six, four = np.zeros(6, np.float32), np.zeros(4, np.float32)
+    with pytest.raises(ValueError, match="6 numbers are not those of 4 rows"):
+        products.vary(six, six, six, 1e-6, six.copy(), six.copy(), four, four.copy())
+    with pytest.raises(ValueError, match="6 numbers are not those of 4 rows"):
+        products.unvary(six, six, four, 0.0, six.copy(), six.copy())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,12 +21,12 @@ from reactor_gymnasium.evaluation.asking import seed_of
 from reactor_gymnasium.evaluation.policies import is_plain, masks_of
 from reactor_rl.plugin import Pickled, aligned_zeros, canonical, new_hash
 
-__all__ = ["Played", "Player"]
+__all__ = ["REAL_DONE", "Played", "Player"]
 
 Array = npt.NDArray[Any]
 
-_REAL = "was_real_done"
-"""What an ``EpisodicLifeEnv`` (of the baselines, and everybody's since) calls whether the last step has ended a game."""
+REAL_DONE = "was_real_done"
+"""Attribute of an ``EpisodicLifeEnv`` (SB3's, and those of others): whether the last end was a game's, and not only a life's."""
 
 
 @dataclass(frozen=True)
@@ -235,18 +235,18 @@ class _WholeGames(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if terminated and not truncated and not self.env.get_wrapper_attr(_REAL):
+        if terminated and not truncated and not self.env.get_wrapper_attr(REAL_DONE):
             terminated, (observation, _) = False, self.env.reset()
         return observation, reward, terminated, truncated, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self.env.set_wrapper_attr(_REAL, True)  # else a game that a limit has cut off would go on
+        self.env.set_wrapper_attr(REAL_DONE, True)  # else a game that a limit has cut off would go on
         return self.env.reset(seed=seed, options=options)
 
 
 def _limited(max_steps: int | None, env_fn: Callable[[], gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
     env = env_fn()
-    if env.has_wrapper_attr(_REAL):
+    if env.has_wrapper_attr(REAL_DONE):
         env = _WholeGames(env)
     return env if max_steps is None else TimeLimit(env, max_steps)
 

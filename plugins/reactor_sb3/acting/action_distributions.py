@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["HALF_LOG_2PI", "Bernoulli", "Categorical", "ActionDistribution", "Gaussian", "distribution_of"]
+__all__ = ["Bernoulli", "Categorical", "ActionDistribution", "Gaussian", "distribution_of", "normal_log_probs"]
 
 Array = npt.NDArray[Any]
 _TINY = np.float32(1e-30)
-HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
+_HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
 
 
 class ActionDistribution(Protocol):
@@ -129,9 +129,21 @@ class Gaussian:
         return outputs.reshape(-1, *self.shape)
 
     def log_probs(self, outputs: Array, actions: Array, parameters: Array) -> Array:
-        log_std = parameters["log_std"]
-        apart = (actions.reshape(outputs.shape) - outputs) * np.exp(-log_std)
-        return -(np.float32(0.5) * apart * apart + log_std + HALF_LOG_2PI).sum(-1)  # type: ignore[no-any-return]
+        return normal_log_probs(actions.reshape(outputs.shape) - outputs, parameters["log_std"])
+
+
+def normal_log_probs(distances: Array, log_std: Array) -> Array:
+    """Logarithms of the probabilities of independent normal numbers.
+
+    Args:
+        distances: From their means, ``(..., n)``, float32.
+        log_std: Logarithms of their standard deviations, ``(n,)`` or ``(..., n)``.
+
+    Returns:
+        ``(...)``, float32.
+    """
+    apart = distances * np.exp(-log_std)
+    return -(np.float32(0.5) * apart * apart + log_std + _HALF_LOG_2PI).sum(-1)  # type: ignore[no-any-return]
 
 
 def distribution_of(space: gymnasium.Space[Any]) -> ActionDistribution:

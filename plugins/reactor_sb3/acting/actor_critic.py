@@ -238,8 +238,12 @@ class BoundSampledPolicy:
         return act
 
     def end(self, turn: Turn) -> None:
-        self.rollout["log_probs"][...] = self.distribution.log_probs(self.scores, self.drawn, self.weights)
+        self.rollout["log_probs"][...] = self.log_probs()
         finish(self.rollout, self.networks.values(), self.networks.values_of, self.policy.gamma, self.policy.gae_lambda)
+
+    def log_probs(self) -> Array:
+        """Logarithms of the probabilities of the round's actions, ``(steps, envs)``, float32."""
+        return self.distribution.log_probs(self.scores, self.drawn, self.weights)
 
     def greedy(self, step: int, memory: Any) -> Array:
         actions, bounds = self.distribution.mode(self.outputs(step)), self.policy.bounds

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 
-from reactor_sb3.acting.action_distributions import HALF_LOG_2PI, Gaussian
+from reactor_sb3.acting.action_distributions import Gaussian, normal_log_probs
 from reactor_sb3.acting.actor_critic import (
     GSDE,
     BoundDenseNetworks,
@@ -23,7 +23,6 @@ from reactor_sb3.acting.actor_critic import (
     DenseNetworks,
     SampledPolicy,
     dense_networks_of,
-    finish,
     is_plain,
 )
 from reactor_sb3.acting.policy import BoundPolicy, Bounds, Rollout, Turn
@@ -73,7 +72,7 @@ class BoundNoisyPolicy(BoundSampledPolicy):
         *below, last = networks.actor.layers
         self.seen = DenseForward(tuple(below), networks.actor.features, networks.actor.one_hot).bind(weights, rollout.observations)
         self.mean = DenseForward((last,), last.inputs, one_hot=False).bind(weights, {"": self.seen.outputs[None]})
-        self.inputs, self.outputs_of_mean = last.inputs, last.outputs
+        self.last = last
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
         rollout, bounds, every, random = self.rollout, self.policy.bounds, self.policy.sde_sample_freq, turn.random
@@ -81,9 +80,9 @@ class BoundNoisyPolicy(BoundSampledPolicy):
         actions, drawn = rollout["actions"], rollout["policy_actions"]
         steps, envs, shape = rollout.steps, rollout.envs, drawn.shape[2:]
         std, of_mean, of_body = np.exp(self.weights["log_std"]), self.mean, self.seen
-        means = self.means = np.empty((steps, envs, self.outputs_of_mean), np.float32)
-        seen = self.all_seen = np.empty((steps, envs, self.inputs), np.float32)
-        matrices = np.empty((envs, self.inputs, self.outputs_of_mean), np.float32)
+        means = self.means = np.empty((steps, envs, self.last.outputs), np.float32)
+        seen = self.all_seen = np.empty((steps, envs, self.last.inputs), np.float32)
+        matrices = np.empty((envs, self.last.inputs, self.last.outputs), np.float32)
 
         def act(step: int) -> Array:
             if step == 0 or (every > 0 and step % every == 0):
@@ -98,18 +97,11 @@ class BoundNoisyPolicy(BoundSampledPolicy):
 
         return act
 
-    def end(self, turn: Turn) -> None:
-        apart = self.rollout["policy_actions"].reshape(self.means.shape) - self.means
-        variances = self._variances()
-        unlikely = apart * apart / variances + np.log(variances)
-        self.rollout["log_probs"][...] = -(np.float32(0.5) * unlikely + HALF_LOG_2PI).sum(-1)
-        finish(self.rollout, self.networks.values(), self.networks.values_of, self.policy.gamma, self.policy.gae_lambda)
-
-    def _variances(self) -> Array:
-        """Of all actions of the round, ``(steps, envs, actions)``: those of a matrix's elements, added up as what was seen says."""
-        weights = np.zeros((), [("spread.weight", np.float32, (self.outputs_of_mean, self.inputs))])
-        weights["spread.weight"] = np.exp(2 * self.weights["log_std"]).T
-        layers = (Layer("linear", "spread", self.inputs, self.outputs_of_mean),)
-        squares = np.square(self.all_seen).reshape(1, -1, self.inputs)
-        found = DenseForward(layers, self.inputs, one_hot=False).bind(weights, {"": squares})(0)
-        return found.reshape(self.means.shape) + np.float32(1e-6)
+    def log_probs(self) -> Array:
+        _, _, inputs, outputs, *_ = self.last
+        weights = np.zeros((), [("spread.weight", np.float32, (outputs, inputs))])
+        weights["spread.weight"] = np.exp(2 * self.weights["log_std"]).T  # variances of a matrix's elements
+        spread = DenseForward((Layer("linear", "spread", inputs, outputs),), inputs, one_hot=False)
+        variances = spread.bind(weights, {"": np.square(self.all_seen).reshape(1, -1, inputs)})(0).reshape(self.means.shape)
+        distances = self.rollout["policy_actions"].reshape(self.means.shape) - self.means
+        return normal_log_probs(distances, np.float32(0.5) * np.log(variances + np.float32(1e-6)))

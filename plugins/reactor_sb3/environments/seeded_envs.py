@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.plugin import BoundRows, EnvBlock, as_number, load_env, own, save_env, save_strategy
+from reactor_gymnasium.plugin import REAL_DONE, BoundRows, EnvBlock, as_number, load_env, own, save_env, save_strategy
 from reactor_rl.plugin import Pickled, decode
 from reactor_sb3.streams import Purpose, seed_of
 
@@ -24,8 +24,6 @@ Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
 
 _KEPT = ("episode", "is_success")
-_REAL = "was_real_done"
-"""What an ``EpisodicLifeEnv`` (of the baselines, and everybody's since) calls whether the last step has ended a game."""
 _FLOATS = frozenset((float,))
 
 
@@ -95,7 +93,7 @@ class SeededEnvs:
     def build(self) -> None:
         """Make the environments, here where they will live."""
         self.block.build(self.makers, _uncounted if self.purpose is Purpose.EPISODES else _throw_away)
-        self._with_lives = [held.env.has_wrapper_attr(_REAL) for held in self.block.envs]
+        self._with_lives = [held.env.has_wrapper_attr(REAL_DONE) for held in self.block.envs]
 
     # ------------------------------------------------------------------ rounds
 
@@ -207,7 +205,7 @@ class SeededEnvs:
 
     def _goes_on(self, row: int) -> bool:
         """Whether only a life was lost, so that the reset begins no game."""
-        return self._with_lives[row] and not self.block.envs[row].env.get_wrapper_attr(_REAL)
+        return self._with_lives[row] and not self.block.envs[row].env.get_wrapper_attr(REAL_DONE)
 
     def _begin(self, row: int) -> None:
         """Begin an episode between two rounds."""

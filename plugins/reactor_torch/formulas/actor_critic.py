@@ -25,11 +25,11 @@ class ActorCritic(Protocol):
 
     Attributes:
         flat: The parameters.
-        adds_up: See :class:`Distribution`.
+        distribution: Of actions.
     """
 
     flat: FlatParameters
-    adds_up: bool
+    distribution: Distribution
 
     def evaluate(self, observations: Any, actions: torch.Tensor, masks: torch.Tensor | None = None) -> EvaluatedActions:
         """Values, log-probabilities and entropies, cut off from autograd's graph and valid until the next call.
@@ -64,7 +64,6 @@ class DenseActorCritic:
 
     def __init__(self, actor: Sequence[Layer], critic: Sequence[Layer], distribution: Distribution, flat: FlatParameters) -> None:
         self.actor, self.critic, self.distribution, self.flat = Dense(actor, flat), Dense(critic, flat), distribution, flat
-        self.adds_up = distribution.adds_up
         self._of_rows: dict[int, Evaluated] = {}
         self._evaluated: Evaluated | None = None
         self._by_values = self._column = torch.empty(0)

@@ -56,7 +56,7 @@ class RecurrentActorCritic:
         distribution: Distribution,
         flat: FlatParameters,
     ) -> None:
-        self.lstms, self.flat, self.distribution, self.adds_up = lstms, flat, distribution, distribution.adds_up
+        self.lstms, self.flat, self.distribution = lstms, flat, distribution
         self.actor, self.critic = Dense(actor, flat, passes_on=True), Dense(critic, flat, passes_on=lstms[1] is not None)
         self._of_rows: dict[int, Evaluated] = {}
         self._evaluated: Evaluated | None = None

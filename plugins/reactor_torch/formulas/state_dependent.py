@@ -18,7 +18,7 @@ from reactor_torch.formulas.distributions import Distribution, Evaluated
 __all__ = ["StateDependent"]
 
 EPSILON = 1e-6
-"""What SB3 adds to variances."""
+"""Added to variances, as in SB3."""
 
 
 class StateDependent(Distribution):
@@ -28,14 +28,13 @@ class StateDependent(Distribution):
 
     Args:
         mean: The layer that gives means.
-        flat: The parameters.
-        name: Name of the logarithms of the standard deviations, ``(outputs, actions)``, or ``(outputs, 1)`` for all actions.
+        flat: The parameters; ``log_std`` is ``(outputs, actions)``, or ``(outputs, 1)`` for all actions.
     """
 
     adds_up: ClassVar[bool] = False  # the derivative of an exponential is a factor of what is added up over rows
 
-    def __init__(self, mean: Layer, flat: FlatParameters, name: str = "log_std") -> None:
-        log_std, gradient = flat.value(name), flat.gradient(name)
+    def __init__(self, mean: Layer, flat: FlatParameters) -> None:
+        log_std, gradient = flat.value("log_std"), flat.gradient("log_std")
         assert log_std is not None and gradient is not None
         self.layer, self.mean, self.log_std, self.gradient = mean, Dense([mean], flat, passes_on=True), log_std, gradient
 

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 import pytest
+from games import Game
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 from stable_baselines3.common.monitor import Monitor
@@ -17,32 +18,20 @@ from reactor_gymnasium import EvaluationReport, evaluate
 Array = npt.NDArray[Any]
 
 
-class Game(gymnasium.Env[Array, np.int64]):
-    """Three lives, whose steps and rewards are drawn."""
+class Drawn(Game):
+    """Steps of lives, rewards and a part of observations are drawn."""
 
     observation_space = gymnasium.spaces.Box(-10, 10, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
 
-    @property
-    def ale(self) -> Game:
-        return self
-
-    def lives(self) -> int:
-        return len(self.left)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.left = self.np_random.integers(3, 9, 3).tolist()
-        return self.seen(), {}
+    def drawn(self) -> list[int]:
+        return self.np_random.integers(3, 9, 3).tolist()  # type: ignore[no-any-return]
 
     def seen(self) -> Array:
         return np.array([len(self.left), self.np_random.normal()], np.float32)
 
-    def step(self, action: np.int64) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        self.left[0] -= 1
-        if not self.left[0]:
-            del self.left[0]
-        return self.seen(), float(self.np_random.normal() + action), not self.left, False, {"left": len(self.left)}
+    def step(self, action: np.int64) -> Any:
+        observation, _, over, _, _ = super().step(action)
+        return observation, float(self.np_random.normal() + action), over, False, {"left": len(self.left)}
 
 
 def upright(observations: Array) -> Array:
@@ -50,15 +39,15 @@ def upright(observations: Array) -> Array:
 
 
 def lives() -> gymnasium.Env[Any, Any]:
-    return EpisodicLifeEnv(Game())
+    return EpisodicLifeEnv(Drawn())
 
 
 def counted_lives() -> gymnasium.Env[Any, Any]:
-    return EpisodicLifeEnv(Monitor(Game()))
+    return EpisodicLifeEnv(Monitor(Drawn()))
 
 
 def limited_lives() -> gymnasium.Env[Any, Any]:
-    return TimeLimit(EpisodicLifeEnv(Game()), 5)
+    return TimeLimit(EpisodicLifeEnv(Drawn()), 5)
 
 
 def report(env: Any, max_steps: int | None = None, n: int = 1, workers: int = 1, executor: Any = "inline") -> EvaluationReport:
@@ -75,7 +64,7 @@ def test_one_report_on_any_number_of_environments(env: Any, max_steps: int | Non
 
 def by_hand(seed: int) -> tuple[float, int]:
     """Return and length of a game, life by life."""
-    env = EpisodicLifeEnv(Game())
+    env = EpisodicLifeEnv(Drawn())
     observation, _ = env.reset(seed=seed)
     total, length = 0.0, 0
     while True:

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from games import GAME, Game
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import PPO
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
@@ -22,41 +23,6 @@ from reactor_sb3 import SyncDQN, SyncPPO
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.seeded_envs import SeededEnvs
 from reactor_sb3.streams import Purpose
-
-LIVES = (3, 4, 5)
-"""Steps of each life of a game."""
-GAME = sum(LIVES)
-
-
-class Game(gymnasium.Env[Any, Any]):
-    """Three lives, and a reward of 1 for each step."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    @property
-    def ale(self) -> Game:
-        return self
-
-    def lives(self) -> int:
-        return len(self.left)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.left = self.drawn()
-        return self.seen(), {}
-
-    def drawn(self) -> list[int]:
-        return list(LIVES)
-
-    def seen(self) -> Any:
-        return np.array([len(self.left) / 3], np.float32)
-
-    def step(self, action: Any) -> Any:
-        self.left[0] -= 1
-        if not self.left[0]:
-            del self.left[0]
-        return self.seen(), 1.0, not self.left, False, {}
 
 
 class Drawn(Game):
