@@ -17,6 +17,8 @@ import numpy as np
 from common import Contender, arguments, compared, run_cases, write_json
 from showing import bar_plot, print_table
 
+from reactor_rl.plugin import aligned_zeros
+
 OURS, TORCH, NUMPY, ONEDNN = "reactor_rl", "torch.mm", "numpy.dot", "oneDNN"
 SHAPES = (
     "64 x 4 x 64", "64 x 64 x 64", "64 x 64 x 2", "256 x 17 x 256", "256 x 256 x 256", "256 x 256 x 6", "256 x 400 x 300",
@@ -34,10 +36,11 @@ class Product(Contender):
 
         rows, inputs, outputs = (int(one) for one in shape.split(" x "))
         rng = np.random.default_rng(0)
-        sizes = ((rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
-        x, w, b, g = (rng.standard_normal(size).astype(np.float32) for size in sizes)
+        x, w, b, g = (aligned_zeros(size, np.float32) for size in ((rows, inputs), (outputs, inputs), (outputs,), (rows, outputs)))
+        for one in (x, w, b, g):  # aligned, as tensors are: numpy's arrays begin in the middle of a vector
+            one[...] = rng.standard_normal(one.shape)
         made = {"forward": (rows, outputs), "by inputs": (rows, inputs), "by weights": (outputs, inputs)}[product]
-        self.flops, self.out = 2.0 * rows * inputs * outputs, np.zeros(made, np.float32)
+        self.flops, self.out = 2.0 * rows * inputs * outputs, aligned_zeros(made, np.float32)
         left, right = {"forward": (x, w.T), "by inputs": (g, w), "by weights": (g.T, x)}[product]
         if who == OURS:
             self.call = self._ours(product, x, w, b, g)
@@ -54,7 +57,7 @@ class Product(Contender):
         if kernels.compiled is None:
             raise NotImplementedError("the extension is not compiled here")
         learns = product == "by weights"
-        out = self.out if product == "forward" else np.zeros_like(g)
+        out = self.out if product == "forward" else aligned_zeros(g.shape, np.float32)
         by_weights = (self.out, np.zeros_like(b)) if learns else (None, None)
         layer = (0, 1 if product == "forward" else 0, x.shape[1], w.shape[0], 0.0, w, b, *by_weights, out, None)
         network = kernels.compiled.Network(len(x), (layer,))

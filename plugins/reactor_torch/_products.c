@@ -38,7 +38,7 @@ enum { LEAF = 64, DEPTH = 256, SUPER = 256, LEVELS = 3, TALL = 288, APART = DEPT
 #define TILES(columns) (((columns) + 11) / 12 * 2 * TILE(SUPER, 6)) /* of 6 columns, or of 12 */
 #define ASIDE (TALL * APART)
 enum { WIDEST = 32, UNIT = WIDEST, HIGH = 12 /* rows of the tallest tile */ }; /* numbers of the widest panel of any kind */
-enum { FAR = 1 << 19 }; /* numbers of a right factor that a near cache will not have kept */
+enum { FAR = 1 << 15 }; /* numbers of a right factor that a near cache will not have kept */
 enum { LARGE = 1 << 18 }; /* multiply-adds from which on others may have the interpreter meanwhile */
 #define FORBIDDEN -1e8f /* the logit of a choice that is masked, as sb3-contrib has it */
 

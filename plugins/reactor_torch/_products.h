@@ -92,6 +92,22 @@ NAME(tile_along)(int narrow, int rows, long k, const float *a, long stride, cons
 #undef ALONG
 }
 
+#if WIDTH >= 16
+/* a's columns do, b is a panel, and c has been begun and is as wide */
+TARGET static void
+NAME(tile_across)(int rows, long k, const float *a, long stride, const float *panel, float *c)
+{
+#undef CASE
+#define CASE(n, v)                                                                                                          \
+    case n:                                                                                                                 \
+        NAME(tile_of)(n, v, 0, 1, 0, k, a, stride, panel, PANEL, c, PANEL, c, PANEL, AS_IT_IS, NULL, 0, PANEL);             \
+        break;
+    switch (rows) {
+        ROW_CASES(NV)
+    }
+}
+#endif
+
 /* ---------------------------------------------------------------- activations, and what they do to gradients */
 
 TARGET INLINE V
@@ -144,142 +160,7 @@ NAME(differentiate)(Kind kind, const float *y, float *g, long count)
     }
 }
 
-/* ---------------------------------------------------------------- panels of the right factor: `wide` numbers of each row */
-
-/* to[p][j] = from[p][j] */
-TARGET static void
-NAME(pack)(float *to, long wide, const float *from, long ld, long k, long columns)
-{
-    long p = 0;
-    /* What is no column of the panel is of the rows that follow, as long as there are any: nobody looks there. */
-    for (; p < k && (k - 1 - p) * ld + columns >= wide; p++) {
-        for (long j = 0; j < wide; j += WIDTH) {
-            STORE(to + p * wide + j, LOAD(from + p * ld + j));
-        }
-    }
-    for (; p < k; p++) {
-        for (long j = 0; j < wide; j++) {
-            to[p * wide + j] = j < columns ? from[p * ld + j] : 0.0f;
-        }
-    }
-}
-
-/* to[p][j] = from[j][p] */
-TARGET static void
-NAME(pack_transposed)(float *to, long wide, const float *from, long ld, long k, long columns)
-{
-    long j = 0;
-#ifdef TRANSPOSE
-    for (; j + WIDTH <= columns; j += WIDTH) {
-        long p = 0;
-        for (; p + WIDTH <= k; p += WIDTH) {
-            TRANSPOSE(to + p * wide + j, wide, from + j * ld + p, ld);
-        }
-        for (; p < k; p++) {
-            for (long i = j; i < j + WIDTH; i++) {
-                to[p * wide + i] = from[i * ld + p];
-            }
-        }
-    }
-#endif
-    for (; j < columns; j++) {
-        for (long p = 0; p < k; p++) {
-            to[p * wide + j] = from[j * ld + p];
-        }
-    }
-    for (; j < wide; j++) {
-        for (long p = 0; p < k; p++) {
-            to[p * wide + j] = 0.0f;
-        }
-    }
-}
-
-/* ---------------------------------------------------------------- c = start + a b, each number one chain */
-
-/* Have rows in a nearer cache before they are needed: a share of them, number `at` of `of`. */
-INLINE void
-NAME(look_ahead)(const float *from, long ld, long rows, long columns, long at, long of)
-{
-    for (long row = rows * at / of, end = rows * (at + 1) / of; row < end; row++) {
-        for (long column = 0; column < columns; column += 16) {
-            __builtin_prefetch(from + row * ld + column, 0, 2);
-        }
-    }
-}
-
-/* Some rows of it, and some of what each number is the sum of, from `p` on */
-TARGET static void
-NAME(multiply_some)(long m, long p, long depth, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c,
-                    long ldc, const float *bias, Kind kind, const float *values)
-{
-    ALIGNED(64) float panel[DEPTH * PANEL];
-    ALIGNED(64) float first[PANEL];
-    int last = p + depth == k, far = k * n >= FAR;
-    Finish finish = !last || kind != RELU ? AS_IT_IS : values ? WHERE_POSITIVE : RECTIFIED;
-
-    for (long j = 0; j < n; j += PANEL) {
-        long columns = n - j < PANEL ? n - j : PANEL, ahead = n - j - columns < PANEL ? n - j - columns : PANEL;
-        int narrow = columns <= WIDTH, most = narrow ? 12 : MR;
-        long wide = narrow ? WIDTH : PANEL;
-        const float *right = transposed ? b + j * ldb + p : b + p * ldb + j;
-        if (bias != NULL) {
-            memset(first, 0, sizeof first);
-            memcpy(first, bias + j, (size_t)columns * sizeof(float));
-        }
-        if (transposed) {
-            NAME(pack_transposed)(panel, wide, right, ldb, depth, columns);
-        } else {
-            NAME(pack)(panel, wide, right, ldb, depth, columns);
-        }
-        for (long i = 0; i < m; i += most) {
-            int rows = (int)(m - i < most ? m - i : most);
-            float *out = c + i * ldc + j;
-            if (far && transposed && ahead) {
-                NAME(look_ahead)(right + PANEL * ldb, ldb, ahead, depth, i / most, (m + most - 1) / most);
-            } else if (far && ahead) {
-                NAME(look_ahead)(right + PANEL, ldb, depth, ahead, i / most, (m + most - 1) / most);
-            }
-            if (far && i + most < m) {
-                long next = m - i - most < most ? m - i - most : most;
-                NAME(look_ahead)(out + most * ldc, ldc, next, columns, 0, 1);
-                if (values != NULL && last) {
-                    NAME(look_ahead)(values + (i + most) * ldc + j, ldc, next, columns, 0, 1);
-                }
-            }
-            NAME(tile_along)(narrow, rows, depth, a + i * lda, lda, panel, wide, out, ldc, p ? out : bias ? first : NULL, p ? ldc : 0, finish,
-                             values ? values + i * ldc + j : NULL, ldc, columns);
-            for (int r = 0; r < rows && last && kind == TANH; r++) {
-                if (values == NULL) {
-                    NAME(activate)(kind, out + r * ldc, columns);
-                } else {
-                    NAME(differentiate)(kind, values + (i + r) * ldc + j, out + r * ldc, columns);
-                }
-            }
-        }
-    }
-}
-
-/* With an activation behind it, or (values) the derivative of the one that gave these; left has room for ASIDE numbers, or is NULL. */
-TARGET static void
-NAME(multiply)(long m, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c, long ldc,
-               const float *bias, Kind kind, const float *values, float *left)
-{
-    /* Rows that lie a multiple of 4 KB apart fall into one set of the cache, which has fewer ways than a tile has rows. */
-    int aside = MR > 8 && lda % 1024 == 0 && m > 1 && left != NULL;
-
-    for (long i = 0, rows; i < m; i += rows) {
-        rows = aside && m - i > TALL ? TALL : m - i;
-        for (long p = 0; p < k || p == 0; p += DEPTH) {
-            long depth = k - p < DEPTH ? k - p : DEPTH;
-            const float *from = a + i * lda + p;
-            for (long r = 0; aside && r < rows; r++) {
-                memcpy(left + r * APART, from + r * lda, (size_t)depth * sizeof(float));
-            }
-            NAME(multiply_some)(rows, p, depth, k, n, aside ? left : from, aside ? APART : lda, b, ldb, transposed, c + i * ldc, ldc, bias, kind,
-                                values ? values + i * ldc : NULL);
-        }
-    }
-}
+#include "_multiply.h"
 
 /* ---------------------------------------------------------------- sums over rows: leaves of LEAF rows, added up as a tree */
 
@@ -376,29 +257,40 @@ NAME(pack_tiles)(float *to, long m, long n, const float *from, long ld)
 TARGET static void
 NAME(outer_some)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, long ldc, float *left)
 {
-    ALIGNED(64) float panel[SUPER * PANEL];
+    ALIGNED(64) float panels[2][SUPER * PANEL];
     /* Where rows of g are so far apart that a leaf of them falls into a few sets of the cache, and are gone through often enough. */
-    int tiled = ldg >= 128 && k > 8 * PANEL;
+    int tiled = ldg >= 128 && k > 8 * PANEL, far = m * k >= FAR && n > 4 * MR;
 
     if (tiled) {
         NAME(pack_tiles)(left, m, n, g, ldg);
     }
     for (long begin = 0; begin < n; begin += TALL) { /* so many rows of c, as others may each have a page of memory for itself */
         long end = n - begin < TALL ? n : begin + TALL;
-        for (long j = 0; j < k; j += PANEL) {
-            long columns = k - j < PANEL ? k - j : PANEL;
-            int narrow = columns <= WIDTH, most = narrow ? 12 : MR;
-            long wide = narrow ? WIDTH : PANEL;
-            const float *right = x + j;
-            long ld = ldx;
-            if (columns < wide || n > most) {
-                NAME(pack)(panel, wide, x + j, ldx, m, columns);
-                right = panel, ld = wide;
+        NAME(Right) next = NAME(right_of)(x, ldx, 0, 0, m, 0, k);
+        for (long j = 0, now = 0, ahead = 0; j < k; j += PANEL, now = ahead ? !now : now) {
+            NAME(Right) right = next;
+            int narrow = right.wide == WIDTH, most = narrow ? 12 : MR, more = j + PANEL < k;
+            int packed = right.columns < right.wide || n > most;
+            long share = far ? NAME(share_of)(&right, (end - begin + most - 1) / most) : 0;
+            if (packed && !ahead) {
+                NAME(pack_some)(panels[now], &right, 0, m);
             }
-            for (long i = begin; i < end; i += most) {
+            ahead = far && packed && more;
+            if (more) {
+                next = NAME(right_of)(x, ldx, 0, 0, m, j + PANEL, k);
+            }
+            for (long i = begin, at = 0; i < end; i += most) {
                 int rows = (int)(end - i < most ? end - i : most);
                 const float *from = tiled && !narrow ? left + i / MR * TILE(m, MR) : g + i;
-                NAME(leaves)(narrow, rows, m, from, tiled && !narrow ? MR : ldg, right, ld, c + i * ldc + j, ldc, columns);
+                if (ahead) {
+                    NAME(pack_ahead)(panels[!now], &next, at, share);
+                    at += share;
+                }
+                if (far && j == 0 && !tiled && i + most < end) { /* the last column of each row: others are of the line before */
+                    NAME(look_ahead)(g + i + most + (end - i - most < most ? end - i - most : most) - 1, ldg, m, 1);
+                }
+                NAME(leaves)(narrow, rows, m, from, tiled && !narrow ? MR : ldg, packed ? panels[now] : right.from, packed ? right.wide : ldx,
+                             c + i * ldc + j, ldc, right.columns);
             }
         }
     }

@@ -185,7 +185,7 @@ def test_all_kinds_of_processors_give_the_same_bits(seed: int) -> None:
             assert all(map(same_bits, found[kind], found["portable"])), (kind, rows, layers.widths, layers.kinds, layers.types)
 
 
-@pytest.mark.parametrize(("rows", "widths"), [(512, [256, 256]), (1024, [256, 256]), (290, [520, 1024, 520])])
+@pytest.mark.parametrize(("rows", "widths"), [(512, [256, 256]), (1024, [256, 256]), (290, [520, 1024, 520]), (97, [6, 300, 20])])
 def test_so_do_wide_layers(rows: int, widths: list[int]) -> None:
     layers = Layers(np.random.default_rng(0), rows, widths, [1, 2][: len(widths) - 1], [0] * (len(widths) - 1))
     wanted = layers.computed("portable")
