@@ -93,7 +93,7 @@ NAME(tile_along)(int narrow, int rows, long k, const float *a, long stride, cons
 }
 
 #if WIDTH >= 16
-/* a's columns do, b is a panel, and c has been begun and is as wide */
+/* a's columns do; b is a panel, and c, which has been begun, is as wide */
 TARGET static void
 NAME(tile_across)(int rows, long k, const float *a, long stride, const float *panel, float *c)
 {
