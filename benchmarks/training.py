@@ -8,6 +8,9 @@ in its first row: the defaults decide. What settings bring is another question, 
 An item is one step of one environment, its share of learning included; contenders take turns, some rounds of the algorithm at a
 time. For algorithms with a replay buffer these are also Spreeze's two rates: steps of all environments a second, and transitions
 learned from a second (updates times the minibatch), of the same run. The row with ``split=True`` learns by a delayed variant.
+
+Where the process may use one core only (``taskset -c 0``), there are no rows of ours with settings, and the file is
+``training_one_core.json``.
 """
 
 from __future__ import annotations
@@ -205,12 +208,11 @@ class Trains(Contender):
 
 def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
     case = CASES[name]()
-    makers: dict[str, Callable[[], Contender]] = {
-        OURS: partial(Trains, partial(ours_of, case), case),
-        f"{OURS}, pipeline=1": partial(Trains, partial(ours_of, case, pipeline=1), case),
-    }
-    if case.algorithm in ("CrossQ", "SAC", "TD3", "TQC"):
-        makers[f"{OURS}, split=True"] = partial(Trains, partial(ours_of, case, split=True), case)
+    makers: dict[str, Callable[[], Contender]] = {OURS: partial(Trains, partial(ours_of, case), case)}
+    if cores() > 1:
+        makers[f"{OURS}, pipeline=1"] = partial(Trains, partial(ours_of, case, pipeline=1), case)
+        if case.algorithm in ("CrossQ", "SAC", "TD3", "TQC"):
+            makers[f"{OURS}, split=True"] = partial(Trains, partial(ours_of, case, split=True), case)
     for kind in case.vec_envs:
         for threads in sorted({1, cores()}):
             makers[f"{case.host}, {kind}, threads: {threads}"] = partial(Trains, partial(theirs_of, case, kind), case, threads)
@@ -241,6 +243,9 @@ def main() -> None:
     options = arguments(__doc__, rounds=5).parse_args()
     cases = run_cases(__file__, options, list(CASES), steps_a_second, show=show, limit=1800)
     if cases is None:
+        return
+    if cores() == 1:
+        write_json(options, "training_one_core", cases)
         return
     write_json(options, "training", cases)
     groups = {name: {one: rate["median"] for one, rate in case.get("rates", {}).items()} for name, case in cases.items()}

@@ -16,6 +16,7 @@ typedef struct {
 } Images;
 
 enum { CHAIN = 256, TOGETHER = 4 }; /* windows of a chain, if there are several images in it; images that one panel is used for */
+enum { NEAR = 1 << 16 }; /* numbers that a near cache keeps */
 
 static void
 images_free(Images *images)
@@ -233,9 +234,11 @@ images_backwards(const Products *with, const Images *images, long begin, long en
     const Windows *of = &images->windows;
     long pixels = of->rows * of->columns, size = window_size(of), line = images->width * of->channels, k = images->height * line;
     float *by_windows = scratch + images->leaf * pixels * HIGH, *bordered = by_windows + images->leaf * pixels * size; /* behind a tile */
+    long most = NEAR / (pixels * size) < 1 ? 1 : NEAR / (pixels * size);
 
+    most = most < images->leaf ? most : images->leaf;
     for (long at = begin, some; at < end; at += some) {
-        some = end - at < images->leaf ? end - at : images->leaf;
+        some = end - at < most ? end - at : most;
         float *to = dx + at * k, *sums = images->bordered == NULL ? to : bordered;
         with->multiply(some * pixels, of->outputs, size, g + at * pixels * of->outputs, of->outputs, images->weights, size, 0, by_windows, size,
                        NULL, NONE, NULL, NULL);

@@ -336,21 +336,6 @@ layer_forwards(const Products *with, const Layer *layer, long begin, long rows, 
     with->activate(layer->kind, y, rows * n);
 }
 
-static void
-forwards(void *what, long part)
-{
-    const Pass *pass = what;
-    const Network *self = pass->networks[part / pass->parts];
-    long at = part % pass->parts, begin = row_of(self, self->rows, at, pass->parts), end = row_of(self, self->rows, at + 1, pass->parts);
-    const float *x = self->inputs.buf;
-    long ldx = self->ldx;
-
-    for (const Layer *layer = self->layer; layer < self->layer + self->layers && (end > begin || pass->parts == 1); layer++) {
-        layer_forwards(pass->with, layer, begin, end - begin, x, ldx, pass->together, LEFT(self, at));
-        x = layer->y, ldx = layer->n;
-    }
-}
-
 /* What comes into a layer, and the activation that gave it. */
 typedef struct {
     const float *x, *values;
@@ -366,6 +351,38 @@ below(const Network *self, const Layer *layer)
     }
     const Layer *under = layer - 1;
     return (Below){under->y, under->y, under->n, under->kind};
+}
+
+/* Some layers forwards, of some rows */
+static void
+layers_forwards(const Pass *pass, const Network *self, const Layer *layer, const Layer *until, long begin, long rows, long part)
+{
+    for (; layer < until; layer++) {
+        Below under = below(self, layer);
+        layer_forwards(pass->with, layer, begin, rows, under.x, under.ldx, pass->together, LEFT(self, part));
+    }
+}
+
+static void
+forwards(void *what, long part)
+{
+    const Pass *pass = what;
+    const Network *self = pass->networks[part / pass->parts];
+    long at = part % pass->parts, begin = row_of(self, self->rows, at, pass->parts), end = row_of(self, self->rows, at + 1, pass->parts);
+    const Layer *behind = self->layer; /* the convolutions that come first */
+
+    while (behind < self->layer + self->layers && behind->type == CONVOLUTION) {
+        behind++;
+    }
+    if (behind > self->layer) { /* by some images, whose numbers stay in a near cache from one layer to the next */
+        for (long first = begin, some; first < end; first += some) {
+            some = end - first < TOGETHER ? end - first : TOGETHER;
+            layers_forwards(pass, self, self->layer, behind, first, some, at);
+        }
+    }
+    if (end > begin || pass->parts == 1) {
+        layers_forwards(pass, self, behind, self->layer + self->layers, begin, end - begin, at);
+    }
 }
 
 /* Gradients of some of a linear layer's outputs' weights and biases, part `at` of `parts`, or of some of a convolution's. */

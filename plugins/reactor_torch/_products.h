@@ -286,9 +286,6 @@ NAME(outer_some)(long m, long n, long k, const float *g, long ldg, const float *
                     NAME(pack_ahead)(panels[!now], &next, at, share);
                     at += share;
                 }
-                if (far && j == 0 && !tiled && i + most < end) { /* the last column of each row: others are of the line before */
-                    NAME(look_ahead)(g + i + most + (end - i - most < most ? end - i - most : most) - 1, ldg, m, 1);
-                }
                 NAME(leaves)(narrow, rows, m, from, tiled && !narrow ? MR : ldg, packed ? panels[now] : right.from, packed ? right.wide : ldx,
                              c + i * ldc + j, ldc, right.columns);
             }

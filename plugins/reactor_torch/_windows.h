@@ -112,6 +112,7 @@ NAME(leaf_of_windows)(const int rows, const int vectors, const int whole, const 
     STRAIGHT for (int i = 0; i < rows; i++) {
         STRAIGHT for (int v = 0; v < vectors; v++) {
             sums[i][v] = SPREAD(0.0f);
+            __builtin_prefetch(c + i * UNIT + v * WIDTH, 1, 2);
         }
     }
     for (long image = 0; image < images; image++, x += stride) {
@@ -158,18 +159,26 @@ NAME(leaf_tile)(int narrow, int rows, const Windows *of, long images, const floa
 }
 
 /* A tile of gradients, one window after the other, and their sums */
-TARGET INLINE void
-NAME(take_tile)(const int high, long windows, const float *g, long n, float *tile, float *biases)
+TARGET static void
+NAME(take_tile)(long high, long windows, const float *g, long n, float *tile, float *biases)
 {
-    float sums[HIGH] = {0};
+    enum { VECTORS = (HIGH + WIDTH - 1) / WIDTH };
+    V sums[VECTORS];
+    SOME some[VECTORS];
+
+    STRAIGHT for (int v = 0; v < VECTORS; v++) {
+        some[v] = FIRST(high - v * WIDTH);
+        sums[v] = SPREAD(0.0f);
+    }
     for (long window = 0; window < windows; window++, g += n, tile += HIGH) {
-        STRAIGHT for (int i = 0; i < high; i++) {
-            tile[i] = g[i];
-            sums[i] += g[i];
+        STRAIGHT for (int v = 0; v < VECTORS; v++) {
+            V one = LOAD_SOME(g + v * WIDTH, some[v]);
+            sums[v] = ADD(sums[v], one);
+            STORE_SOME(tile + v * WIDTH, one, some[v]);
         }
     }
-    if (biases != NULL) {
-        memcpy(biases, sums, (size_t)high * sizeof(float));
+    STRAIGHT for (int v = 0; v < VECTORS && biases != NULL; v++) {
+        STORE_SOME(biases + v * WIDTH, sums[v], some[v]);
     }
 }
 
@@ -180,19 +189,19 @@ NAME(leaf_of_units)(const Windows *of, long images, const float *x, long stride,
                     float *biases, float *tile)
 {
     long n = of->outputs, run = of->wide * of->channels, line = of->width * of->channels, in_row = (run + UNIT - 1) / UNIT;
+    const float *ahead = x + images * stride; /* the images that come next */
+    long passes = (n + HIGH - 1) / HIGH * (end - begin), share = (images * stride + 16 * passes - 1) / (16 * passes);
 
     for (long first = 0; first < n; first += HIGH) {
         long high = n - first < HIGH ? n - first : HIGH;
         long windows = images * of->rows * of->columns;
-        if (high == HIGH) {
-            NAME(take_tile)(HIGH, windows, g + first, n, tile, biases ? biases + first : NULL);
-        } else {
-            NAME(take_tile)((int)high, windows, g + first, n, tile, biases ? biases + first : NULL);
-        }
+        NAME(take_tile)(high, windows, g + first, n, tile, biases ? biases + first : NULL);
         for (long unit = begin; unit < end; unit++) {
             long from = unit % in_row * UNIT, until = run - from < UNIT ? run - from : UNIT;
             const float *at = x + unit / in_row * line + from;
             float *to = c + ((unit - begin) * n + first) * UNIT;
+            NAME(look_ahead)(ahead, 16, share, 1);
+            ahead += 16 * share;
             for (long j = 0; j < until; j += PANEL) {
                 int narrow = until - j <= WIDTH, most = narrow ? HIGH : MR;
                 for (long i = 0; i < high; i += most) {
