@@ -132,31 +132,23 @@ def startup(result: Result) -> str:
 
 
 def training(result: Result) -> str:
-    """Ours as it is, and with the setting of ours that is fastest, each against the fastest of either rival's settings."""
-    head = ["", "steps/s", "SB3, sb3-contrib", "SBX", "steps/s with", "SB3, sb3-contrib", "SBX"]
-    return table(head, _of_training(result, with_settings=True))
-
-
-def training_one_core(result: Result) -> str:
-    """The same on one core, of ours only as it is."""
-    return table(["", "steps/s", "SB3, sb3-contrib", "SBX"], _of_training(result, with_settings=False))
-
-
-def _of_training(result: Result, with_settings: bool) -> list[list[str]]:
+    """Ours as it is and, if there are rows of it, with the setting that is fastest, each against the fastest of either rival's."""
+    settings = any(one.startswith("reactor_rl,") for found in result["cases"].values() for one in found.get("rates", {}))
+    head = ["", "steps/s", "SB3, sb3-contrib", "SBX", *(["steps/s with", "SB3, sb3-contrib", "SBX"] if settings else [])]
     rows = []
     for name, found in result["cases"].items():
         if "reactor_rl" not in found.get("rates", {}):
-            rows.append([name, found.get("error", "-"), *["-"] * (5 if with_settings else 2)])
+            rows.append([name, found.get("error", "-"), *["-"] * (len(head) - 2)])
             continue
         of = {one: rate["median"] for one, rate in found["rates"].items()}
         row = [name]
-        for ours in ("reactor_rl", _fastest(of, "reactor_rl,")) if with_settings else ("reactor_rl",):
+        for ours in ("reactor_rl", _fastest(of, "reactor_rl,")) if settings else ("reactor_rl",):
             said = "" if ours == "reactor_rl" else f"{ours.removeprefix('reactor_rl, ')}: "
             row.append(f"{said}{of[ours]:,.0f}")
             rivals = _fastest(of, "SB3", "sb3-contrib"), _fastest(of, "SBX")
             row += [times(_of_rounds(found, ours, rival)) if rival else "-" for rival in rivals]
         rows.append(row)
-    return rows
+    return table(head, rows)
 
 
 def _fastest(rates: dict[str, float], *beginnings: str) -> str:
@@ -481,11 +473,12 @@ def spreeze(result: Result) -> str:
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
+    "training_one_core": (("training_one_core",), training),
     **{
         one.__name__: ((one.__name__,), one)
         for one in (
             vector_env, auto, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
-            training_one_core, free_threading, convolutions,
+            free_threading, convolutions,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
             recovery, kills, faults, federation, federation_delays, one_line, products, evaluate, sweep, multi_agent_training,
         )

@@ -15,7 +15,8 @@ typedef struct {
     float *leaves; /* gradients of weights that wait for others, one below the other */
 } Images;
 
-enum { CHAIN = 256, TOGETHER = 4 }; /* windows of a chain, if there are several images in it; images that one panel is used for */
+enum { CHAIN = 256 }; /* windows of a chain, if there are several images in it */
+enum { TOGETHER = 4 }; /* images that go through all convolutions before the next ones do */
 enum { NEAR = 1 << 16 }; /* numbers that a near cache keeps */
 
 static void
@@ -43,12 +44,22 @@ image_size(const Windows *of)
     return of->height * of->width * of->channels;
 }
 
-/* Of so many images as are computed at a time: a tile of gradients, gradients by windows, and images with borders */
+/* Images whose gradients by windows stay in a near cache, one at least */
+INLINE long
+images_near(const Images *images)
+{
+    const Windows *of = &images->windows;
+    long most = NEAR / (of->rows * of->columns * window_size(of));
+    return most < 1 ? 1 : most < images->leaf ? most : images->leaf;
+}
+
+/* A tile of gradients of a leaf; gradients by windows, and images with borders, of so many images as are computed at a time */
 INLINE long
 images_room(const Images *images)
 {
     const Windows *of = &images->windows;
-    return images->leaf * (of->rows * of->columns * (HIGH + window_size(of)) + image_size(of));
+    long pixels = of->rows * of->columns;
+    return images->leaf * pixels * HIGH + images_near(images) * (pixels * window_size(of) + image_size(of));
 }
 
 /* From (height, width, channels, kernel's height and width, stride down and right, padding down and right), and for bytes what they are
@@ -162,14 +173,13 @@ images_forwards(const Products *with, const Images *images, Kind kind, long begi
     const Windows *of = &images->windows;
     long n = of->rows * of->columns * of->outputs, size = image_size(of), item = images->divisor != 0.0f ? 1 : sizeof(float);
 
-    for (long at = begin, some; at < end; at += some) { /* few enough for a near cache */
-        const char *from = (const char *)x + at * stride * item;
-        some = end - at < TOGETHER ? end - at : TOGETHER;
-        for (long i = 0; i < some && images->bordered != NULL; i++) {
-            put_image(with, images, from + i * stride * item, images->bordered + (at + i) * size);
-        }
-        const float *seen = images->bordered == NULL ? (const float *)from : images->bordered + at * size;
-        with->windows(of, some, seen, images->bordered == NULL ? stride : size, images->panels, bias, kind, y + at * n);
+    for (long at = begin; at < end && images->bordered != NULL; at++) {
+        put_image(with, images, (const char *)x + at * stride * item, images->bordered + at * size);
+    }
+    if (images->bordered == NULL) {
+        with->windows(of, end - begin, (const float *)x + begin * stride, stride, images->panels, bias, kind, y + begin * n);
+    } else {
+        with->windows(of, end - begin, images->bordered + begin * size, size, images->panels, bias, kind, y + begin * n);
     }
 }
 
@@ -233,10 +243,9 @@ images_backwards(const Products *with, const Images *images, long begin, long en
 {
     const Windows *of = &images->windows;
     long pixels = of->rows * of->columns, size = window_size(of), line = images->width * of->channels, k = images->height * line;
-    float *by_windows = scratch + images->leaf * pixels * HIGH, *bordered = by_windows + images->leaf * pixels * size; /* behind a tile */
-    long most = NEAR / (pixels * size) < 1 ? 1 : NEAR / (pixels * size);
+    long most = images_near(images);
+    float *by_windows = scratch + images->leaf * pixels * HIGH, *bordered = by_windows + most * pixels * size; /* behind a tile */
 
-    most = most < images->leaf ? most : images->leaf;
     for (long at = begin, some; at < end; at += some) {
         some = end - at < most ? end - at : most;
         float *to = dx + at * k, *sums = images->bordered == NULL ? to : bordered;

@@ -1,7 +1,7 @@
 /* c = start + a b, for one kind of processor: forward products and gradients by inputs. A part of _products.h.
  *
- * Each number is one chain. The right factor is laid out as panels; where it is large, or has few columns, what else a tile needs
- * comes from where a cache has it.
+ * Each number is one chain. The right factor is laid out as panels. Where that is large, what the next tile needs is asked for while
+ * this one is computed; where it has few columns, vectors have rows in them.
  */
 
 /* ---------------------------------------------------------------- panels of the right factor: `wide` numbers of each row */
