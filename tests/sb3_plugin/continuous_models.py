@@ -125,6 +125,7 @@ class Learner:
         self.trainer: Any = SyncSAC if isinstance(model, SAC) else SyncTD3
         self.nets = Networks(self.trainer.networks(self), self.trainer.losses(self))
         self.update_in_round = self._n_updates = 0
+        self.generator = torch.default_generator
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["model"], name)
@@ -134,6 +135,9 @@ class Learner:
 
     def seen(self, rows: Any) -> Any:
         return self.trainer.seen(self, rows)
+
+    def standard_normal(self, actions: torch.Tensor) -> torch.Tensor:
+        return OffPolicyTrainer.standard_normal(cast(Any, self), actions)
 
     def batch(self, given: ReplayBufferSamples) -> Any:
         """With noise that torch's generator gives in the order in which SB3 draws it."""

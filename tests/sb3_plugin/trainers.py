@@ -149,15 +149,17 @@ class Grainy(FlattenExtractor):
 
 @contextmanager
 def same_draws(model: Any, random: np.random.Generator) -> Iterator[None]:
-    """Ours draws from its own generators what SB3's buffers draw from ``np.random``: the numbers of this one."""
+    """Ours draws from its own generators what SB3's draws from ``np.random`` and torch's: it gets their numbers."""
     drawing = model.session.streams["replay"]
-    kept = state_of(drawing)
+    kept, kept_of_torch = state_of(drawing), model.generator.get_state()
     restore(drawing, state_of(random))
+    model.generator.set_state(torch.random.get_rng_state())
     try:
         with drawing_from(random):
             yield
     finally:
         restore(drawing, kept)
+        model.generator.set_state(kept_of_torch)
 
 
 # ---------------------------------------------------------------------- determinism

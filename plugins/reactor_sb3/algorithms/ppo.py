@@ -70,7 +70,6 @@ class PPOTrainer(OnPolicyTrainer):
     """Every kind of PPO: its way with a round."""
 
     log_unit: ClassVar[str] = "iterations"
-    draws_noise: ClassVar[bool] = False
     loss_class: ClassVar[type[PPOLoss]] = PPOLoss
     policy_base: ClassVar[type[Any]] = ActorCriticPolicy  # what policies derive from
 

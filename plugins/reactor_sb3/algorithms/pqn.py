@@ -84,7 +84,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy, "MultiInputPolicy": MultiInputPolicy,
     }  # fmt: skip
-    default_log_name, usual_actors, draws_noise = "PQN", 4, False
+    default_log_name, usual_actors = "PQN", 4
     policy: PQNPolicy
     exploration_rate = 0.0
     predict = DQN.predict  # greedy if deterministic, else with the present rate of exploration

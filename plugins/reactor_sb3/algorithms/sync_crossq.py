@@ -153,9 +153,9 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, drawn in sb3-contrib's order, and the actor's only when it learns."""
         actions = transitions["actions"]
-        noise = next_noise = torch.randn(actions.shape).to(actions.device)
+        noise = next_noise = self.standard_normal(actions)
         if self._n_updates % self.policy_delay == 0:
-            noise = torch.randn(actions.shape).to(actions.device)
+            noise = self.standard_normal(actions)
         return SACBatch(**transitions, noise=noise, next_noise=next_noise, ent_coef=present_coefficient(self))
 
     def update(self, batch: SACBatch) -> Update:

@@ -56,7 +56,6 @@ class QLearningTrainer(OffPolicyTrainer):
     """Q-learning with the policies, schedules and arguments of SB3's ``DQN``."""
 
     usual_train_freq: ClassVar[int] = 4
-    draws_noise: ClassVar[bool] = False
     learned: ClassVar[str] = "q_net"
     """Name of the policy's network, and of its loss; the target's has ``"_target"`` behind it."""
 

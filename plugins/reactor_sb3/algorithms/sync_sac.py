@@ -162,7 +162,7 @@ class SyncSAC(OffPolicyTrainer, SAC):
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, drawn in SB3's order."""
         actions = transitions["actions"]
-        noise, next_noise = (torch.randn(actions.shape).to(actions.device) for _ in range(2))
+        noise, next_noise = (self.standard_normal(actions) for _ in range(2))
         return SACBatch(**transitions, noise=noise, next_noise=next_noise, ent_coef=present_coefficient(self))
 
     def update(self, batch: SACBatch) -> Update:

@@ -154,7 +154,7 @@ class SyncTD3(OffPolicyTrainer, TD3):
     def batch(self, transitions: dict[str, Any]) -> TD3Batch:
         """Transitions with the noise of next actions, drawn as SB3 does."""
         actions, clip = transitions["actions"], self.target_noise_clip
-        noise = torch.empty(actions.shape).normal_(0, self.target_policy_noise).clamp_(-clip, clip)
+        noise = torch.empty(actions.shape).normal_(0, self.target_policy_noise, generator=self.generator).clamp_(-clip, clip)
         return TD3Batch(**transitions, next_noise=noise.to(actions.device))
 
     def update(self, batch: TD3Batch) -> Update:

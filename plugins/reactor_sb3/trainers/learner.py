@@ -107,7 +107,12 @@ def scratch_of(model: Any) -> Any:
 def throw_away_update(model: Any) -> Callable[[], object]:
     """A function that makes one update of a throw-away copy of a trainer's networks."""
     scratch, batch = scratch_of(model), model.example()
-    return lambda: finish(scratch.update(batch), scratch.nets)
+
+    def update() -> None:
+        with scratch.drawing_apart():
+            finish(scratch.update(batch), scratch.nets)
+
+    return update
 
 
 def shares_of(nets: Networks, rarer: float = 1.0) -> tuple[float, ...]:
@@ -341,8 +346,7 @@ class ParallelLearner(_Learning):
         """To the next tasks, or to the end of the round."""
         assert self.update is not None
         trainer = self.trainer.target
-        drawing = trainer.draws_noise or statistics is None  # a round may begin with evaluations
-        with self._threads(), trainer.drawing() if drawing else nullcontext():
+        with self._threads(), trainer.drawing():
             try:
                 self.tasks = self.update.send(statistics)
             except StopIteration:

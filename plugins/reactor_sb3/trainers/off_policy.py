@@ -25,7 +25,7 @@ from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.replay import BLOCKWISE, store
 from reactor_sb3.trainers.replay_sampler import ReplaySampler
 from reactor_sb3.trainers.trainer import Trainer
-from reactor_torch import Update, drawing_nothing, torch_state, torch_stream
+from reactor_torch import Update, drawing_nothing
 
 __all__ = ["OffPolicyTrainer"]
 
@@ -145,6 +145,10 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         """The rate of exploration when learning has started, at a step that follows so many others."""
         return 0.0
 
+    def standard_normal(self, actions: torch.Tensor) -> torch.Tensor:
+        """Noise for actions, of their shape and where they are, float32."""
+        return torch.randn(actions.shape, generator=self.generator).to(actions.device)
+
     def follow_by_steps(self, target: str, source: str) -> None:
         """Move a target as often as SB3 does while a round is sampled: by ``target_update_interval`` and ``tau``."""
         calls = self._n_calls
@@ -261,7 +265,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         actions = torch.zeros(self.batch_size, get_action_dim(self.action_space), device=self.device)
         column = torch.zeros(self.batch_size, 1, device=self.device)
         discounts = column if isinstance(self.replay_buffer, NStepReplayBuffer) else None
-        with torch_stream(torch_state(0)):
+        with self.drawing_apart():
             return self.batch(
                 self._transitions(ReplayBufferSamples(observations, actions, observations, column, column, discounts))
             )

@@ -19,7 +19,7 @@ from reactor_sb3.streams import Purpose, drawing_first_weights, stream
 from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.report import counted
 from reactor_sb3.trainers.trainer import Trainer
-from reactor_torch import Update, torch_state, torch_stream
+from reactor_torch import Update
 
 __all__ = ["OnPolicyTrainer", "Rollouts", "lambda_returns", "mean_of", "usual_steps"]
 
@@ -238,7 +238,7 @@ class OnPolicyTrainer(Trainer):
         """A minibatch of zeros, as large as there are any."""
         rows = min(self.minibatch_rows, self.n_steps * self.n_envs)
         record = transition_record(self.session.layout, self.acting()[1].fields, math.ceil(rows / self.n_envs), self.n_envs)
-        with torch_stream(torch_state(0)):
+        with self.drawing_apart():
             return self.batch(Rollouts(self.session.layout, np.zeros(1, record), self.device))[slice(0, rows)]
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:

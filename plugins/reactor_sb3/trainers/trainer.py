@@ -8,7 +8,8 @@ import os
 import time
 from abc import abstractmethod
 from collections import deque
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from reactor_rl import Run
 
 __all__ = ["Trainer"]
+
+_KNOWN = ("abc", "builtins", "reactor_rl", "reactor_sb3", "sb3_contrib", "stable_baselines3")
+"""Packages whose trainers draw from :attr:`Trainer.generator` where they draw by torch's functions."""
 
 Array = npt.NDArray[Any]
 
@@ -90,8 +94,6 @@ class Trainer(RunOwner, BaseAlgorithm):
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
     few_steps: ClassVar[bool] = False  # whether a round has few by default
-    draws_noise: ClassVar[bool] = True
-    """Whether batches and updates draw from torch's generator; ``False`` saves lending them one."""
 
     # ------------------------------------------------------------------ construction
 
@@ -239,14 +241,31 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def seen(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as losses take them: preprocessed and flat where formulas are made for that."""
-        if not self.nets.dense or (rows.dtype is torch.float32 and rows.ndim == 2):  # a Box's, which SB3 leaves as they are
+        if not self.nets.dense:
             return rows
+        if rows.ndim == 2 and rows.dtype.is_floating_point:  # a Box's, and no image: SB3 makes no more of it
+            return rows.float()
         seen: Any = preprocess_obs(rows, self.observation_space, normalize_images=self.policy.normalize_images)
         return seen.flatten(1)
 
+    @property
+    def generator(self) -> torch.Generator:
+        """The ``generator=`` of torch's functions for what batches and updates draw, in a processor's memory."""
+        return self.session.generator
+
     def drawing(self) -> AbstractContextManager[None]:
-        """The random stream that batches, updates and networks draw from by torch's functions; nothing where none of them draws."""
-        return torch_stream(self.session.generator) if self.session.draws else nullcontext()
+        """The same generator for what draws without naming one; nothing where nobody does."""
+        return torch_stream(self.generator) if self.session.draws else nullcontext()
+
+    @contextmanager
+    def drawing_apart(self) -> Iterator[None]:
+        """For what belongs to no training: another generator, so that the training draws what it would have drawn."""
+        own, self.session.generator = self.generator, torch.Generator().manual_seed(0)
+        try:
+            with self.drawing():
+                yield
+        finally:
+            self.session.generator = own
 
     @abstractmethod
     def round(self, transitions: Array, infos: list[list[StepInfo]]) -> Update:
@@ -299,7 +318,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         if self.split:
             check_split(self.nets)
         self.plan_blocks()
-        self.session.draws = self.draws_noise or self.nets.draws
+        self.session.draws = self.nets.draws or any(cls.__module__.partition(".")[0] not in _KNOWN for cls in type(self).__mro__)
 
     def plan_blocks(self) -> None:
         """Decide of which blocks of rows gradients are the sum; see :meth:`reactor_torch.Networks.plan_blocks`."""

@@ -173,7 +173,7 @@ class DenseCritics:
     def outputs_of(self, inputs: torch.Tensor, training: bool = False) -> torch.Tensor:
         """Each critic's outputs, ``(critics, rows, outputs)``; ``training`` as for :meth:`Dense.forward`."""
         found = forward_all(self.networks, inputs, training)
-        return torch.stack(found) if self.kernels is None else self._outputs[len(inputs)]
+        return torch.stack(found) if self.kernels is None else self._outputs[inputs.shape[0]]
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Critics.backward`."""
@@ -383,7 +383,7 @@ class SACActorFormula:
         """See :meth:`Formula.gradients`: the loss, and the mean log-probability of the actions, ``(2,)``."""
         actions, log_prob = self.actor.act(batch.observations, batch.noise, self.training)
         q_values, action_gradient = self.critics.action_gradient(batch.observations, actions)
-        share = 1 / (of or len(q_values))
+        share = 1 / (of or q_values.shape[0])
         mean_log_prob: Any
         loss: Any
         if self.kernels is not None:
@@ -437,7 +437,7 @@ class TD3ActorFormula:
         """See :meth:`Formula.gradients`: the loss, ``(1,)``."""
         actions = self.actor.forward(batch.observations)
         q_values, action_gradient = self.critics.action_gradient(batch.observations, actions, first=True)
-        share = 1 / (of or len(q_values))
+        share = 1 / (of or q_values.shape[0])
         loss: Any = -q_values.sum() * share if self.kernels is None else self.kernels.total(_array(q_values), -share, None, 0.0)
         self.actor.backward(action_gradient.mul_(-share))
         return numbers([loss])

@@ -119,3 +119,34 @@ def test_torchs_generator_is_lent_to_where_something_draws(activation: Any, draw
     with model:
         model.learn(16)
     assert bool(lent) == draws
+
+
+@pytest.mark.parametrize("algorithm", [SyncPPO, SyncSAC])
+def test_what_a_subclass_draws_is_drawn_from_the_trainers_generator(algorithm: Any) -> None:
+    class Drawing(algorithm):  # type: ignore[misc]
+        def update(self, batch: Any) -> Any:
+            two = float(torch.rand(())), float(torch.rand((), generator=self.generator))
+            if self._run is not None:  # what takes the time of an update has a copy of the networks, which is thrown away
+                drawn.append(two)
+            return (yield from super().update(batch))
+
+    weights, numbers = [], []
+    for workers in (1, 2):
+        drawn: list[tuple[float, float]] = []
+        steps = {"n_steps": 16} if algorithm is SyncPPO else {"learning_starts": 8}
+        with Drawing("MlpPolicy", "Pendulum-v1", n_actors=2, batch_size=16, seed=0, workers=workers, **steps) as model:
+            before = torch.random.get_rng_state()
+            model.learn(64)
+            assert torch.equal(before, torch.random.get_rng_state())
+        weights.append(model.nets.flat("policy" if algorithm is SyncPPO else "actor").data.clone())
+        numbers.append(drawn)
+    assert len(numbers[0]) > 8 and numbers[0] == numbers[1]
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("algorithm", [SyncPPO, SyncSAC, SyncTD3])
+def test_an_example_draws_nothing_from_the_trainers_generator(algorithm: Any) -> None:
+    model = algorithm("MlpPolicy", "Pendulum-v1", n_actors=2, seed=0)
+    before = model.generator.get_state()
+    model.example()
+    assert torch.equal(before, model.generator.get_state())
