@@ -219,7 +219,7 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
         if case.algorithm not in NOT_OF_SBX:
             makers[f"SBX, {kind}"] = partial(Trains, partial(jax_of, case, kind), case)
     # Several at once would each have workers, and their caches; the heavy ones take a round at a time.
-    fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100, "QRDQN, 8 CartPole": 12}.get(
+    fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100, "QRDQN, 8 CartPole": 4}.get(
         name, 1 if case.frames is None else 100 // case.settings["gradient_steps"]
     )
     fixed = max(1, fixed // 4) if options.quick else fixed

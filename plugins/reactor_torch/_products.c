@@ -47,6 +47,12 @@ typedef struct {
     int momentum;
 } Adam;
 
+/* Sums that wait for another one, in the order in which they are added to it */
+typedef struct {
+    const float *from[32];
+    int count;
+} Earlier;
+
 /* Windows of images, each of which gives some numbers */
 typedef struct {
     long height, width, channels; /* of an image */

@@ -164,10 +164,11 @@ NAME(differentiate)(Kind kind, const float *y, float *g, long count)
 
 /* ---------------------------------------------------------------- sums over rows: leaves of LEAF rows, added up as a tree */
 
-/* c[i][j] = sum over p of a[p][i] b[p][j], for a tile: leaves that wait for others do so in vectors of their own. */
+/* c[i][j] = sum over p of a[p][i] b[p][j], for a tile: leaves that wait for others do so in vectors of their own. To that of the last one
+ * earlier sums are added, whose tiles are `at` numbers behind their beginnings. */
 TARGET INLINE void
 NAME(leaves_of)(const int rows, const int vectors, long m, const float *a, long stride, const float *b, long ldb, float *c, long ldc,
-                long width, float level[LEVELS][12 * PANEL])
+                long width, const Earlier *earlier, long at, float level[LEVELS][12 * PANEL])
 {
     unsigned leaf = 0;
     int waiting = 0;
@@ -211,6 +212,14 @@ NAME(leaves_of)(const int rows, const int vectors, long m, const float *a, long 
             STRAIGHT for (int v = 0; v < vectors; v++) {
                 some[v] = FIRST(width - v * WIDTH);
             }
+            for (int e = 0; e < earlier->count; e++) {
+                const float *before = earlier->from[e] + at;
+                STRAIGHT for (int i = 0; i < rows; i++) {
+                    STRAIGHT for (int v = 0; v < vectors; v++) {
+                        sums[i][v] = ADD(LOAD_SOME(before + i * ldc + v * WIDTH, some[v]), sums[i][v]);
+                    }
+                }
+            }
             STRAIGHT for (int i = 0; i < rows; i++) {
                 STRAIGHT for (int v = 0; v < vectors; v++) {
                     STORE_SOME(c + i * ldc + v * WIDTH, sums[i][v], some[v]);
@@ -228,12 +237,13 @@ NAME(leaves_of)(const int rows, const int vectors, long m, const float *a, long 
 }
 
 #undef CASE
-#define CASE(n, v)                                                                  \
-    case n:                                                                         \
-        NAME(leaves_of)(n, v, m, a, stride, b, ldb, c, ldc, width, level);          \
+#define CASE(n, v)                                                                      \
+    case n:                                                                             \
+        NAME(leaves_of)(n, v, m, a, stride, b, ldb, c, ldc, width, earlier, at, level); \
         break;
 TARGET static void
-NAME(leaves)(int narrow, int rows, long m, const float *a, long stride, const float *b, long ldb, float *c, long ldc, long width)
+NAME(leaves)(int narrow, int rows, long m, const float *a, long stride, const float *b, long ldb, float *c, long ldc, long width,
+             const Earlier *earlier, long at)
 {
     ALIGNED(64) float level[LEVELS][12 * PANEL];
     CASES
@@ -253,9 +263,10 @@ NAME(pack_tiles)(float *to, long m, long n, const float *from, long ld)
     }
 }
 
-/* c[i][j] = sum over up to SUPER rows, one at least, of g[row][i] x[row][j]; left has room for g in tiles. */
+/* c[i][j] = earlier sums + that over up to SUPER rows, one at least, of g[row][i] x[row][j]; left has room for g in tiles. */
 TARGET static void
-NAME(outer_some)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, long ldc, float *left)
+NAME(outer_some)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, long ldc, const Earlier *earlier,
+                 float *left)
 {
     ALIGNED(64) float panels[2][SUPER * PANEL];
     /* Where rows of g are so far apart that a leaf of them falls into a few sets of the cache, and are gone through often enough. */
@@ -287,7 +298,7 @@ NAME(outer_some)(long m, long n, long k, const float *g, long ldg, const float *
                     at += share;
                 }
                 NAME(leaves)(narrow, rows, m, from, tiled && !narrow ? MR : ldg, packed ? panels[now] : right.from, packed ? right.wide : ldx,
-                             c + i * ldc + j, ldc, right.columns);
+                             c + i * ldc + j, ldc, right.columns, earlier, i * ldc + j);
             }
         }
     }
@@ -327,13 +338,12 @@ NAME(outer)(long m, long n, long k, const float *g, long ldg, const float *x, lo
     }
     for (long r = 0; r < m; r += SUPER, done++) {
         int waiting = BITS(done);
+        Earlier earlier = {.count = 0};
         float *at = waiting ? scratch + (waiting - 1) * n * k : c;
-        NAME(outer_some)(m - r < SUPER ? m - r : SUPER, n, k, g + r * ldg, ldg, x + r * ldx, ldx, at, k, left);
-        for (unsigned bits = done; bits & 1; bits >>= 1) {
-            float *before = --waiting ? scratch + (waiting - 1) * n * k : c;
-            NAME(add)(before, at, n * k);
-            at = before;
+        for (unsigned bits = done; bits & 1; bits >>= 1) { /* with this one, those are complete */
+            earlier.from[earlier.count++] = at = --waiting ? scratch + (waiting - 1) * n * k : c;
         }
+        NAME(outer_some)(m - r < SUPER ? m - r : SUPER, n, k, g + r * ldg, ldg, x + r * ldx, ldx, at, k, &earlier, left);
     }
     for (int waiting = BITS(done); waiting > 1; waiting--) {
         NAME(add)(waiting > 2 ? scratch + (waiting - 3) * n * k : c, scratch + (waiting - 2) * n * k, n * k);

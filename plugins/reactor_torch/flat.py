@@ -187,6 +187,8 @@ class FlatParameters:
 
 
 SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
+FADED = 32
+"""Every so many steps, first moments that have faded away become 0."""
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -215,23 +217,21 @@ class FlatOptimizer:
         if own - {id(one) for one in self.idle} != {id(one) for one in flat.parameters}:
             raise ValueError("the optimiser's parameters are not the flat ones: make both from the same network")
         self.at_once, self._taken = False, 0
-        self._step_counts: Array = np.zeros(0)
-        self._arrays: list[Array] = []
         self._moments = tuple(torch.zeros_like(flat.data) for _ in _MOMENTS)
         on_device = any(group.get("fused") for group in optimizer.param_groups)  # then torch's own step wants them there
         self._steps = torch.zeros(len(flat.parameters), device=flat.device if on_device else "cpu")
         self._on_device = torch.zeros((), device=flat.device)
         views = (self._steps.unbind(), *(flat.views(moment) for moment in self._moments))
+        if kernels is not None:  # as the extension takes them
+            self._step_counts: Array = self._steps.numpy()
+            self._arrays = [one.numpy() for one in (flat.data, flat.gradients, *self._moments)]
         self._states: tuple[dict[str, torch.Tensor], ...] = tuple(
             dict(zip(("step", *_MOMENTS), of_parameter, strict=True)) for of_parameter in zip(*views, strict=True)
         )
         self.bind()
 
     def bind(self) -> None:
-        """Take over parameters, gradients and moments that have been replaced, by loading for instance.
-
-        Adam's first moments that have faded to denormal numbers become 0.
-        """
+        """Take over parameters, gradients and moments that have been replaced, by loading for instance."""
         self.flat.bind()
         self.at_once = self._can_go_at_once()
         if not self.at_once:
@@ -244,16 +244,10 @@ class FlatOptimizer:
                     view.copy_(torch.as_tensor(known)) if known is not None else view.zero_()
                     state[name] = view
         steps = self._steps.tolist()
-        self._on_device.fill_(steps[0])
         self._taken = int(steps[0])
+        if self.kernels is None:
+            self._on_device.fill_(steps[0])
         self.at_once = min(steps) == max(steps)
-        # Without gradients (of units that rectify everything away) a first moment fades to a denormal number and stays one, because
-        # 0.9 times the smallest rounds up to it: processors take many times as long for those, and no weight notices them.
-        first = self._moments[0]
-        torch.hardshrink(first, SMALLEST_NORMAL, out=first)
-        if self.kernels is not None:  # as the extension takes them
-            self._step_counts = self._steps.numpy()
-            self._arrays = [one.numpy() for one in (self.flat.data, self.flat.gradients, *self._moments)]
 
     def _can_go_at_once(self) -> bool:
         groups = self.optimizer.param_groups
@@ -273,6 +267,10 @@ class FlatOptimizer:
         group = self.optimizer.param_groups[0]
         beta1, beta2 = group["betas"]
         self._taken += 1
+        if self._taken % FADED == 0:
+            # Without gradients (of units that rectify everything away) a first moment fades to a denormal number and stays one,
+            # because 0.9 times the smallest rounds up to it: processors take many times as long for those, and no weight notices.
+            torch.hardshrink(self._moments[0], SMALLEST_NORMAL, out=self._moments[0])
         if self.kernels is not None:
             self._step_counts += 1
             kind = type(self.optimizer)

@@ -189,7 +189,8 @@ class Networks(Mapping[str, Any]):
         """
         self.seed, self.task = seed, 0
         for name, part in (parts or {}).items():
-            self.parts[name] = replace(self.parts[name], max_grad_norm=part.max_grad_norm)
+            if self.parts[name].max_grad_norm != part.max_grad_norm:
+                self.parts[name] = replace(self.parts[name], max_grad_norm=part.max_grad_norm)
         for name, loss in losses.items():
             self.formulas[name].loss = loss
         self.bind()

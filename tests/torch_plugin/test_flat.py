@@ -13,6 +13,7 @@ from stable_baselines3.common.utils import polyak_update
 from torch import nn
 
 from reactor_torch import FlatOptimizer, FlatParameters
+from reactor_torch.flat import FADED
 
 OPTIMIZERS: dict[str, Any] = {
     "Adam": lambda p: torch.optim.Adam(p, lr=3e-3, eps=1e-5),
@@ -267,13 +268,15 @@ def test_moments_that_have_faded_are_dropped() -> None:
     flat.gradients.zero_()
     for one in theirs.parameters():
         one.grad = torch.zeros_like(one)
+    moments = [state["exp_avg"] for state in own.optimizer.state.values()]
+    faded = []
     for _ in range(1100):
         plain.step()
         own.step()
-    moments = [state["exp_avg"].abs() for state in own.optimizer.state.values()]
-    assert all(float(moment.min()) > 0 and float(moment.max()) < torch.finfo(torch.float32).tiny for moment in moments)
-    own.bind()
-    assert not any(state["exp_avg"].any() for state in own.optimizer.state.values())
+        largest = max(float(moment.abs().max()) for moment in moments)
+        faded.append(0 < largest < torch.finfo(torch.float32).tiny)
+    assert 0 < sum(faded) <= FADED
+    assert not any(moment.any() for moment in moments)
     step_both(1, theirs, plain, flat, own)
 
 

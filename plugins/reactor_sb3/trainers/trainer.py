@@ -297,7 +297,8 @@ class Trainer(RunOwner, BaseAlgorithm):
     def begin_updates(self) -> None:
         """Take over learning rates, losses, and whatever was loaded since the last round."""
         self._update_learning_rate([part.optimizer for part in self.nets.parts.values() if part.optimizer is not None])
-        self.nets.begin_round(self.losses(), self.networks(), seed_of(self._base_seed, Purpose.TORCH, 1, self._n_updates))
+        seed = seed_of(self._base_seed, Purpose.TORCH, 1, self._n_updates) if self.nets.draws else 0
+        self.nets.begin_round(self.losses(), self.networks(), seed)
 
     def shares(self) -> tuple[float, ...]:
         """Share of each loss in the time that the gradients of a round take, reckoned from parameters."""
