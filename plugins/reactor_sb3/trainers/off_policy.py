@@ -25,7 +25,7 @@ from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.replay import BLOCKWISE, store
 from reactor_sb3.trainers.replay_sampler import ReplaySampler
 from reactor_sb3.trainers.trainer import Trainer
-from reactor_torch import Update, drawing_nothing
+from reactor_torch import Update, drawing_nothing, torch_stream
 
 __all__ = ["OffPolicyTrainer"]
 
@@ -248,7 +248,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         if type(buffer) not in BLOCKWISE:
 
             def sample() -> ReplayBufferSamples:
-                with drawing_from(random):  # all that such a class can draw from
+                with drawing_from(random), torch_stream(self.generator):
                     return buffer.sample(batch_size, env=normalizer)
 
             return sample

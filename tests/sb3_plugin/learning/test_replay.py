@@ -173,3 +173,24 @@ def test_a_replay_buffer_of_your_own_is_given_infos(place: dict[str, Any], pipel
         assert not any("terminal_observation" in info for info in infos)  # it is next_obs; and nothing depends on callbacks
         t[buffer.dones[step] == 1] = 0
     assert buffer.timeouts.sum() > 2
+
+
+class DrawnByTorch(ReplayBuffer):
+    """Chooses rows as a buffer with priorities would, by torch's functions."""
+
+    def sample(self, batch_size: int, env: Any = None) -> Any:
+        return self._get_samples(torch.multinomial(torch.ones(self.size()), batch_size, replacement=True).numpy(), env)
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_a_replay_buffer_of_your_own_may_draw_by_torch(algorithm: str) -> None:
+    found = []
+    for place in (INLINE, PROCESSES):
+        torch.manual_seed(len(found))
+        before = torch.random.get_rng_state()
+        with new(algorithm, replay_buffer_class=DrawnByTorch, **place) as model:
+            torch.random.set_rng_state(before)
+            model.learn(320)
+            assert torch.equal(before, torch.random.get_rng_state())
+            found.append(model.fingerprint())
+    assert found[0] == found[1]
