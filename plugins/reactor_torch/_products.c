@@ -620,7 +620,7 @@ blend_part(void *what, long part)
 static void
 over_all(Step *step, Part part)
 {
-    enum { NUMBER = 32 }; /* takes as long as so many multiply-adds of a product */
+    enum { NUMBER = 64 }; /* from a far cache takes as long as so many multiply-adds of a product */
     Team *team = team_for(NUMBER * step->size);
     step->parts = parts_for(team, 1, NUMBER * step->size);
     PyThreadState *state = step->size >= LARGE / 4 ? PyEval_SaveThread() : NULL;
