@@ -63,9 +63,10 @@ class ReplaySampler:
         buffer = self.buffer
         steps, envs = self._drawn()
         rows = steps * buffer.n_envs + envs
-        discounts: Array | None = None
+        dones, rewards, discounts = self._dones.tensor, self._rewards.tensor, None
         if isinstance(buffer, NStepReplayBuffer):
-            last, dones, rewards, discounts = self._of_n_steps(buffer, steps, envs)
+            last, *of_n_steps = self._of_n_steps(buffer, steps, envs)
+            dones, rewards, discounts = map(torch.from_numpy, of_n_steps)
             self._now.take(rows)
             self._next.take(last)
         else:
@@ -74,16 +75,17 @@ class ReplaySampler:
                 self._next.take((steps + 1) % buffer.buffer_size * buffer.n_envs + envs)
             else:
                 self._all.take(rows)
-            dones, rewards = self._dones.rows, self._normalized_rewards(self._rewards.rows)
-            dones *= 1 - self._timeouts.rows
+            self._dones.rows *= 1 - self._timeouts.rows
+            if self.normalizer is not None:
+                rewards = torch.as_tensor(self._normalized_rewards(self._rewards.rows))
         device = buffer.device
         return ReplayBufferSamples(
             self._observations.taken(self.normalizer),
-            self._actions.tensor.to(device),
+            _on(device, self._actions.tensor),
             self._next_observations.taken(self.normalizer),
-            torch.from_numpy(dones).to(device),
-            torch.as_tensor(rewards).to(device),
-            None if discounts is None else torch.from_numpy(discounts).to(device),
+            _on(device, dones),
+            _on(device, rewards),
+            None if discounts is None else _on(device, discounts),
         )
 
     def _normalized_rewards(self, rewards: Array) -> Array:
@@ -122,6 +124,11 @@ class ReplaySampler:
         return np.take_along_axis(each, count, 1)[:, 0], final, rewards.sum(1, keepdims=True), discounts
 
 
+def _on(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor on a device. Between two updates, when a processor's caches are full of weights, asking torch takes microseconds."""
+    return tensor if device.type == "cpu" else tensor.to(device)
+
+
 class _Column:
     """An array of a buffer, ``(steps, envs, ...)``, and memory for some of its rows, ``(*shape, ...)``."""
 
@@ -156,7 +163,7 @@ class _Observations:
     def taken(self, normalizer: VecNormalize | None) -> Any:
         """Observations that have been gathered, as SB3 has them."""
         if normalizer is None:
-            parts = {key: column.tensor.to(self.device) for key, column in self.columns.items()}
+            parts = {key: _on(self.device, column.tensor) for key, column in self.columns.items()}
             return parts if self.keyed else parts[""]
         taken: Any = {key: column.rows for key, column in self.columns.items()}
         normalized: Any = normalizer.normalize_obs(taken if self.keyed else taken[""])
