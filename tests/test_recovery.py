@@ -208,6 +208,55 @@ def killed(run: Run, worker: int = 1) -> None:
         time.sleep(0.01)
 
 
+class Some(Reactor):
+    """Writes to one of its rows at each tick, and begins with the second."""
+
+    beat = Input()
+    said = Output(rows=2)
+
+    def __init__(self) -> None:
+        self.ticks = 0
+
+    @reaction(beat, effects=said)
+    def say(self) -> None:
+        self.ticks += 1
+        self.said.rows[self.ticks % 2].set(self.ticks)
+
+
+class Hears(Reactor):
+    """Sums a row, whenever it is there."""
+
+    part = Input()
+    out = Output((), np.int64)
+
+    def __init__(self, bank_index: int) -> None:
+        self.sum = 0
+
+    @reaction(part, effects=out)
+    def add(self) -> None:
+        self.sum += self.part.value
+        self.out.set(self.sum)
+
+
+def test_rows_that_nobody_has_written_to_are_noted() -> None:
+    program = Program("some")
+    some, hears = program.add(Some, name="some"), program.bank(Hears, 2)
+    program.connect(program.input("beat"), some.beat)
+    program.connect(some.said.rows, hears.part)
+    program.connect(hears.out, program.output("sums").rows)
+    placed: dict[str, Any] = {"workers": 3, "placement": {"some": 1, "hears[0]": 2, "hears[1]": 2}}
+    with program.start(executor="inline") as wanted, silently() as said:
+        with program.start(executor="processes", recover=Recover(restarts=1), **placed) as run:
+            for tick in range(4):
+                if tick == 2:
+                    killed(run)
+                for one in (run, wanted):
+                    one.set(beat=tick)
+                    one.tick()
+            assert run.fingerprint() == wanted.fingerprint()
+    assert len(said) == 1
+
+
 def test_a_worker_that_dies_between_ticks_or_is_asked_something_is_replaced() -> None:
     with adders().start(executor="processes", workers=3, recover=Recover(restarts=9)) as run:
         for tick in range(1, 4):

@@ -144,7 +144,7 @@ class InputLog:
     def _object(self, owner: int, at: int) -> list[Any]:
         """Pack the content of a cell, and of the side block if the cell was too small."""
         length, offset = HEADER.unpack_from(self._memory, at)
-        if offset < 0:
+        if offset < 0 or not length:  # it is in the cell, or nobody has written to this row yet
             return _noted(owner, -1, at, self._memory[at : at + HEADER.size + length])
         side = self._sides[owner]
         assert side is not None
