@@ -189,7 +189,7 @@ NAME(leaf_of_units)(const Windows *of, long images, const float *x, long stride,
                     float *biases, float *tile)
 {
     long n = of->outputs, run = of->wide * of->channels, line = of->width * of->channels, in_row = (run + UNIT - 1) / UNIT;
-    const float *ahead = x + images * stride; /* the images that come next; nothing is read if there are none */
+    const float *ahead = x + images * stride; /* the next images, which are only prefetched: behind the last one that does nothing */
     long passes = (n + HIGH - 1) / HIGH * (end - begin), share = (images * stride + 16 * passes - 1) / (16 * passes);
 
     for (long first = 0; first < n; first += HIGH) {

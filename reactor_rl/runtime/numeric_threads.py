@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from reactor_rl.runtime.guards import LockGuard
-from reactor_rl.runtime.limits import shortages_named, usable_cores
+from reactor_rl.runtime.limits import usable_cores
 
 __all__ = [
     "SINGLE_THREADED",
@@ -85,7 +85,6 @@ _shared: list[tuple[Callable[[int], Any], int]] = []
 """Numbers shared by all threads of this process, to be restored when the last run has left its tick."""
 
 
-@shortages_named("look for numeric libraries")
 def _look() -> None:
     """Find the libraries loaded by now. Takes a millisecond, so it is only done when modules have been imported since."""
     from threadpoolctl import ThreadpoolController

@@ -23,6 +23,7 @@ from reactor_rl.runtime.executor import Executor, HelperCommand, Reactors
 from reactor_rl.runtime.guards import when_forked
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.lifetime import GRACE, INTERRUPTED, RunLifetime, runs
+from reactor_rl.runtime.limits import shortages_named
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
@@ -102,7 +103,8 @@ class Run(RunLifetime):
 
     def _start_up(self) -> None:
         self._helpers.begin(HelperCommand.START, self._loop.pass_number)
-        self._loop.start_pass()
+        with shortages_named("start the workers"):  # which may still be starting, and leave this one no descriptor
+            self._loop.start_pass()
         self._executor.attached()
         self._raise_failures()
 

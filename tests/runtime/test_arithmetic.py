@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -14,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reactor_rl import Output, Program, Reactor, Recover, RecoveryWarning, RunError, Timer, reaction, startup
+from reactor_rl import Output, Program, Reactor, Recover, RecoveryWarning, Timer, reaction, startup
 from reactor_rl.federation.in_process import InProcess
-from reactor_rl.runtime import arithmetic, numeric_threads
+from reactor_rl.runtime import arithmetic
 
 pytestmark = [
     pytest.mark.skipif(arithmetic._libc is None, reason="no fesetenv"),
@@ -183,12 +182,3 @@ def test_numbers_in_source_are_read_as_they_are_written(tmp_path: Path) -> None:
     )  # fmt: skip
     one, other = done.stdout.split()
     assert one == other != "00" * 8
-
-
-def test_too_few_descriptors_to_look_for_libraries_name_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look() -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/proc/self/maps")
-
-    monkeypatch.setattr("threadpoolctl.ThreadpoolController", look)
-    with pytest.raises(RunError, match=r"cannot look for numeric libraries: Too many open files\. .*ulimit -n"):
-        numeric_threads._look()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reactor_rl import ArenaError, Output, Program, Reactor, RunError, Timer, WorkerDiedError, reaction
+from reactor_rl import ArenaError, Output, Program, Reactor, RunError, Timer, WorkerDiedError, reaction, startup
 from reactor_rl.runtime import channel, launch, shared_memory
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.shared_memory import SharedMemory
@@ -225,6 +225,28 @@ def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_memory.os, "memfd_create", scarce)
     with pytest.raises(RunError, match=r"cannot start the workers: Too many open files.*ulimit -n, here \d+\); raise it"):
         start()
+    gc.collect()
+    assert (names(), memory_files()) == ([], 0)
+
+
+class Begins(Each):
+    @reaction(startup)
+    def begin(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("executor", ["processes", "threads"])
+def test_descriptors_that_run_out_while_the_caller_starts_up(executor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Helpers that are still being started may have the last ones; the caller looks for numeric libraries meanwhile."""
+
+    def look() -> None:
+        raise OSError(24, "Too many open files", "/proc/self/maps")
+
+    monkeypatch.setattr("threadpoolctl.ThreadpoolController", look)
+    program = Program("begins")
+    program.connect(program.bank(Begins, 2).pid, program.output("pids").rows)
+    with pytest.raises(RunError, match=r"cannot start the workers: Too many open files.*ulimit -n, here \d+\); raise it"):
+        program.start(executor=executor, workers=2)
     gc.collect()
     assert (names(), memory_files()) == ([], 0)
 
