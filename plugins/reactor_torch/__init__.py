@@ -8,6 +8,7 @@ from reactor_rl.plugin import require_extra
 with require_extra("sb3", "reactor_torch"):
     from reactor_torch.autograd import Autograd
     from reactor_torch.batches import Batch, MaskedBatch, MinibatchSlicer, PPOBatch, QBatch, TransitionBatch, normalized
+    from reactor_torch.convolved import Convolved, image_layers_of
     from reactor_torch.dense import Dense, Function, Layer, Renormalisation, layers_of
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
@@ -57,6 +58,7 @@ __all__ = [
     "Bernoullis",
     "BoundForward",
     "Categoricals",
+    "Convolved",
     "Critics",
     "CrossQActorFormula",
     "CrossQCriticFormula",
@@ -118,6 +120,7 @@ __all__ = [
     "ends_in_softmax",
     "exchanged_bytes",
     "gather",
+    "image_layers_of",
     "is_compiled",
     "layers_of",
     "lstm_of",

@@ -4,7 +4,7 @@
  * gradients of weights are cut by outputs. Each number is computed as one thread would.
  */
 
-typedef enum { LINEAR, NORMALISED, PLAIN, RENORMALISED, CONVOLUTION } Type;
+typedef enum { LINEAR, NORMALISED, PLAIN, RENORMALISED, CONVOLUTION, FLATTENED } Type;
 
 #include "_renormalised.h"
 #include "_images.h"
@@ -19,6 +19,7 @@ typedef struct {
     float *hat, *scale; /* of a normalisation */
     Batch batch;        /* of one of batches */
     Images *images;     /* of a convolution */
+    long channels;      /* of images that are flattened as torch does it: channels x pixels instead of pixels x channels */
 } Layer;
 
 typedef struct {
@@ -158,7 +159,7 @@ add_layer(Network *self, PyObject *given, long *width)
     if (!PyArg_ParseTuple(given, "lllldOOOOOO|O:layer", &type, &kind, &layer->k, &n, &epsilon, &w, &b, &dw, &db, &y, &dx, &more)) {
         return -1;
     }
-    if (type < LINEAR || type > CONVOLUTION || kind < NONE || kind > TANH || layer->k < 1 || n < 1 ||
+    if (type < LINEAR || type > FLATTENED || kind < NONE || kind > TANH || layer->k < 1 || n < 1 ||
         (type != LINEAR && type != CONVOLUTION && n != layer->k)) {
         PyErr_Format(PyExc_ValueError, "there is no layer of type %ld with activation %ld from %ld to %ld numbers", type, kind, layer->k, n);
         return -1;
@@ -168,7 +169,7 @@ add_layer(Network *self, PyObject *given, long *width)
         return -1;
     }
     layer->type = (Type)type, layer->kind = (Kind)kind, layer->n = n, layer->epsilon = (float)epsilon;
-    int linear = type == LINEAR, plain = type == PLAIN;
+    int linear = type == LINEAR, plain = type == PLAIN || type == FLATTENED;
     long outputs = n, inputs = linear ? layer->k : -1;
     self->layers++; /* what it allocates from now on is freed with it */
     if (type == CONVOLUTION) {
@@ -178,6 +179,12 @@ add_layer(Network *self, PyObject *given, long *width)
         }
         outputs = layer->images->windows.outputs, inputs = window_size(&layer->images->windows);
         self->convolves = 1;
+    }
+    if (type == FLATTENED) {
+        layer->channels = PyLong_AsLong(more);
+        if (!PyErr_Occurred() && (layer->channels < 1 || n % layer->channels)) {
+            PyErr_Format(PyExc_ValueError, "no images with %ld channels have %ld numbers", layer->channels, n);
+        }
     }
     layer->w = hold(self, w, "weight", outputs, inputs, 0, plain);
     layer->b = hold(self, b, "bias", outputs, -1, 0, linear || plain);
@@ -302,6 +309,19 @@ row_of(const Network *self, long rows, long at, long parts)
 
 #define LEFT(network, part) ((network)->left == NULL ? NULL : (network)->left + (part) * ASIDE)
 
+/* Rows of `some` x `others` numbers, each turned over. */
+static void
+turn_over(long rows, long some, long others, const float *from, long ld, float *to, long ldt)
+{
+    for (long row = 0; row < rows; row++, from += ld, to += ldt) {
+        for (long j = 0; j < others; j++) {
+            for (long i = 0; i < some; i++) {
+                to[j * some + i] = from[i * others + j];
+            }
+        }
+    }
+}
+
 /* A layer forwards, of rows that are for themselves or all of them. */
 static void
 layer_forwards(const Products *with, const Layer *layer, long begin, long rows, const float *x, long ldx, int together, float *left)
@@ -318,7 +338,9 @@ layer_forwards(const Products *with, const Layer *layer, long begin, long rows, 
         with->forward(layer->kind, rows, layer->k, n, x, ldx, layer->w, layer->b, y, left);
         return;
     }
-    if (layer->type == NORMALISED) {
+    if (layer->type == FLATTENED) {
+        turn_over(rows, n / layer->channels, layer->channels, x, ldx, y, n);
+    } else if (layer->type == NORMALISED) {
         with->normalise(rows, n, x, ldx, layer->w, layer->b, layer->epsilon, y, layer->hat + begin * n, layer->scale + begin);
     } else if (layer->type == RENORMALISED) {
         if (together) {
@@ -398,7 +420,7 @@ weights_backwards(const Products *with, const Network *self, const Layer *layer,
         return;
     }
     long begin = begin_of(layer->n, at, parts, EVEN), end = begin_of(layer->n, at + 1, parts, EVEN);
-    if (end <= begin) {
+    if (end <= begin || layer->type == FLATTENED) {
         return;
     }
     with->outer(self->rows, end - begin, layer->k, g + begin, layer->n, under.x, under.ldx, layer->dw + begin * layer->k, scratch);
@@ -407,7 +429,7 @@ weights_backwards(const Products *with, const Network *self, const Layer *layer,
     }
 }
 
-/* Gradients by some rows of a linear layer's or a convolution's inputs */
+/* Gradients by some rows of the inputs of a layer that is linear, a convolution, or flattens images */
 static void
 rows_backwards(const Products *with, const Network *self, const Layer *layer, const float *g, long begin, long end, float *left, float *scratch)
 {
@@ -417,6 +439,14 @@ rows_backwards(const Products *with, const Network *self, const Layer *layer, co
     }
     if (layer->type == CONVOLUTION) {
         images_backwards(with, layer->images, begin, end, g, under.kind, under.values, layer->dx, scratch);
+        return;
+    }
+    if (layer->type == FLATTENED) {
+        float *to = layer->dx + begin * layer->k;
+        turn_over(end - begin, layer->channels, layer->n / layer->channels, g + begin * layer->n, layer->n, to, layer->k);
+        if (under.values != NULL) {
+            with->differentiate(under.kind, under.values + begin * layer->k, to, (end - begin) * layer->k);
+        }
         return;
     }
     with->multiply(end - begin, layer->n, layer->k, g + begin * layer->n, layer->n, layer->w, layer->k, 0, layer->dx + begin * layer->k,
@@ -446,6 +476,13 @@ others_backwards(const Products *with, const Network *self, const Layer *layer, 
     }
 }
 
+/* Whether gradients by inputs are each row's own, and those of weights each output's */
+INLINE int
+by_rows(const Layer *layer)
+{
+    return layer->type == LINEAR || layer->type == CONVOLUTION || layer->type == FLATTENED;
+}
+
 static float *
 gradient_of(const Pass *pass, int number, const Layer *layer)
 {
@@ -462,7 +499,7 @@ backwards(void *what, long part)
 
     for (const Layer *layer = self->layer + self->layers - 1; layer >= self->layer; layer--) {
         float *g = gradient_of(pass, (int)part, layer);
-        if (layer->type == LINEAR || layer->type == CONVOLUTION) {
+        if (by_rows(layer)) {
             weights_backwards(pass->with, self, layer, g, 0, 1, self->scratch);
             rows_backwards(pass->with, self, layer, g, 0, self->rows, self->left, self->scratch);
         } else {
@@ -484,7 +521,7 @@ layer_backwards(void *what, long part)
 
     float *scratch = self->scratch + at * self->room;
 
-    if (layer->type != LINEAR && layer->type != CONVOLUTION) {
+    if (!by_rows(layer)) {
         if (part % of_network == 0) {
             others_backwards(pass->with, self, layer, g);
         }

@@ -52,13 +52,15 @@ class Layer(NamedTuple):
     """One layer.
 
     Attributes:
-        kind: ``"linear"``, ``"normalised"`` (LayerNorm), ``"renormalised"`` (batch renormalisation), or an activation: ``"relu"``,
-            ``"tanh"``, ``"sigmoid"``.
+        kind: ``"linear"``, ``"normalised"`` (LayerNorm), ``"renormalised"`` (batch renormalisation), ``"convolution"``,
+            ``"flattened"`` (of images, channels first), or an activation: ``"relu"``, ``"tanh"``, ``"sigmoid"``.
         name: Its module's name, under which a state dict has its parameters.
         inputs: How many numbers it is given.
         outputs: How many it gives.
         epsilon: What a normalisation adds to the variance.
         of_batch: How batches are normalised, where they are.
+        of_images: Of a convolution height, width and channels of images, the kernel's height and width, strides and padding, and
+            for bytes what they are divided by and whether channels come first; of flattened images their channels.
     """
 
     kind: str
@@ -67,6 +69,7 @@ class Layer(NamedTuple):
     outputs: int
     epsilon: float = 0.0
     of_batch: Renormalisation | None = None
+    of_images: tuple[int, ...] | int | None = None
 
 
 def layers_of(
@@ -109,23 +112,33 @@ def _renormalised(name: str, module: Any, width: int) -> Layer:
     return Layer("renormalised", name, width, width, float(module.eps), how)
 
 
-PARTS = {"linear": ("weight", "bias"), "normalised": ("weight", "bias"), "renormalised": ("scale", "bias")}
+PARTS = {
+    **dict.fromkeys(("linear", "normalised", "convolution"), ("weight", "bias")), "renormalised": ("scale", "bias")
+}  # fmt: skip
 """Names of the parameters of each kind of layer that has any."""
 RUNNING = ("ra_mean", "ra_var", "steps")
 """Names of what batch renormalisation knows of earlier batches."""
-KINDS = (*PARTS, "relu", "tanh")
+KINDS = (*PARTS, "flattened", "relu", "tanh")
 """The kinds of layers that are differentiated here."""
+_COMPILED = frozenset({"renormalised", "convolution", "flattened"})
+"""Those that the extension alone knows."""
 
 
-_TYPES = {"linear": 0, "normalised": 1, "renormalised": 3}
+_TYPES = {"linear": 0, "normalised": 1, "renormalised": 3, "convolution": 4, "flattened": 5}
 _ACTIVATION_NUMBERS = {"relu": 1, "tanh": 2}
 """Numbers of layers and activations, for the extension."""
 
 
 class Function(Protocol):
-    """A network that gives numbers for observations, and the gradients of its parameters for those of the numbers."""
+    """A network that gives numbers for observations, and the gradients of its parameters for those of the numbers.
+
+    Attributes:
+        flat: The parameters.
+        adds_up: Whether gradients of leaves of rows, added up as a tree, have the bits of those of all rows.
+    """
 
     flat: FlatParameters
+    adds_up: bool
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """``(rows, outputs)``, valid until the next call; cut off from autograd's graph."""
@@ -154,6 +167,8 @@ class Dense:
         ValueError: If a layer is of another kind.
     """
 
+    adds_up = True
+
     def __init__(
         self,
         layers: Sequence[Layer],
@@ -175,12 +190,12 @@ class Dense:
     def knows(layers: Iterable[Layer], flat: FlatParameters) -> bool:
         """Whether it can differentiate them: layers that it knows, none of whose parameters is frozen.
 
-        Batch renormalisation it knows by the extension alone.
+        Batch renormalisation and convolutions it knows by the extension alone.
         """
         layers = tuple(layers)
         parts = [f"{layer.name}.{part}" for layer in layers for part in PARTS.get(layer.kind, ())]
         there = all(flat.value(f"{layer.name}.{PARTS[layer.kind][0]}") is not None for layer in layers if layer.kind in PARTS)
-        compiled = kernels_for(flat.device) is not None or all(layer.kind != "renormalised" for layer in layers)
+        compiled = kernels_for(flat.device) is not None or _COMPILED.isdisjoint(layer.kind for layer in layers)
         return there and compiled and flat.frozen.isdisjoint(parts) and all(layer.kind in KINDS for layer in layers)
 
     def forward(self, observations: torch.Tensor, training: bool = False) -> torch.Tensor:
@@ -344,18 +359,20 @@ class _Compiled:
         while rest:
             layer = rest.pop(0)
             activation = 0
-            if layer.kind not in PARTS:
+            if layer.kind in _ACTIVATION_NUMBERS:
                 activation = _ACTIVATION_NUMBERS[layer.kind]
             elif rest and rest[0].kind in _ACTIVATION_NUMBERS:
                 activation = _ACTIVATION_NUMBERS[rest.pop(0).kind]
             out = torch.zeros(rows, layer.outputs) if rest or room is None else room(rows)
             names = PARTS.get(layer.kind, ("", ""))
             parts = [_numpy(find(f"{layer.name}.{part}")) for find in (flat.value, flat.gradient) for part in names]
+            if layer.kind == "convolution":
+                parts = [part if part is None or part.ndim == 1 else part.reshape(len(part), -1) for part in parts]
             head = (_TYPES.get(layer.kind, 2), activation, layer.inputs, layer.outputs, layer.epsilon)
-            running = None
+            more: Any = layer.of_images
             if layer.of_batch is not None:
-                running = (*(buffers[f"{layer.name}.{part}"].numpy() for part in RUNNING), *layer.of_batch)
-            given.append((*head, *parts, out.numpy(), _numpy(below), running))
+                more = (*(buffers[f"{layer.name}.{part}"].numpy() for part in RUNNING), *layer.of_batch)
+            given.append((*head, *parts, out.numpy(), _numpy(below), more))
             self.out, below = out, torch.zeros(rows, layer.outputs)
         self.network = kernels.Network(rows, tuple(given))
 

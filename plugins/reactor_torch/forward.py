@@ -187,7 +187,7 @@ def bind_numpy(network: DenseForward, weights: Array, observations: Array) -> Bo
     inputs = aligned_zeros((*shape, network.features), np.float32)  # the last bits of a product depend on where it begins
     steps: list[Callable[[], Any]] = []
     current = inputs
-    for kind, name, _, outputs, epsilon, _ in network.layers:
+    for kind, name, _, outputs, epsilon, *_ in network.layers:
         if kind == "linear":
             below, current = current, aligned_zeros((*shape, outputs), np.float32)
             weight = weights[f"{name}.weight"]

@@ -118,9 +118,8 @@ class Networks(Mapping[str, Any]):
         self._numbers = {name: number for number, name in enumerate(losses)}
         self._slicers = {name: MinibatchSlicer() for name in losses}
         self._bound = False
-        parts = [part for module in self.modules() for part in module.modules()]
+        self._convolving = frozenset(name for name, part in self.parts.items() if _convolves(part.module))
         self.draws = any(map(draws, self.modules()))
-        self._sees_images = any(isinstance(part, nn.Conv2d) for part in parts)
         self.seed, self.task = 0, 0
         self._make_formulas(losses)
 
@@ -167,6 +166,10 @@ class Networks(Mapping[str, Any]):
         if not self.dense:
             return all(formula.layers.convolve for formula in self.formulas.values() if isinstance(formula, Autograd))
         return all(self.kernels(name) is not None for name in self._learned)
+
+    def sees_images(self, name: str) -> bool:
+        """Whether a network has convolutions: then its losses are given images as they are, not preprocessed and flat."""
+        return name in self._convolving
 
     def seen_as(self, key: Hashable, made: T) -> T:
         """A network as formulas see it, where several have it in common: that which was made first under a key."""
@@ -249,7 +252,10 @@ class Networks(Mapping[str, Any]):
         before = [buffer.clone() for buffer in buffers]
         self.set_training_mode(True)
         with _Counter() as counter:
-            self.gradients(loss, batch)
+            if self.dense and self.sees_images(self.loss(loss).learns):  # by the extension there is nothing to count
+                Autograd(self.loss(loss), self).gradients(batch)
+            else:
+                self.gradients(loss, batch)
         self.set_training_mode(False)
         same = all(torch.equal(buffer, was) for buffer, was in zip(buffers, before, strict=True))
         for buffer, was in zip(buffers, before, strict=True):
@@ -299,7 +305,7 @@ class Networks(Mapping[str, Any]):
     def _block_gradients(self, loss: str, batch: Any, of: int | None, block: int) -> Array:
         if of is not None and len(batch) < of and self.formulas[loss].block is None:
             batch = batch.aligned()  # it is a view of a port here, and of a round there
-        if self._sees_images:
+        if self._convolving:
             batch = batch.images() if self.may_be_helped else batch.channels_last()
         if self.dense:
             with drawing_nothing():
@@ -419,6 +425,10 @@ class _Target:
 
 def _named(module: nn.Module | Mapping[str, torch.Tensor]) -> list[tuple[str, Any]]:
     return list(module.named_parameters() if isinstance(module, nn.Module) else module.items())
+
+
+def _convolves(module: nn.Module | Mapping[str, torch.Tensor]) -> bool:
+    return isinstance(module, nn.Module) and any(isinstance(part, nn.Conv2d) for part in module.modules())
 
 
 def _running(module: Any) -> list[torch.Tensor]:

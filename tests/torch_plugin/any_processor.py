@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from sb3_plugin.continuous_models import Learner, model_of
+from stable_baselines3 import DQN, PPO
 from torch_plugin.contrib_models import CHOICES, MASKED, STEPS, allowed, masked, quantiles, recurrent, renormalised, truncated
-from torch_plugin.sb3_models import dqn, ppo
+from torch_plugin.sb3_models import IMAGES, Walk, dqn, ppo
 
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
@@ -121,6 +123,28 @@ def surrogate(kind: str, **arguments: Any) -> str:
     return trained(nets, batch, {})
 
 
+def deep_q_of_images() -> str:
+    draw, network = Numbers(1), {"features_extractor_kwargs": {"features_dim": 33}}
+    model = DQN("CnnPolicy", Walk(spaces.Discrete(3), IMAGES), device="cpu", buffer_size=10, policy_kwargs=network)
+    policy, shape = model.policy, (ROWS, *IMAGES.shape)
+    parts = {"q_net": Network(policy.q_net, policy.optimizer, 10.0), "q_net_target": Network(policy.q_net_target, fixed=True)}
+    _, actions, _, dones, rewards = draw.transitions(draw.integers(3, ROWS, 1))
+    seen, following = (draw.integers(256, *shape).byte() for _ in range(2))
+    batch = TransitionBatch(seen, actions, following, dones, rewards, 0.99)
+    return trained(Networks(parts, {"q_net": sync_dqn.DQNLoss(True, "huber")}), batch, {"q_net_target": "q_net"})
+
+
+def surrogate_of_images() -> str:
+    draw, network = Numbers(1), {"features_extractor_kwargs": {"features_dim": 33}}
+    policy = PPO("CnnPolicy", Walk(spaces.Discrete(3), IMAGES), device="cpu", policy_kwargs=network).policy
+    nets = Networks({"policy": Network(policy, policy.optimizer, 0.5)}, {"policy": PPOLoss(0.2, None, 0.01, 0.5)})
+    seen = draw.integers(256, ROWS, *IMAGES.shape).byte()
+    batch = PPOBatch(
+        seen, draw.integers(3, ROWS), draw.normal(ROWS), draw.normal(ROWS), draw.normal(ROWS) - 2, draw.normal(ROWS)
+    )  # fmt: skip
+    return trained(nets, batch, {})
+
+
 def quantiles_of_q() -> str:
     draw = Numbers(1)
     batch = TransitionBatch(*draw.transitions(draw.integers(3, ROWS, 1)), 0.99)
@@ -167,6 +191,8 @@ TRAININGS = {
     "SAC": sac,
     "TD3": td3,
     "DQN": deep_q,
+    "DQN, images": deep_q_of_images,
+    "PPO, images": surrogate_of_images,
     "PQN": returns_of_q,
     "QR-DQN": quantiles_of_q,
     "TQC": quantile_critics,

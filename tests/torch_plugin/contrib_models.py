@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from sb3_contrib import QRDQN, TQC, CrossQ, MaskablePPO, RecurrentPPO
-from torch_plugin.sb3_models import ACTIONS, Walk
+from torch_plugin.sb3_models import ACTIONS, IMAGES, Walk
 
 from reactor_sb3.algorithms import sync_crossq, sync_qrdqn, sync_tqc
 from reactor_sb3.algorithms.sync_maskable_ppo import MaskedLoss
@@ -21,11 +21,10 @@ CHOICES = {"discrete": [3], "multi-discrete": [2, 4, 3], "multi-binary": [2, 2, 
 """Among how many is chosen, for each choice of such an action."""
 
 
-def quantiles(**network: Any) -> Networks:
+def quantiles(images: bool = False, **network: Any) -> Networks:
     """QR-DQN's."""
-    model = QRDQN(
-        "MlpPolicy", Walk(spaces.Discrete(3)), seed=1, device="cpu", buffer_size=10, policy_kwargs={"n_quantiles": 21, **network}
-    )
+    kind, env = ("CnnPolicy", Walk(spaces.Discrete(3), IMAGES)) if images else ("MlpPolicy", Walk(spaces.Discrete(3)))
+    model = QRDQN(kind, env, seed=1, device="cpu", buffer_size=10, policy_kwargs={"n_quantiles": 21, **network})
     policy = model.policy
     parts = {
         "quantile_net": Network(policy.quantile_net, policy.optimizer),

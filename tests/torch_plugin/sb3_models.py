@@ -25,6 +25,8 @@ from reactor_torch import (
 )
 
 FEATURES = 5
+NUMBERS = spaces.Box(-np.inf, np.inf, (FEATURES,), np.float32)
+IMAGES = spaces.Box(0, 255, (3, 38, 41), np.uint8)
 WAYS = ("dense", "written")
 """By formulas for dense layers; the loss as it is written, by autograd."""
 ACTIONS: dict[str, spaces.Space[Any]] = {
@@ -38,8 +40,8 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
 class Walk(gymnasium.Env[Any, Any]):
     """Observations that wander, rewards that depend on them; never read by anything but spaces and shapes."""
 
-    def __init__(self, action_space: spaces.Space[Any], features: int = FEATURES) -> None:
-        self.observation_space, self.action_space = spaces.Box(-np.inf, np.inf, (features,), np.float32), action_space
+    def __init__(self, action_space: spaces.Space[Any], observation_space: spaces.Space[Any] = NUMBERS) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

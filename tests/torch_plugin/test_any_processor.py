@@ -20,6 +20,8 @@ WANTED = {
     "TD3": "e45112c6cf6407ce",
     "DQN": "19a54d0ac632b7a0",
     "PQN": "6a7e6c944859f0c2",
+    "DQN, images": "46bde4272410eb7d",
+    "PPO, images": "96f8040faf58275c",
     "QR-DQN": "e39851b8df6024fd",
     "TQC": "468af99b5295502d",
     "CrossQ": "173b5e4e002cd48f",

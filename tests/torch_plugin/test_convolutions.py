@@ -64,7 +64,8 @@ class Convolutions:
         self.outputs = height, width, channels
         self.inputs = normal(rng, rows, inputs_of(*self.image))
         self.gradient = normal(rng, rows, height * width * channels)
-        self.network = products.Network(rows, tuple(layers))
+        self.layers = tuple(layers)
+        self.network = products.Network(rows, self.layers)
 
     def computed(self, kind: str) -> list[Array]:
         """What the layers give, and all gradients."""
@@ -72,7 +73,7 @@ class Convolutions:
         self.network.run(self.inputs)
         out = [of_layer[4].copy() for of_layer in self.arrays]
         self.network.back(self.gradient.copy())
-        return out + [part.copy() for of_layer in self.arrays for part in (*of_layer[2:4], *of_layer[5:])]
+        return out + [part.copy() for part in gradients_of(self)]
 
     def exact(self) -> list[Array]:
         """The same by torch, with twice as many bits."""
@@ -231,6 +232,60 @@ def test_weights_are_laid_out_anew_when_they_change() -> None:
     other.arrays[0][0][3, 5] += 1
     assert same_bits(other.computed(KINDS[-1])[0], changed)
     assert same_bits(made.computed(KINDS[-1])[0], changed)  # another kind has other panels
+
+
+FLATTENED, LINEAR = 5, 0
+
+
+def flattened(rows: int, seed: int = 8) -> tuple[Any, list[Array], tuple[Any, ...], Array]:
+    """Two convolutions, what they give with channels first, and a linear layer; the arrays, inputs and a gradient."""
+    made = Convolutions(seed, rows, 20, 17, 3, [Shape(6, (4, 3), (2, 2)), Shape(5, (3, 3))])
+    rng, (height, width, channels) = np.random.default_rng(seed), made.outputs
+    numbers = height * width * channels
+    weight, bias = normal(rng, 7, numbers), normal(rng, 7)
+    room = [np.full(shape, np.nan, np.float32) for shape in ((7, numbers), (7,), (rows, 7), (rows, numbers), (rows, numbers))]
+    by_weight, by_bias, out, turned, by_turned = room
+    below = np.full((rows, numbers), np.nan, np.float32)
+    layers = (
+        *made.layers,
+        (FLATTENED, NONE, numbers, numbers, 0.0, None, None, None, None, turned, below, channels),
+        (LINEAR, TANH, numbers, 7, 0.0, weight, bias, by_weight, by_bias, out, by_turned),
+    )
+    return made, [turned, out, by_weight, by_bias, by_turned, weight, bias], layers, normal(rng, rows, 7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_images_are_flattened_with_channels_first(kind: str, threads: int) -> None:
+    rows = 60  # enough for threads
+    made, arrays, layers, gradient = flattened(rows)
+    turned, out, by_weight, by_bias, by_turned, weight, bias = arrays
+    products.use(kind)
+    team = products.Team(threads)
+    with team:
+        network = products.Network(rows, layers)
+        network.run(made.inputs)
+        network.back(gradient.copy())
+    team.close()
+    height, width, channels = made.outputs
+    seen = made.arrays[-1][4].reshape(rows, height, width, channels)
+    assert same_bits(turned, np.ascontiguousarray(seen.transpose(0, 3, 1, 2)).reshape(rows, -1))
+    alone = [np.empty_like(one) for one in (by_weight, by_bias, out, by_turned)]
+    linear = products.Network(rows, ((LINEAR, TANH, weight.shape[1], 7, 0.0, weight, bias, *alone),))
+    linear.run(turned)
+    linear.back(gradient.copy())
+    assert all(map(same_bits, (by_weight, by_bias, out, by_turned), alone))
+    turned_back = by_turned.reshape(rows, channels, height, width).transpose(0, 2, 3, 1)
+    other = Convolutions(8, rows, 20, 17, 3, made.shapes)
+    other.gradient = np.ascontiguousarray(turned_back).reshape(rows, -1)
+    for found, wanted in zip(gradients_of(made), other.computed(kind)[len(made.shapes) :], strict=True):
+        assert same_bits(found, wanted)
+    with pytest.raises(ValueError, match="no images with 4 channels have"):
+        products.Network(rows, (*made.layers, (*layers[-2][:-1], 4)))
+
+
+def gradients_of(made: Convolutions) -> list[Array]:
+    return [part for of_layer in made.arrays for part in (*of_layer[2:4], *of_layer[5:])]
 
 
 def test_wrong_arguments_are_refused() -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from sb3_plugin.continuous_models import ROWS, Learner, model_of, replay
+from stable_baselines3 import DQN, PPO
 from torch_plugin.contrib_models import MASKED, STEPS, allowed, masked, quantiles, recurrent, renormalised, truncated
-from torch_plugin.sb3_models import ACTIONS, dqn, ppo, rollout
+from torch_plugin.sb3_models import ACTIONS, IMAGES, Walk, dqn, ppo, rollout
 from torch_plugin.sb3_models import replay as replay_of_q
 
 from reactor_sb3 import algorithms
@@ -50,6 +52,35 @@ def returns_of_q() -> Made:
     policy, given = dqn().policy, replay_of_q(ROWS, np.random.default_rng(0))
     nets = Networks({"q_net": Network(policy.q_net, policy.optimizer)}, {"q_net": pqn.QLoss()})
     return nets, QBatch(given.observations, given.actions.flatten(), given.rewards.flatten())
+
+
+def pictures(bytes_as: torch.memory_format = torch.contiguous_format) -> torch.Tensor:
+    return torch.randint(0, 256, (ROWS, *IMAGES.shape), dtype=torch.uint8).contiguous(memory_format=bytes_as)
+
+
+def surrogate_of_images(kind: str, brightest: int = 255, **arguments: Any) -> Made:
+    model = PPO("CnnPolicy", Walk(ACTIONS[kind], IMAGES), device="cpu", policy_kwargs=arguments)
+    given = rollout(ppo(kind), ROWS, np.random.default_rng(0))
+    actions = given.actions.long().flatten() if kind == "discrete" else given.actions
+    nets = Networks({"policy": Network(model.policy, model.policy.optimizer)}, {"policy": PPOLoss(0.2, None, 0.01, 0.5)})
+    seen = pictures().clamp(max=brightest)
+    return nets, PPOBatch(seen, actions, given.advantages, given.returns, given.old_log_prob, given.old_values)
+
+
+def deep_q_of_images(bytes_as: torch.memory_format) -> Made:
+    policy = DQN("CnnPolicy", Walk(spaces.Discrete(3), IMAGES), device="cpu", buffer_size=10).policy
+    for one in policy.q_net_target.parameters():
+        one.data.add_(torch.randn_like(one), alpha=0.1)
+    parts = {"q_net": Network(policy.q_net, policy.optimizer), "q_net_target": Network(policy.q_net_target, fixed=True)}
+    _, actions, _, *others = transitions(torch.randint(3, (ROWS, 1)))
+    batch = TransitionBatch(pictures(bytes_as), actions, pictures(bytes_as), *others)
+    return Networks(parts, {"q_net": sync_dqn.DQNLoss(True, "huber")}), batch
+
+
+def quantiles_of_images() -> Made:
+    nets = quantiles(images=True)
+    _, actions, _, *others = transitions(torch.randint(3, (ROWS, 1)))
+    return nets, TransitionBatch(pictures(), actions, pictures(), *others)
 
 
 def surrogate(kind: str, clip_range_vf: float | None) -> Made:
@@ -122,6 +153,11 @@ CASES: dict[str, Callable[[], Made]] = {
         for two in (False, True)
     },
     "PQN": returns_of_q,
+    "QR-DQN, images": quantiles_of_images,
+    "DQN, images": lambda: deep_q_of_images(torch.contiguous_format),
+    "DQN, images with channels last": lambda: deep_q_of_images(torch.channels_last),
+    **{f"PPO, images, {kind}": lambda kind=kind: surrogate_of_images(kind) for kind in ("discrete", "box")},
+    "PPO, images as they are": lambda: surrogate_of_images("discrete", 1, normalize_images=False, net_arch=[16]),
     "PPO, masked": masked_agents,
     "QR-DQN": quantiles_of_q,
     "QR-DQN, 200 quantiles": lambda: quantiles_of_q(n_quantiles=200, net_arch=[16]),

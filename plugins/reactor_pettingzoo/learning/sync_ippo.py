@@ -267,7 +267,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def _seen(self, block: Block, rows: Any) -> Any:
         """Observations as losses take them."""
-        if not self.nets.dense:
+        if not self.nets.dense or self.nets.sees_images(block.policy):
             return rows
         policy: Any = self.policy.agents[block.policy]
         seen: Any = preprocess_obs(rows, block.observation_space, normalize_images=policy.normalize_images)

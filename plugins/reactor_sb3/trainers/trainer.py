@@ -240,8 +240,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         return descend(self.nets, minibatches, self.split)
 
     def seen(self, rows: Any) -> Any:
-        """Observations ``(rows, ...)`` as losses take them: preprocessed and flat where formulas are made for that."""
-        if not self.nets.dense:
+        """Observations ``(rows, ...)`` as losses take them: for formulas preprocessed and flat, but for images."""
+        if not self.nets.dense or any(map(self.nets.sees_images, self.nets)):
             return rows
         if rows.ndim == 2 and rows.dtype.is_floating_point:  # a Box's, and no image: SB3 makes no more of it
             return rows.float()

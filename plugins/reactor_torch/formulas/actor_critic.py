@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from reactor_torch.dense import Dense, Layer, backward_all, forward_all
+from reactor_torch.dense import Dense, Function, Layer, backward_all, forward_all
 from reactor_torch.flat import FlatParameters
 from reactor_torch.formulas.distributions import Distribution, Evaluated
 
@@ -26,10 +26,12 @@ class ActorCritic(Protocol):
     Attributes:
         flat: The parameters.
         distribution: Of actions.
+        adds_up: Whether gradients of leaves of rows, added up as a tree, have the bits of those of all rows.
     """
 
     flat: FlatParameters
     distribution: Distribution
+    adds_up: bool
 
     def evaluate(self, observations: Any, actions: torch.Tensor, masks: torch.Tensor | None = None) -> EvaluatedActions:
         """Values, log-probabilities and entropies, cut off from autograd's graph and valid until the next call.
@@ -53,29 +55,40 @@ class ActorCritic(Protocol):
 
 
 class DenseActorCritic:
-    """Two networks of dense layers without common parameters.
+    """Two networks of dense layers, without common parameters but for those of what both may be given instead of observations.
 
     Args:
         actor: Layers that give the distribution's parameters.
         critic: Layers that give a value.
         distribution: Distribution of actions.
-        flat: The parameters of both, and of the distribution if it has any.
+        flat: The parameters of all, and of the distribution if it has any.
+        features: What makes of observations that which both networks are given; ``None`` if those are the observations.
     """
 
-    def __init__(self, actor: Sequence[Layer], critic: Sequence[Layer], distribution: Distribution, flat: FlatParameters) -> None:
-        self.actor, self.critic, self.distribution, self.flat = Dense(actor, flat), Dense(critic, flat), distribution, flat
+    def __init__(
+        self,
+        actor: Sequence[Layer],
+        critic: Sequence[Layer],
+        distribution: Distribution,
+        flat: FlatParameters,
+        features: Function | None = None,
+    ) -> None:
+        self.actor, self.critic = (Dense(layers, flat, passes_on=features is not None) for layers in (actor, critic))
+        self.distribution, self.flat, self.features = distribution, flat, features
+        self.adds_up = distribution.adds_up and (features is None or features.adds_up)
         self._of_rows: dict[int, Evaluated] = {}
         self._evaluated: Evaluated | None = None
         self._by_values = self._column = torch.empty(0)
 
     def evaluate(self, observations: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> EvaluatedActions:
-        """See :meth:`ActorCritic.evaluate`; observations are ``(rows, features)``, float32."""
+        """See :meth:`ActorCritic.evaluate`; observations are ``(rows, numbers)``, float32, or what ``features`` is given."""
         rows = len(observations)
         distribution = self._of_rows.get(rows)
         if distribution is None:
             distribution = self._of_rows[rows] = self.distribution.at(rows, self.flat.device)
         self._evaluated = distribution
-        outputs, values = forward_all((self.actor, self.critic), observations)
+        seen = observations if self.features is None else self.features.forward(observations)
+        outputs, values = forward_all((self.actor, self.critic), seen)
         distribution.evaluate(outputs, actions, masks)
         return values.view(-1), distribution.log_prob, distribution.entropy
 
@@ -85,4 +98,6 @@ class DenseActorCritic:
         self._evaluated.differentiate(by_log_prob, by_entropy)
         if by_values is not self._by_values:  # a layer keeps what it has made of a tensor
             self._by_values, self._column = by_values, by_values[:, None]
-        backward_all((self.actor, self.critic), (self._evaluated.gradient, self._column))
+        below = backward_all((self.actor, self.critic), (self._evaluated.gradient, self._column))
+        if self.features is not None:
+            self.features.backward(below[0].add_(below[1]))

@@ -29,7 +29,7 @@ class QFormula:
         self.loss, self.q_net, self.weight = loss, q_net, weight
         self._by_values = torch.empty(0)
         self.kernels = kernels_for(q_net.flat.device)
-        self.block: int | None = None if self.kernels is None else self.kernels.LEAF
+        self.block: int | None = self.kernels.LEAF if self.kernels is not None and q_net.adds_up else None
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, ``(1,)``."""

@@ -27,7 +27,7 @@ class PPOFormula:
     def __init__(self, loss: Any, policy: ActorCritic) -> None:
         self.loss, self.policy, self.device = loss, policy, policy.flat.device
         self.kernels = kernels_for(self.device)
-        self.block: int | None = self.kernels.LEAF if self.kernels is not None and policy.distribution.adds_up else None
+        self.block: int | None = self.kernels.LEAF if self.kernels is not None and policy.adds_up else None
         self._of_rows: dict[int, _Buffers] = {}
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:

@@ -73,7 +73,7 @@ class QRDQNFormula:
     def __init__(self, loss: Any, net: Function, target: Function, actions: int) -> None:
         self.loss, self.net, self.target, self.actions = loss, net, target, actions
         self.kernels = kernels_for(net.flat.device)
-        self.block: int | None = None if self.kernels is None else self.kernels.LEAF
+        self.block: int | None = self.kernels.LEAF if self.kernels is not None and net.adds_up else None
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, ``(1,)``."""

@@ -48,6 +48,8 @@ class RecurrentActorCritic:
         flat: The parameters of all, and of the distribution if it has any.
     """
 
+    adds_up = False  # rows of a minibatch are sequences, of which a leaf has no whole number
+
     def __init__(
         self,
         lstms: tuple[Lstm, Lstm | None],
@@ -120,10 +122,6 @@ class RecurrentPPOFormula(PPOFormula):
     """
 
     policy: RecurrentActorCritic
-
-    def __init__(self, loss: Any, policy: RecurrentActorCritic) -> None:
-        super().__init__(loss, policy)
-        self.block = None  # rows are sequences here, of which a leaf has no whole number
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients <reactor_torch.Formula.gradients>`; fields are ``(rows, steps, ...)``."""

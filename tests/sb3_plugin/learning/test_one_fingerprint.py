@@ -132,7 +132,8 @@ def test_threads_that_convolve_change_no_bit(algorithm: str, monkeypatch: pytest
     for place, learners, threads in ((INLINE, 1, 1), (INLINE, None, 1), (three, None, 3), (PROCESSES, None, 2), (PROCESSES, 2, 1)):
         with new(algorithm, partial(Toy, SPACES["image"][1]), "CnnPolicy", **rows, **place, n_learners=learners) as model:
             model.learn(4 * model.rollout_steps * model.n_envs)
-            assert model.n_updates and not model.nets.dense and model.session.threads == threads
+            assert model.n_updates and model.session.threads == threads
+            assert model.nets.dense == (algorithm != "pqn")  # by formulas or by autograd
             found.append(str(model.fingerprint()))
     assert set(found) == {found[0]}
 
