@@ -14,8 +14,9 @@ from reactor_torch.networks import blocks_of, halved
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="torch adds up all rows in an order of its own")
 
 
-WHOLE = {"RecurrentPPO", "CrossQ", "PPO, gSDE"}
-"""Trainings without leaves: rows are sequences, minibatches are normalised as a whole, a sum over rows is a factor."""
+WHOLE = {"RecurrentPPO", "CrossQ", "PPO, gSDE", "PPO, images", "DQN, images"}
+"""Trainings without leaves: rows are sequences, minibatches are normalised as a whole, a sum over rows is a factor, windows of
+several images are one chain."""
 
 
 @pytest.mark.parametrize("training", sorted({*any_processor.TRAININGS} - WHOLE))
