@@ -223,7 +223,7 @@ ATARI: dict[str, Any] = {
 
 
 class NarrowCnn(NatureCNN):
-    """With half the channels: a third of the multiplications."""
+    """SB3's, with half the channels: a third of the multiplications."""
 
     def __init__(self, observation_space: Any, features_dim: int = 256) -> None:
         super().__init__(observation_space, features_dim)

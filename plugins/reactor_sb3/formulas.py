@@ -1,4 +1,4 @@
-"""Which networks of SB3's have formulas: those that consist of dense layers, and of nothing of their own.
+"""Which networks of SB3's have formulas: those that consist of dense layers and ``NatureCNN``, and of nothing of their own.
 
 Each function is what a loss's ``formula`` returns: ``None`` where a network is anything else. Then autograd computes all losses.
 """

@@ -1,7 +1,7 @@
 """Declarations of what an algorithm learns: networks with their optimisers, and losses, each a value that can be called.
 
 A loss is written as a paper has it, in torch, over whole networks and a minibatch. It may have a :class:`Formula` besides, the same
-with gradients derived by hand, which is taken where the networks consist of nothing but dense layers.
+with gradients derived by hand, which is taken where the networks consist of nothing but dense layers and convolutions.
 """
 
 from __future__ import annotations

@@ -55,14 +55,14 @@ class ActorCritic(Protocol):
 
 
 class DenseActorCritic:
-    """Two networks of dense layers, without common parameters but for those of what both may be given instead of observations.
+    """Two networks of dense layers, of observations or of features that they share.
 
     Args:
         actor: Layers that give the distribution's parameters.
         critic: Layers that give a value.
         distribution: Distribution of actions.
         flat: The parameters of all, and of the distribution if it has any.
-        features: What makes of observations that which both networks are given; ``None`` if those are the observations.
+        features: Makes features of observations; ``None`` if both networks are given observations.
     """
 
     def __init__(
