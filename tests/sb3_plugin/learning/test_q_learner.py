@@ -10,6 +10,7 @@ import pytest
 import torch
 from stable_baselines3 import DQN
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
@@ -18,6 +19,7 @@ from trainers import SPACES, Toy, both, new, same_draws
 from reactor_sb3 import SyncDQN
 from reactor_sb3.streams import Purpose, drawing_from, stream
 from reactor_sb3.trainers.learner import finish, scratch_of, throw_away_update
+from reactor_torch import kernels
 
 UPDATES = 25
 CLOSE = 1e-5
@@ -40,6 +42,13 @@ class AllButABias(DQNPolicy):
         self.optimizer = torch.optim.Adam(learned, lr=1e-4)
 
 
+class Halved(NatureCNN):
+    """Features that nobody could know by the layers alone."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return super().forward(observations) / 2
+
+
 CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     # Where gradients come from, observations, the policy if it is not SB3's usual one, and what differs otherwise.
     "as it comes": ("formulas", "box", None, {}),
@@ -54,7 +63,8 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     "RMSprop": ("formulas", "box", None, {"policy_kwargs": {"optimizer_class": torch.optim.RMSprop, "net_arch": [16, 16]}}),
     "tanh": ("formulas", "box", None, {"policy_kwargs": {"activation_fn": nn.Tanh, "net_arch": [24]}}),
     "another activation": ("autograd", "box", None, {"policy_kwargs": {"activation_fn": nn.ELU, "net_arch": [24]}}),
-    "images": ("autograd", "image", None, {}),
+    "images": ("autograd" if kernels.compiled is None else "formulas", "image", None, {}),
+    "images with a forward of their own": ("autograd", "image", None, {"policy_kwargs": {"features_extractor_class": Halved}}),
     "dict": ("autograd", "dict", None, {}),
     "frozen layer": ("autograd", "box", Frozen, {}),
     "a bias that the optimiser lacks": ("autograd", "box", AllButABias, {}),
