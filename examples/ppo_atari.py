@@ -2,8 +2,8 @@
 
     python examples/ppo_atari.py --game breakout --steps 10000000
 
-Needs the extra `[sb3,atari]`. Most of the time is the learner's, whose convolutional network goes through autograd: all cores take
-part in it. With a GPU, pass --device cuda.
+Needs the extra `[sb3,atari]`. Most of the time is the learner's, in whose convolutions all cores take part. With a GPU, pass
+--device cuda.
 """
 
 import argparse

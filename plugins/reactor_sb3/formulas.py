@@ -6,7 +6,6 @@ Each function is what a loss's ``formula`` returns: ``None`` where a network is 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from stable_baselines3.sac.policies import Actor as SACActor
 from torch import nn
 
 from reactor_sb3.acting.actor_critic import SB3, Base, DenseNetworks, dense_networks_of, is_plain, layers_behind
-from reactor_sb3.acting.forwards import dense_forward
+from reactor_sb3.acting.forwards import as_written, dense_forward
 from reactor_sb3.acting.squashed import is_plain_actor
 from reactor_sb3.acting.state_dependent import noisy_networks_of
 from reactor_torch import (
@@ -228,7 +227,7 @@ def _q_net(nets: Networks, name: str, of_layers: str = "q_net") -> Function | No
     module, flat = nets[name], nets.flat(name)
     layers = _dense_layers(module, of_layers, flat)
     if layers is None:
-        return nets.seen_as(name, _convolved(module, flat, _named(module, of_layers)))
+        return nets.seen_as(name, _convolved(module, flat, of_layers) if as_written(module) else None)
     return nets.seen_as(name, Dense(layers, flat)) if layers else None
 
 
@@ -280,46 +279,38 @@ def _dense_squashed_actor(
 def _dense_actor_critic(policy: Any, flat: FlatParameters, base: Base) -> DenseActorCritic | None:
     if not isinstance(policy, base.policy) or not is_plain(policy, base):
         return None
-    networks, features = dense_networks_of(policy), None
+    networks, features, actor, critic = dense_networks_of(policy), None, None, None
     if networks is not None:
         actor, critic = networks.actor.layers, networks.critic.layers
-    else:
-        plain = policy.share_features_extractor and type(policy.mlp_extractor) is MlpExtractor
-        features = _convolved(policy, flat) if plain else None
-        towers = [layers_behind(policy, name, policy.features_dim) for name in ("policy_net", "value_net") if features]
-        if len(towers) < 2 or towers[0] is None or towers[1] is None:
-            return None
-        actor, critic = towers[0], towers[1]
-    if not all(Dense.knows(layers, flat) for layers in (actor, critic)):
+    elif policy.share_features_extractor and type(policy.mlp_extractor) is MlpExtractor and (features := _convolved(policy, flat)):
+        actor, critic = (layers_behind(policy, name, policy.features_dim) for name in ("policy_net", "value_net"))
+    if actor is None or critic is None or not all(Dense.knows(layers, flat) for layers in (actor, critic)):
         return None
     distribution = _distribution(policy.action_space, flat, bits_are_choices=base is not SB3)
     return DenseActorCritic(actor, critic, distribution, flat, features)
 
 
-def _convolved(module: Any, flat: FlatParameters, behind: Sequence[tuple[str, nn.Module]] = ()) -> Convolved | None:
+def _convolved(module: Any, flat: FlatParameters, behind: str = "") -> Convolved | None:
     """SB3's convolutions of images, and dense layers behind them, where there is the extension.
 
     Args:
         module: What has them as its features extractor.
         flat: The module's parameters.
-        behind: Layers behind them, by name.
+        behind: Name of layers behind them, if any.
     """
     extractor, space = getattr(module, "features_extractor", None), module.observation_space
-    if not isinstance(extractor, NatureCNN) or type(extractor).forward is not NatureCNN.forward:
+    if not isinstance(extractor, NatureCNN) or type(extractor).forward is not NatureCNN.forward or space.dtype != np.uint8:
         return None
-    parts = [extractor.cnn, extractor.linear]
-    if space.dtype != np.uint8 or any(type(part) is not nn.Sequential for part in parts):
+    parts: dict[str, Any] = {"features_extractor.cnn": extractor.cnn, "features_extractor.linear": extractor.linear}
+    if behind:
+        parts[behind] = getattr(module, behind, None)
+    if any(type(part) is not nn.Sequential for part in parts.values()):
         return None
-    modules = [*_named(module, "features_extractor.cnn"), *_named(module, "features_extractor.linear"), *behind]
+    modules = [(f"{name}.{number}", one) for name, part in parts.items() for number, one in enumerate(part)]
     layers = image_layers_of(modules, space.shape)
     if layers is None or not Dense.knows(layers, flat):
         return None
     return Convolved(layers, flat, 255 if module.normalize_images and is_image_space(space) else 1)
-
-
-def _named(module: nn.Module, name: str) -> list[tuple[str, nn.Module]]:
-    """The modules of a sequence, by name."""
-    return [(f"{name}.{number}", part) for number, part in module.get_submodule(name).named_children()]
 
 
 def _noisy_actor_critic(networks: DenseNetworks, flat: FlatParameters) -> DenseActorCritic | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import nn
 
 from reactor_torch.dense import Dense, Layer, layers_of
 from reactor_torch.flat import FlatParameters
-from reactor_torch.images import Images
+from reactor_torch.images import Images, computes, rows_of, sizes_of, window_of
 
 __all__ = ["Convolved", "image_layers_of"]
 
@@ -30,13 +29,13 @@ def image_layers_of(modules: Iterable[tuple[str, nn.Module]], shape: Sequence[in
     channels, height, width = shape
     while rest and type(rest[0][1]) is not nn.Flatten:
         name, module = rest.pop(0)
-        if type(module) is nn.Conv2d:
-            layer = _convolution(name, module, channels, height, width)
-            if layer is None:
+        if isinstance(module, nn.Conv2d):
+            (high, wide), inputs = sizes_of(module, height, width) if computes(module) else (0, 0), channels * height * width
+            if min(high, wide) < 1 or module.in_channels != channels or module.weight.dtype != torch.float32:
                 return None
-            channels = module.out_channels
-            height, width = (_size(module, side, size) for side, size in enumerate((height, width)))
-            layers.append(layer)
+            of_images = window_of(module, height, width)
+            channels, height, width = module.out_channels, high, wide
+            layers.append(Layer("convolution", name, inputs, channels * height * width, of_images=of_images))
         elif layers and (activation := layers_of([(name, module)], layers[-1].outputs)) and activation[0].kind in ("relu", "tanh"):
             layers += activation
         else:
@@ -51,21 +50,6 @@ def image_layers_of(modules: Iterable[tuple[str, nn.Module]], shape: Sequence[in
     layers.append(Layer("flattened", name, numbers, numbers, of_images=channels))
     behind = layers_of(rest, numbers)
     return None if behind is None else (*layers, *behind)
-
-
-def _convolution(name: str, module: nn.Conv2d, channels: int, height: int, width: int) -> Layer | None:
-    if isinstance(module.padding, str) or module.padding_mode != "zeros" or module.groups != 1 or set(module.dilation) != {1}:
-        return None
-    high, wide = (_size(module, side, size) for side, size in enumerate((height, width)))
-    if module.bias is None or module.weight.dtype != torch.float32 or module.in_channels != channels or min(high, wide) < 1:
-        return None
-    images = (height, width, channels, *module.kernel_size, *module.stride, *module.padding)
-    return Layer("convolution", name, height * width * channels, high * wide * module.out_channels, of_images=images)
-
-
-def _size(module: Any, side: int, size: int) -> int:
-    """Height or width of what a convolution makes of so high or wide an image; below one if it is too small."""
-    return int((size + 2 * module.padding[side] - module.kernel_size[side]) // module.stride[side] + 1)
 
 
 class Convolved:
@@ -100,7 +84,7 @@ class Convolved:
         if images.dtype != torch.uint8:
             images, form = images.float() / self._divisor, "numbers"
         self._now = self._networks[form]
-        return self._now.forward(images.flatten(1) if form == "planes" else images.permute(0, 2, 3, 1).contiguous().flatten(1))
+        return self._now.forward(images.flatten(1) if form == "planes" else rows_of(images))
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Function.backward`."""

@@ -1,4 +1,4 @@
-"""Images of bytes that are made float32 only where somebody else than a convolution of the extension asks for it.
+"""Convolutions as the extension is given them, and images of bytes, which others than these are given as float32.
 
 A policy begins with ``observations.float() / 255``, which for a minibatch of images takes as long as their first convolution.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
-__all__ = ["Images"]
+__all__ = ["Images", "computes", "rows_of", "sizes_of", "window_of"]
 
 _DIVISIONS = (torch.Tensor.div, torch.Tensor.__truediv__, torch.div, torch.true_divide, torch.Tensor.true_divide)
 
@@ -68,3 +69,27 @@ class Images(torch.Tensor):
                 return cls.of(images.bytes, 255)
         plain = [torch.utils._pytree.tree_map_only(cls, cls.made, one) for one in (args, kwargs or {})]
         return func(*plain[0], **plain[1])
+
+
+def computes(module: nn.Module) -> bool:
+    """Whether a module is a convolution that the extension computes."""
+    if type(module) is not nn.Conv2d or isinstance(module.padding, str) or module.bias is None:
+        return False
+    return module.padding_mode == "zeros" and module.groups == 1 and set(module.dilation) == {1}
+
+
+def sizes_of(module: Any, height: int, width: int) -> tuple[int, int]:
+    """Height and width of what a convolution makes of such images; below one if they are too small for its kernel."""
+    around = zip((height, width), module.padding, module.kernel_size, module.stride, strict=True)
+    high, wide = ((size + 2 * padding - kernel) // stride + 1 for size, padding, kernel, stride in around)
+    return int(high), int(wide)
+
+
+def window_of(module: Any, height: int, width: int) -> tuple[int, ...]:
+    """A convolution of such images, as the extension is given it; for bytes there is more to say, see ``_images.h``."""
+    return (height, width, module.in_channels, *module.kernel_size, *module.stride, *map(int, module.padding))
+
+
+def rows_of(images: torch.Tensor) -> torch.Tensor:
+    """Images ``(rows, channels, height, width)`` as ``(rows, height * width * channels)``, without gaps."""
+    return images.permute(0, 2, 3, 1).contiguous().flatten(1)

@@ -16,7 +16,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from reactor_torch.images import Images
+from reactor_torch.images import Images, computes, rows_of, sizes_of, window_of
 
 __all__ = ["CompiledLayers"]
 
@@ -272,29 +272,19 @@ class _Convolution(NamedTuple):
     bias: Array
     activation: int = 0
 
-    def sizes(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of what it makes of such images; below one if they are too small for its kernel."""
-        return self._size(height, 0), self._size(width, 1)
-
-    def _size(self, size: int, side: int) -> int:
-        around = 2 * int(self.module.padding[side])
-        return (size + around - int(self.module.kernel_size[side])) // int(self.module.stride[side]) + 1
-
     def layer(self, height: int, width: int, of_bytes: tuple[int, bool] | tuple[()] = ()) -> _Layer:
         """As the extension is given it, for images of such a size; what bytes are divided by, and whether channels come first."""
-        module, (high, wide) = self.module, self.sizes(height, width)
+        module, (high, wide) = self.module, sizes_of(self.module, height, width)
         inputs, outputs = height * width * module.in_channels, high * wide * module.out_channels
-        padding = (int(module.padding[0]), int(module.padding[1]))
-        images = (height, width, module.in_channels, *module.kernel_size, *module.stride, *padding, *of_bytes)
+        images = (*window_of(module, height, width), *of_bytes)
         return _Layer(_CONVOLUTION, self.activation, inputs, outputs, self.weight, self.bias, images)
 
 
 def _convolution(module: nn.Module, prefix: str, find: Find) -> _Convolution | None:
     """A module as a convolution that the extension computes, if it is one."""
-    if type(module) is not nn.Conv2d or "forward" in vars(module) or (found := _found(module, prefix, find)) is None:
+    if not computes(module) or "forward" in vars(module) or (found := _found(module, prefix, find)) is None:
         return None
-    plain = module.padding_mode == "zeros" and not isinstance(module.padding, str) and module.groups == 1
-    return _Convolution(weakref.proxy(module), *found) if plain and set(module.dilation) == {1} else None
+    return _Convolution(weakref.proxy(module), *found)
 
 
 class _Convolutions:
@@ -349,14 +339,14 @@ class _Convolutions:
     def _sizes(self, shape: torch.Size) -> list[tuple[int, int]]:
         sizes = [(shape[2], shape[3])]
         for convolution in self.convolutions:
-            sizes.append(convolution.sizes(*sizes[-1]))
+            sizes.append(sizes_of(convolution.module, *sizes[-1]))
         return sizes
 
     def inputs(self, given: torch.Tensor) -> tuple[torch.Tensor, _Form]:
         if not _of_bytes(given):
-            return _rows(given), _Form(given.shape)
+            return rows_of(given), _Form(given.shape)
         planes = (images := given.bytes).is_contiguous()
-        return images.flatten(1) if planes else _rows(images), _Form(images.shape, given.divisor, planes)
+        return images.flatten(1) if planes else rows_of(images), _Form(images.shape, given.divisor, planes)
 
     def layers(self, form: _Form) -> list[_Layer]:
         first, *others = zip(self.convolutions, self._sizes(form.shape), strict=False)
@@ -367,7 +357,7 @@ class _Convolutions:
         return _channels_first(rows, *self._sizes(shape)[-1])
 
     def gradient(self, given: torch.Tensor) -> torch.Tensor:
-        return _rows(given)
+        return rows_of(given)
 
     def by_inputs(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         return _channels_first(rows, shape[2], shape[3])
@@ -375,11 +365,6 @@ class _Convolutions:
 
 def _of_bytes(given: torch.Tensor) -> TypeGuard[Images]:
     return type(given) is Images and given.divisor > 0 and given.untouched
-
-
-def _rows(images: torch.Tensor) -> torch.Tensor:
-    """Images ``(rows, channels, height, width)`` as ``(rows, height * width * channels)``, without gaps."""
-    return images.permute(0, 2, 3, 1).contiguous().flatten(1)
 
 
 def _channels_first(rows: torch.Tensor, height: int, width: int) -> torch.Tensor:

@@ -67,13 +67,13 @@ def surrogate_of_images(kind: str, brightest: int = 255, **arguments: Any) -> Ma
     return nets, PPOBatch(seen, actions, given.advantages, given.returns, given.old_log_prob, given.old_values)
 
 
-def deep_q_of_images(bytes_as: torch.memory_format) -> Made:
+def deep_q_of_images(bytes_as: torch.memory_format, dtype: torch.dtype = torch.uint8) -> Made:
     policy = DQN("CnnPolicy", Walk(spaces.Discrete(3), IMAGES), device="cpu", buffer_size=10).policy
     for one in policy.q_net_target.parameters():
         one.data.add_(torch.randn_like(one), alpha=0.1)
     parts = {"q_net": Network(policy.q_net, policy.optimizer), "q_net_target": Network(policy.q_net_target, fixed=True)}
     _, actions, _, *others = transitions(torch.randint(3, (ROWS, 1)))
-    batch = TransitionBatch(pictures(bytes_as), actions, pictures(bytes_as), *others)
+    batch = TransitionBatch(pictures(bytes_as).to(dtype), actions, pictures(bytes_as).to(dtype), *others)
     return Networks(parts, {"q_net": sync_dqn.DQNLoss(True, "huber")}), batch
 
 
@@ -155,6 +155,7 @@ CASES: dict[str, Callable[[], Made]] = {
     "PQN": returns_of_q,
     "QR-DQN, images": quantiles_of_images,
     "DQN, images": lambda: deep_q_of_images(torch.contiguous_format),
+    "DQN, images as numbers": lambda: deep_q_of_images(torch.contiguous_format, torch.float32),
     "DQN, images with channels last": lambda: deep_q_of_images(torch.channels_last),
     **{f"PPO, images, {kind}": lambda kind=kind: surrogate_of_images(kind) for kind in ("discrete", "box")},
     "PPO, images as they are": lambda: surrogate_of_images("discrete", 1, normalize_images=False, net_arch=[16]),

@@ -14,9 +14,11 @@ from torch import nn
 
 from reactor_torch import DenseForward, TorchForward, layers_of
 
-__all__ = ["copied", "dense_forward", "features_of", "torch_forward"]
+__all__ = ["as_written", "copied", "dense_forward", "features_of", "torch_forward"]
 
 M = TypeVar("M", bound=nn.Module)
+LIBRARIES = ("stable_baselines3", "sb3_contrib", "reactor_sb3")
+_METHODS = ("forward", "extract_features", "_predict")
 
 
 def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, bool] | None:
@@ -34,6 +36,12 @@ def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, boo
     if not isinstance(space, spaces.Box) or (is_image_space(space) and normalized):
         return None
     return int(np.prod(space.shape)), False
+
+
+def as_written(network: nn.Module) -> bool:
+    """Whether a network does what a library has written it to do with its layers, and nobody has given it a forward of its own."""
+    methods = [getattr(type(network), name) for name in _METHODS if hasattr(type(network), name)]
+    return "forward" not in vars(network) and all(method.__module__.partition(".")[0] in LIBRARIES for method in methods)
 
 
 def dense_forward(
@@ -55,7 +63,7 @@ def dense_forward(
     body = getattr(network, name, None)
     flat = features_of(space, normalized=getattr(network, "normalize_images", True))
     extractor = type(getattr(network, "features_extractor", None))
-    if extractor is not FlattenExtractor or type(body) is not nn.Sequential or flat is None:
+    if extractor is not FlattenExtractor or not as_written(network) or type(body) is not nn.Sequential or flat is None:
         return None
     features, one_hot = flat
     named = ((f"{name}.{number}", module) for number, module in enumerate(body))

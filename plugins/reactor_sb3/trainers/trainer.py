@@ -27,6 +27,7 @@ from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, new_hash
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
+from reactor_sb3.acting.forwards import LIBRARIES
 from reactor_sb3.acting.normalization import normalized_keys
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import Observations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Trainer"]
 
-_KNOWN = ("abc", "builtins", "reactor_rl", "reactor_sb3", "sb3_contrib", "stable_baselines3")
+_KNOWN = (*LIBRARIES, "abc", "builtins", "reactor_rl")
 """Packages whose trainers draw from :attr:`Trainer.generator` where they draw by torch's functions."""
 
 Array = npt.NDArray[Any]

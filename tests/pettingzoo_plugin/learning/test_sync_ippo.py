@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from every_other import every_other
-from gymnasium import Env
+from gymnasium import Env, spaces
 from killing import Killing
 from learning_envs import ENVS, EVALUATED, Late, Pair, Solo, make, outcome
 from mpe2.simple_spread import simple_spread
@@ -21,6 +21,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.dqn.policies import DQNPolicy
 from trainers import Grainy
 
@@ -30,6 +31,7 @@ from reactor_pettingzoo.learning.joint_env import JointEnv
 from reactor_pettingzoo.learning.joint_policy import turns_advantages
 from reactor_rl import RecoveryWarning
 from reactor_sb3 import SyncPPO
+from reactor_torch import kernels
 
 PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 2}
 INLINE: dict[str, Any] = {"executor": "inline"}
@@ -62,6 +64,47 @@ def test_one_agent_is_sync_ppo(env_id: str, how: dict[str, Any]) -> None:
             assert torch.equal(tensor, state[name]), name
         assert [info["l"] for info in one.ep_info_buffer or ()] == [info["l"] for info in many.ep_info_buffer or ()]
         assert one.n_updates == many.n_updates
+
+
+# ---------------------------------------------------------------------- images
+
+
+class Watching(Pair):
+    """One agent sees pictures, the other one whole numbers."""
+
+    def observation_space(self, agent: str) -> Any:
+        shape, most, dtype = ((1, 36, 36), 255, np.uint8) if agent == "one" else ((2, 3), 50, np.int16)
+        return spaces.Box(0, most, shape, dtype)
+
+    def _seen(self) -> dict[str, Any]:
+        self.facts = {agent: self.random.normal(size=5) for agent in self.agents}
+        found = {}
+        for agent in self.agents:
+            space = self.observation_space(agent)
+            found[agent] = self.random.integers(0, int(space.high.max()), space.shape).astype(space.dtype)
+        return found
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+def test_agents_that_see_images_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def learned(dense: bool, **place: Any) -> dict[str, Any]:
+        policies = {
+            "one": {"features_extractor_kwargs": {"features_dim": 16}},
+            "two": {"features_extractor_class": FlattenExtractor},
+        }
+        given: dict[str, Any] = {"n_actors": 2, "n_steps": 64, "batch_size": 64, "seed": 3, "policies": policies, **place}
+        with SyncIPPO("CnnPolicy", Watching, **given) as model:
+            assert model.nets.dense == dense
+            model.learn(256)
+            return {name: policy.state_dict() for name, policy in model.policies.items()}
+
+    found, elsewhere = learned(True, **INLINE), learned(True, **PROCESSES)
+    monkeypatch.setattr("reactor_sb3.formulas._convolved", lambda *_: None)
+    wanted = learned(False, **INLINE)
+    for name, state in found.items():
+        for key, tensor in state.items():
+            assert torch.equal(tensor, elsewhere[name][key]), (name, key)
+            torch.testing.assert_close(tensor, wanted[name][key], rtol=0, atol=1e-4)
 
 
 # ---------------------------------------------------------------------- the oracle

@@ -12,7 +12,7 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.utils import polyak_update
-from stable_baselines3.dqn.policies import DQNPolicy
+from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import nn
 from trainers import SPACES, Toy, both, new, same_draws
 
@@ -42,6 +42,20 @@ class AllButABias(DQNPolicy):
         self.optimizer = torch.optim.Adam(learned, lr=1e-4)
 
 
+class Doubled(QNetwork):
+    """The layers of SB3's, and values that are twice as high."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(obs)
+
+
+class Doubling(DQNPolicy):
+    """A policy of such networks."""
+
+    def make_q_net(self) -> QNetwork:
+        return Doubled(**self._update_features_extractor(self.net_args)).to(self.device)
+
+
 class Halved(NatureCNN):
     """Features that nobody could know by the layers alone."""
 
@@ -66,6 +80,8 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     "images": ("autograd" if kernels.compiled is None else "formulas", "image", None, {}),
     "images with a forward of their own": ("autograd", "image", None, {"policy_kwargs": {"features_extractor_class": Halved}}),
     "dict": ("autograd", "dict", None, {}),
+    "a forward of its own": ("autograd", "box", Doubling, {}),
+    "images and a forward of its own": ("autograd", "image", Doubling, {"policy_kwargs": {"features_extractor_class": NatureCNN}}),
     "frozen layer": ("autograd", "box", Frozen, {}),
     "a bias that the optimiser lacks": ("autograd", "box", AllButABias, {}),
 }  # fmt: skip
