@@ -14,10 +14,11 @@ from torch import nn
 
 from reactor_torch import DenseForward, TorchForward, layers_of
 
-__all__ = ["as_written", "copied", "dense_forward", "features_of", "torch_forward"]
+__all__ = ["LIBRARIES", "as_written", "copied", "dense_forward", "features_of", "torch_forward"]
 
 M = TypeVar("M", bound=nn.Module)
 LIBRARIES = ("stable_baselines3", "sb3_contrib", "reactor_sb3")
+"""Packages whose networks and trainers are known here."""
 _METHODS = ("forward", "extract_features", "_predict")
 
 
