@@ -8,23 +8,22 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
 from stable_baselines3.common.policies import ContinuousCritic
-from stable_baselines3.common.preprocessing import get_action_dim, is_image_space
-from stable_baselines3.common.torch_layers import MlpExtractor, NatureCNN
+from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.sac.policies import Actor as SACActor
 from torch import nn
 
-from reactor_sb3.acting.actor_critic import SB3, Base, DenseNetworks, dense_networks_of, is_plain, layers_behind
-from reactor_sb3.acting.forwards import as_written, dense_forward
+from reactor_sb3.acting.actor_critic import SB3, Base, DenseNetworks, dense_networks_of, image_networks_of, is_plain
+from reactor_sb3.acting.forwards import dense_forward, image_forward
 from reactor_sb3.acting.squashed import is_plain_actor
 from reactor_sb3.acting.state_dependent import noisy_networks_of
 from reactor_torch import (
     Bernoullis,
     Categoricals,
     Convolved,
+    ConvolvedForward,
     CrossQActorFormula,
     CrossQCriticFormula,
     Dense,
@@ -53,7 +52,6 @@ from reactor_torch import (
     TD3ActorFormula,
     TD3CriticFormula,
     TQCCriticFormula,
-    image_layers_of,
     layers_of,
     lstm_of,
 )
@@ -227,7 +225,7 @@ def _q_net(nets: Networks, name: str, of_layers: str = "q_net") -> Function | No
     module, flat = nets[name], nets.flat(name)
     layers = _dense_layers(module, of_layers, flat)
     if layers is None:
-        return nets.seen_as(name, _convolved(module, flat, of_layers) if as_written(module) else None)
+        return nets.seen_as(name, _convolved(image_forward(module, of_layers), flat))
     return nets.seen_as(name, Dense(layers, flat)) if layers else None
 
 
@@ -279,38 +277,21 @@ def _dense_squashed_actor(
 def _dense_actor_critic(policy: Any, flat: FlatParameters, base: Base) -> DenseActorCritic | None:
     if not isinstance(policy, base.policy) or not is_plain(policy, base):
         return None
-    networks, features, actor, critic = dense_networks_of(policy), None, None, None
+    features, networks = None, dense_networks_of(policy)
     if networks is not None:
         actor, critic = networks.actor.layers, networks.critic.layers
-    elif policy.share_features_extractor and type(policy.mlp_extractor) is MlpExtractor and (features := _convolved(policy, flat)):
-        actor, critic = (layers_behind(policy, name, policy.features_dim) for name in ("policy_net", "value_net"))
-    if actor is None or critic is None or not all(Dense.knows(layers, flat) for layers in (actor, critic)):
+    elif (seeing := image_networks_of(policy)) and (features := _convolved(seeing.features, flat)):
+        actor, critic = seeing.actor, seeing.critic
+    else:
+        return None
+    if not all(Dense.knows(layers, flat) for layers in (actor, critic)):
         return None
     distribution = _distribution(policy.action_space, flat, bits_are_choices=base is not SB3)
     return DenseActorCritic(actor, critic, distribution, flat, features)
 
 
-def _convolved(module: Any, flat: FlatParameters, behind: str = "") -> Convolved | None:
-    """SB3's convolutions of images, and dense layers behind them, where there is the extension.
-
-    Args:
-        module: What has them as its features extractor.
-        flat: The module's parameters.
-        behind: Name of layers behind them, if any.
-    """
-    extractor, space = getattr(module, "features_extractor", None), module.observation_space
-    if not isinstance(extractor, NatureCNN) or type(extractor).forward is not NatureCNN.forward or space.dtype != np.uint8:
-        return None
-    parts: dict[str, Any] = {"features_extractor.cnn": extractor.cnn, "features_extractor.linear": extractor.linear}
-    if behind:
-        parts[behind] = getattr(module, behind, None)
-    if any(type(part) is not nn.Sequential for part in parts.values()):
-        return None
-    modules = [(f"{name}.{number}", one) for name, part in parts.items() for number, one in enumerate(part)]
-    layers = image_layers_of(modules, space.shape)
-    if layers is None or not Dense.knows(layers, flat):
-        return None
-    return Convolved(layers, flat, 255 if module.normalize_images and is_image_space(space) else 1)
+def _convolved(seen: ConvolvedForward | None, flat: FlatParameters) -> Convolved | None:
+    return Convolved(seen.layers, flat, seen.divisor) if seen is not None and Dense.knows(seen.layers, flat) else None
 
 
 def _noisy_actor_critic(networks: DenseNetworks, flat: FlatParameters) -> DenseActorCritic | None:

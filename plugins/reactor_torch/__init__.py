@@ -8,8 +8,8 @@ from reactor_rl.plugin import require_extra
 with require_extra("sb3", "reactor_torch"):
     from reactor_torch.autograd import Autograd
     from reactor_torch.batches import Batch, MaskedBatch, MinibatchSlicer, PPOBatch, QBatch, TransitionBatch, normalized
-    from reactor_torch.convolved import Convolved, image_layers_of
-    from reactor_torch.dense import Dense, Function, Layer, Renormalisation, layers_of
+    from reactor_torch.convolved import Convolved, ConvolvedForward, image_layers_of
+    from reactor_torch.dense import Dense, Function, Layer, Renormalisation, bound_layers, layers_of
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
         ActorCritic,
@@ -59,6 +59,7 @@ __all__ = [
     "BoundForward",
     "Categoricals",
     "Convolved",
+    "ConvolvedForward",
     "Critics",
     "CrossQActorFormula",
     "CrossQCriticFormula",
@@ -111,6 +112,7 @@ __all__ = [
     "TransitionBatch",
     "Update",
     "WorkerConfig",
+    "bound_layers",
     "check_split",
     "computing",
     "dense_network_of",

@@ -1,17 +1,28 @@
-"""Networks that see images, differentiated by hand: convolutions, and dense layers behind them, in one call each way."""
+"""Networks that see images: convolutions, and dense layers behind them, in one call of the extension each way.
+
+Actors evaluate them, and learners have their gradients.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
-from reactor_torch.dense import Dense, Layer, layers_of
+from reactor_torch import kernels
+from reactor_torch.dense import Dense, Layer, bound_layers, layers_of
 from reactor_torch.flat import FlatParameters
+from reactor_torch.forward import KINDS, BoundDense
 from reactor_torch.images import Images, computes, rows_of, sizes_of, window_of
 
-__all__ = ["Convolved", "image_layers_of"]
+__all__ = ["Convolved", "ConvolvedForward", "image_layers_of"]
+
+Array = npt.NDArray[Any]
 
 
 def image_layers_of(modules: Iterable[tuple[str, nn.Module]], shape: Sequence[int]) -> tuple[Layer, ...] | None:
@@ -50,6 +61,71 @@ def image_layers_of(modules: Iterable[tuple[str, nn.Module]], shape: Sequence[in
     layers.append(Layer("flattened", name, numbers, numbers, of_images=channels))
     behind = layers_of(rest, numbers)
     return None if behind is None else (*layers, *behind)
+
+
+# ---------------------------------------------------------------------- as actors evaluate them
+
+
+@dataclass(frozen=True)
+class ConvolvedForward:
+    """The :class:`~reactor_torch.Forward` of convolutions and dense layers behind them, where there is the extension.
+
+    Attributes:
+        layers: Layers, as :func:`image_layers_of` gives them.
+        divisor: What bytes are divided by, 1 or 255.
+    """
+
+    layers: tuple[Layer, ...]
+    divisor: int
+
+    @property
+    def draws(self) -> bool:
+        """See :class:`~reactor_torch.Forward`: nothing does."""
+        return False
+
+    @staticmethod
+    def knows(layers: Iterable[Layer]) -> bool:
+        """Whether such layers can be evaluated here."""
+        return kernels.compiled is not None and all(layer.kind in (*KINDS, "convolution", "flattened") for layer in layers)
+
+    def bind(self, weights: Array, observations: Mapping[str, Array]) -> BoundDense:
+        """See :class:`~reactor_torch.Forward`."""
+        images = observations[""]
+        outputs = np.zeros((images.shape[1], self.layers[-1].outputs), np.float32)
+        network = self.on(weights, images[0])
+
+        def run(step: int) -> None:
+            outputs[...] = network(images[step])
+
+        return BoundDense(run, outputs)
+
+    def on(self, weights: Array, images: Array) -> Callable[[Array], Array]:
+        """The network with weights, for images of one kind.
+
+        Args:
+            weights: A record of parameters.
+            images: An example, ``(count, channels, height, width)``. All are as many, of its type, and lie in memory as it does.
+
+        Returns:
+            From images to outputs, ``(count, outputs)``, float32, valid until the next call.
+        """
+        count, divisor, (first, *others) = len(images), self.divisor, self.layers
+        of_bytes, planes = images.dtype == np.uint8, images.flags.c_contiguous
+        assert isinstance(first.of_images, tuple)
+        if of_bytes:
+            first = first._replace(of_images=(*first.of_images, divisor, int(planes)))
+        run = bound_layers([first, *others], weights, count)
+        if not of_bytes:
+            return lambda images: run(_rows_of(images.astype(np.float32) / np.float32(divisor)))
+        return (lambda images: run(images.reshape(count, -1))) if planes else lambda images: run(_rows_of(images))
+
+
+def _rows_of(images: Array) -> Array:
+    """As :func:`~reactor_torch.images.rows_of`."""
+    return np.ascontiguousarray(images.transpose(0, 2, 3, 1)).reshape(len(images), -1)
+
+
+# ---------------------------------------------------------------------- as losses see them
 
 
 class Convolved:

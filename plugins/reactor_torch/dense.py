@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -23,12 +24,14 @@ __all__ = [
     "Layer",
     "Renormalisation",
     "backward_all",
+    "bound_layers",
     "forward_all",
     "input_gradients",
     "layers_of",
     "least_and_slopes",
 ]
 
+Array = npt.NDArray[Any]
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 
 
@@ -251,7 +254,8 @@ class Dense:
         if kernels is None or not self.layers:
             made: _Passes = _Steps(self.layers, self.flat, rows, self.passes_on)
         else:
-            made = _Compiled(kernels, self.layers, self.flat, rows, self.passes_on, self.room, self.buffers)
+            finds = _arrays_by(self.flat.value), _arrays_by(self.flat.gradient)
+            made = _Compiled(kernels, self.layers, *finds, rows, self.passes_on, self.room, self.buffers)
         self._of_rows[rows] = made
         return made
 
@@ -346,11 +350,12 @@ class _Compiled:
         self,
         kernels: Any,
         layers: Sequence[Layer],
-        flat: FlatParameters,
+        value: Callable[[str], Array | None],
+        gradient: Callable[[str], Array | None],
         rows: int,
-        passes_on: bool,
-        room: Callable[[int], torch.Tensor] | None,
-        buffers: Mapping[str, torch.Tensor],
+        passes_on: bool = False,
+        room: Callable[[int], torch.Tensor] | None = None,
+        buffers: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self.inputs = layers[0].inputs
         given: list[tuple[Any, ...]] = []
@@ -365,12 +370,12 @@ class _Compiled:
                 activation = _ACTIVATION_NUMBERS[rest.pop(0).kind]
             out = torch.zeros(rows, layer.outputs) if rest or room is None else room(rows)
             names = PARTS.get(layer.kind, ("", ""))
-            parts = [_numpy(find(f"{layer.name}.{part}")) for find in (flat.value, flat.gradient) for part in names]
+            parts = [find(f"{layer.name}.{part}") for find in (value, gradient) for part in names]
             if layer.kind == "convolution":
                 parts = [part if part is None or part.ndim == 1 else part.reshape(len(part), -1) for part in parts]
             head = (_TYPES.get(layer.kind, 2), activation, layer.inputs, layer.outputs, layer.epsilon)
             more: Any = layer.of_images
-            if layer.of_batch is not None:
+            if layer.of_batch is not None and buffers is not None:
                 more = (*(buffers[f"{layer.name}.{part}"].numpy() for part in RUNNING), *layer.of_batch)
             given.append((*head, *parts, out.numpy(), _numpy(below), more))
             self.out, below = out, torch.zeros(rows, layer.outputs)
@@ -396,6 +401,33 @@ class _Compiled:
 
 def _numpy(tensor: torch.Tensor | None) -> Any:
     return None if tensor is None else tensor.numpy()
+
+
+def _arrays_by(find: Callable[[str], torch.Tensor | None]) -> Callable[[str], Array | None]:
+    return lambda name: _numpy(find(name))
+
+
+def bound_layers(layers: Sequence[Layer], record: Array, rows: int) -> Callable[[Array], Array]:
+    """Layers with the weights of a record, read where they lie, for who does not learn; by the extension alone.
+
+    Args:
+        layers: Layers of :data:`KINDS`; their names are those of their parameters in the record.
+        record: A record of parameters.
+        rows: Of inputs.
+
+    Returns:
+        From inputs ``(rows, inputs)`` to outputs ``(rows, outputs)``, float32, valid until the next call.
+    """
+    fields = record.dtype.names or ()
+    compiled = kernels_for(torch.device("cpu"))
+    passes = _Compiled(compiled, layers, lambda name: record[name] if name in fields else None, lambda name: None, rows)
+    network, outputs = passes.network, passes.out.numpy()
+
+    def run(inputs: Array) -> Array:
+        network.run(inputs)
+        return outputs
+
+    return run
 
 
 # ---------------------------------------------------------------------- by torch

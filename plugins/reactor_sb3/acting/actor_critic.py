@@ -3,8 +3,8 @@
 Most policies are plain: an actor's network, a critic's, and a distribution of SB3's. Their actions are drawn by
 :mod:`reactor_sb3.acting.action_distributions`, from noise that belongs to the actor. Dense layers on flat observations are
 evaluated without torch, through which a step costs a few hundred microseconds, nearly all of it dispatch; and the critic's once a
-round, for nobody acts on values. Policies with a ``forward`` or a noise of their own draw their actions themselves, from torch's
-generator.
+round, for nobody acts on values. So are images where there is the extension, by one network for both. Policies with a ``forward``
+or a noise of their own draw their actions themselves, from torch's generator.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 
 from reactor_sb3.acting.action_distributions import ActionDistribution, Categorical, distribution_of
-from reactor_sb3.acting.forwards import features_of, torch_forward
+from reactor_sb3.acting.forwards import features_of, image_forward, torch_forward
 from reactor_sb3.acting.policy import BoundPolicy, Bounds, Field, Rollout, Turn
-from reactor_torch import DenseForward, Layer, TorchForward, drawing_nothing, layers_of
+from reactor_torch import ConvolvedForward, DenseForward, Layer, TorchForward, bound_layers, drawing_nothing, layers_of
 
 __all__ = [
     "FORBIDDEN",
@@ -42,6 +42,7 @@ __all__ = [
     "dense_networks_of",
     "finish",
     "flat_features_of",
+    "image_networks_of",
     "is_plain",
     "layers_behind",
 ]
@@ -79,6 +80,10 @@ def is_plain(policy: Any, base: Base = SB3) -> bool:
     return type(policy.action_dist) in base.distributions and not own
 
 
+_BEHIND = ("policy_net", "value_net")
+"""Names of a policy's layers behind its features extractor: the actor's and the critic's."""
+
+
 class DenseNetworks(NamedTuple):
     """The two networks of a plain policy, where both are dense layers on flat observations."""
 
@@ -89,10 +94,27 @@ class DenseNetworks(NamedTuple):
 def dense_networks_of(policy: Any) -> DenseNetworks | None:
     """The networks of a plain policy, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates."""
     flat = flat_features_of(policy)
-    networks = None if flat is None else [layers_behind(policy, name, flat[0]) for name in ("policy_net", "value_net")]
+    networks = None if flat is None else [layers_behind(policy, name, flat[0]) for name in _BEHIND]
     if flat is None or networks is None or None in networks:
         return None
     return DenseNetworks(*(DenseForward(layers, *flat) for layers in networks if layers is not None))
+
+
+class ImageNetworks(NamedTuple):
+    """The networks of a plain policy that sees images: one that its actor and its critic share, and what each has behind it."""
+
+    features: ConvolvedForward
+    actor: tuple[Layer, ...]
+    critic: tuple[Layer, ...]
+
+
+def image_networks_of(policy: Any) -> ImageNetworks | None:
+    """The networks of a plain policy, if there is nothing but what :class:`~reactor_torch.ConvolvedForward` evaluates."""
+    if not policy.share_features_extractor or type(policy.mlp_extractor) is not MlpExtractor:
+        return None
+    features, networks = image_forward(policy), [layers_behind(policy, name, policy.features_dim) for name in _BEHIND]
+    actor, critic = networks
+    return None if features is None or actor is None or critic is None else ImageNetworks(features, actor, critic)
 
 
 def flat_features_of(policy: Any) -> tuple[int, bool] | None:
@@ -134,7 +156,7 @@ class SampledPolicy:
         masked: Method of environments that says which choices are allowed, ``(choices,)``, bool; empty if all are.
     """
 
-    networks: DenseNetworks | TorchForward
+    networks: DenseNetworks | ImageNetworks | TorchForward
     distribution: ActionDistribution | None
     action_space: spaces.Space[Any]
     bounds: Bounds | None
@@ -160,7 +182,7 @@ class SampledPolicy:
         space = policy.action_space
         bounds = Bounds(space.low, space.high, policy.squash_output) if isinstance(space, spaces.Box) else None
         plain, bits = is_plain(policy, base), isinstance(space, spaces.MultiBinary) and base is not SB3
-        networks = (dense_networks_of(policy) if plain else None) or torch_forward(policy)
+        networks = (dense_networks_of(policy) or image_networks_of(policy) if plain else None) or torch_forward(policy)
         distribution = Categorical((2,) * math.prod(space.shape), several=True) if bits else distribution_of(space)
         return cls(networks, distribution if plain else None, space, bounds, gamma, gae_lambda, sde_sample_freq, masked)
 
@@ -192,6 +214,8 @@ class SampledPolicy:
     def bind(self, weights: Array, rollout: Rollout) -> BoundPolicy:
         if isinstance(self.networks, DenseNetworks):
             return BoundSampledPolicy(self, BoundDenseNetworks(self.networks, weights, rollout), weights, rollout)
+        if isinstance(self.networks, ImageNetworks):
+            return BoundSampledPolicy(self, BoundImageNetworks(self.networks, weights, rollout), weights, rollout)
         if self.distribution is not None:
             return BoundSampledPolicy(self, BoundTorchNetworks(self.networks, weights, rollout), weights, rollout)
         return BoundOwnPolicy(self, self.networks, weights, rollout)
@@ -264,6 +288,33 @@ class BoundDenseNetworks:
 
     def values_of(self, observations: Mapping[str, Array]) -> Array:
         return self.critic.bind(self.weights, {"": np.ascontiguousarray(observations[""])[None]})(0)[:, 0]
+
+
+class BoundImageNetworks:
+    """The :class:`BoundNetworks` of images."""
+
+    def __init__(self, networks: ImageNetworks, weights: Array, rollout: Rollout) -> None:
+        self.images, self.some = rollout.observations[""], np.zeros_like(rollout.observations[""][0])
+        self.features = networks.features.on(weights, self.some)
+        self.actor, self.critic = (bound_layers(layers, weights, rollout.envs) for layers in (networks.actor, networks.critic))
+        self.judged = np.empty((rollout.steps, rollout.envs), np.float32)
+
+    def outputs(self, step: int) -> Array:
+        features = self.features(self.images[step])
+        self.judged[step] = self.critic(features)[:, 0]
+        return self.actor(features)
+
+    def values(self) -> Array:
+        return self.judged
+
+    def values_of(self, observations: Mapping[str, Array]) -> Array:
+        images, envs = observations[""], len(self.some)
+        values = np.empty(len(images), np.float32)
+        for begin in range(0, len(images), envs):  # as many as a step has: the extension has memory for those
+            count = len(images[begin : begin + envs])
+            self.some[:count] = images[begin : begin + count]
+            values[begin : begin + count] = self.critic(self.features(self.some))[:count, 0]
+        return values
 
 
 class BoundTorchNetworks:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from reactor_sb3.acting.forwards import dense_forward, torch_forward
+from reactor_sb3.acting.forwards import dense_forward, image_forward, torch_forward
 from reactor_sb3.acting.policy import Field, Rollout, Turn
 from reactor_torch import BoundForward, Forward
 
@@ -48,8 +48,8 @@ class EpsilonGreedy:
             quantiles: See :attr:`quantiles`.
         """
         assert isinstance(action_space, spaces.Discrete)
-        forward = dense_forward(q_net, q_net.observation_space, layers) or torch_forward(q_net)
-        return cls(forward, int(action_space.n), spread, quantiles)
+        light = dense_forward(q_net, q_net.observation_space, layers) or image_forward(q_net, layers)
+        return cls(light or torch_forward(q_net), int(action_space.n), spread, quantiles)
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -1,4 +1,4 @@
-"""SB3's networks as actors evaluate them: dense layers without torch, any others by torch."""
+"""SB3's networks as actors evaluate them: dense layers, and images where there is the extension, without torch; others by torch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 from torch import nn
 
-from reactor_torch import DenseForward, TorchForward, layers_of
+from reactor_torch import ConvolvedForward, DenseForward, TorchForward, image_layers_of, layers_of
 
-__all__ = ["LIBRARIES", "as_written", "copied", "dense_forward", "features_of", "torch_forward"]
+__all__ = ["LIBRARIES", "as_written", "copied", "dense_forward", "features_of", "image_forward", "torch_forward"]
 
 M = TypeVar("M", bound=nn.Module)
 LIBRARIES = ("stable_baselines3", "sb3_contrib", "reactor_sb3")
@@ -70,6 +70,32 @@ def dense_forward(
     named = ((f"{name}.{number}", module) for number, module in enumerate(body))
     layers = layers_of(named, features + more, renormalising)
     return DenseForward(layers, features, one_hot) if layers is not None and DenseForward.knows(layers) else None
+
+
+def image_forward(network: Any, name: str = "") -> ConvolvedForward | None:
+    """SB3's convolutions of images and the layers behind them, where there is the extension.
+
+    Args:
+        network: The network, or a policy whose actor and critic share its features extractor.
+        name: Of layers in it that follow its features extractor, if any are to.
+    """
+    extractor, space = getattr(network, "features_extractor", None), network.observation_space
+    if not isinstance(extractor, NatureCNN) or not as_written(network) or not _is_nature(extractor) or space.dtype != np.uint8:
+        return None
+    parts: dict[str, Any] = {"features_extractor.cnn": extractor.cnn, "features_extractor.linear": extractor.linear}
+    if name:
+        parts[name] = getattr(network, name, None)
+    if any(type(part) is not nn.Sequential for part in parts.values()):
+        return None
+    modules = [(f"{prefix}.{number}", module) for prefix, part in parts.items() for number, module in enumerate(part)]
+    layers = image_layers_of(modules, space.shape)
+    if layers is None or not ConvolvedForward.knows(layers):
+        return None
+    return ConvolvedForward(layers, 255 if network.normalize_images and is_image_space(space) else 1)
+
+
+def _is_nature(extractor: NatureCNN) -> bool:
+    return type(extractor).forward is NatureCNN.forward and "forward" not in vars(extractor)
 
 
 def torch_forward(module: Any) -> TorchForward:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,7 +22,7 @@ from stable_baselines3.dqn.policies import QNetwork
 from torch import nn
 
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
-from reactor_torch import DenseForward, Forward, TorchForward
+from reactor_torch import Convolved, ConvolvedForward, DenseForward, FlatParameters, Forward, TorchForward, kernels
 from reactor_torch import forward as inference
 from reactor_torch.dense import Layer
 from reactor_torch.forward import bind_compiled, bind_numpy
@@ -37,6 +39,13 @@ WAYS = [
     pytest.param(bind_compiled, id="avx2", marks=NO_AVX2),
 ]
 COMPILED = WAYS[1:]
+
+
+class OwnCnn(NatureCNN):
+    """With a ``forward`` of its own."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return super().forward(observations) + 1
 
 
 def q_network(
@@ -477,7 +486,7 @@ def test_products_are_counted() -> None:
 @pytest.mark.parametrize(
     ("space", "extractor"),
     [
-        (spaces.Box(0, 255, (4, 36, 36), np.uint8), NatureCNN),
+        (spaces.Box(0, 255, (4, 36, 36), np.uint8), OwnCnn),
         (
             spaces.Dict(
                 image=spaces.Box(0, 255, (1, 36, 36), np.uint8),
@@ -514,6 +523,91 @@ def test_other_networks_are_evaluated_by_torch_but_for_convolutions(space: space
             np.testing.assert_allclose(bound(step), expected, rtol=0, atol=2e-6 if network.convolves else 0)
             actions = bound.argmax(step)
             assert actions.dtype == np.int64 and np.array_equal(actions, bound(step).argmax(1))
+
+
+# ---------------------------------------------------------------------- images, by the extension
+
+SEES = pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+IMAGES = spaces.Box(0, 255, (2, 36, 40), np.uint8)
+"""Neither square nor of the usual number of channels."""
+
+
+def seeing(q_net: QNetwork) -> ConvolvedForward:
+    network = pickle.loads(pickle.dumps(forward_of(q_net)))
+    assert isinstance(network, ConvolvedForward)
+    return network
+
+
+def lying(rows: Array, how: str) -> Array:
+    """The same images as a port may have them."""
+    if how == "pixels":
+        return np.ascontiguousarray(rows.transpose(0, 1, 3, 4, 2)).transpose(0, 1, 4, 2, 3)
+    return rows.astype(np.float32) if how == "numbers" else rows
+
+
+@SEES
+@pytest.mark.parametrize("envs", [1, 3])
+@pytest.mark.parametrize("how", ["planes", "pixels", "numbers"])
+@pytest.mark.parametrize("divided", [True, False])
+def test_images_are_evaluated_by_the_extension(divided: bool, how: str, envs: int) -> None:
+    torch.manual_seed(7)
+    q_net = q_network(IMAGES, [16], 4, partial(NatureCNN, features_dim=33))  # type: ignore[arg-type]
+    q_net.normalize_images = divided
+    record, rows = record_of(q_net), lying(observed(IMAGES, 3, envs), how)
+    bound = seeing(q_net).bind(read_only(record), {"": rows})
+    for scale in (1.0, 0.5):
+        for parameter in q_net.parameters():
+            nn.init.normal_(parameter, std=0.05 * scale)
+        write_parameters(record, q_net.state_dict())  # which are read where they lie, at each call
+        for step in (2, 0, 1):
+            expected = by_torch(q_net, np.ascontiguousarray(rows[step]))
+            if how == "numbers":
+                expected = by_torch(q_net, rows[step].astype(np.uint8))
+            np.testing.assert_allclose(bound(step), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+            assert np.array_equal(bound.argmax(step), bound(step).argmax(1)) and bound.argmax(step).dtype == np.int64
+
+
+@SEES
+def test_images_have_the_same_bits_with_any_processor_and_any_number_of_environments() -> None:
+    q_net = q_network(IMAGES, [16], 4, partial(NatureCNN, features_dim=33))  # type: ignore[arg-type]
+    record, rows, extension = record_of(q_net), observed(IMAGES, 1, 5), kernels.compiled
+    seen = seeing(q_net)
+    learned = Convolved(seen.layers, FlatParameters(q_net.named_parameters()), seen.divisor)
+    wanted = learned.forward(torch.from_numpy(rows[0])).numpy().copy()
+    used = extension.using()
+    try:
+        for kind in extension.kinds():
+            extension.use(kind)
+            for some in (slice(0, 5), slice(3, 4), slice(1, 4)):
+                for how in ("planes", "pixels", "numbers"):
+                    assert np.array_equal(seen.bind(record, {"": lying(rows[:, some], how)})(0), wanted[some]), (kind, some, how)
+    finally:
+        extension.use(used)
+
+
+@SEES
+def test_views_of_weights_go_with_who_sees_images() -> None:
+    q_net = q_network(IMAGES, [], 4, NatureCNN)
+    record = record_of(q_net)
+    bound = seeing(q_net).bind(record, {"": observed(IMAGES, 2, 2)})
+    bound(1)
+    gone = weakref.ref(record)
+    gc.disable()
+    try:
+        del bound, record
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("how", ["a subclass's", "an instance's", "the extractor's"])
+def test_a_forward_of_its_own_stays_with_torch(how: str) -> None:
+    q_net = q_network(IMAGES, [], 4, OwnCnn if how == "the extractor's" else NatureCNN)
+    if how == "an instance's":
+        q_net.features_extractor.forward = lambda images: torch.zeros(len(images), 512)  # type: ignore[method-assign]
+    if how == "a subclass's":
+        q_net.__class__ = type("Own", (QNetwork,), {"forward": lambda self, obs: QNetwork.forward(self, obs)})
+    assert isinstance(EpsilonGreedy.of(q_net, q_net.action_space).q_net, TorchForward)
 
 
 def test_a_network_in_training_is_evaluated_as_one_that_is_not() -> None:

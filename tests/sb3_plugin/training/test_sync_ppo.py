@@ -28,10 +28,10 @@ from trainers import BOX, INLINE, PLACES, SPACES, Grainy, Toy
 
 from reactor_sb3 import SaveCheckpoint, SyncPPO
 from reactor_sb3.acting.action_distributions import distribution_of
-from reactor_sb3.acting.actor_critic import DenseNetworks
+from reactor_sb3.acting.actor_critic import DenseNetworks, ImageNetworks
 from reactor_sb3.acting.forwards import copied
 from reactor_sb3.algorithms.ppo import PPOBatch
-from reactor_torch import Network, Networks, TorchForward, normalized
+from reactor_torch import Network, Networks, TorchForward, kernels, normalized
 
 Array = npt.NDArray[Any]
 ACTIONS: dict[str, gymnasium.Space[Any]] = {
@@ -182,7 +182,11 @@ POLICIES: dict[str, tuple[type[Any], bool, Any, dict[str, Any]]] = {
     "no layers": (DenseNetworks, True, "MlpPolicy", {"net_arch": []}),
     "torch": (TorchForward, True, "MlpPolicy", {"activation_fn": nn.ELU, "share_features_extractor": False}),
     "its own": (TorchForward, False, Doubtful, {}),
-}
+    "images": (
+        TorchForward if kernels.compiled is None else ImageNetworks, True, "CnnPolicy",
+        {"features_extractor_kwargs": {"features_dim": 33}, "net_arch": {"pi": [8], "vf": [16]}},
+    ),
+}  # fmt: skip
 
 
 def round_of(model: SyncPPO) -> Array:
@@ -228,7 +232,8 @@ def check_round(model: SyncPPO, before: ActorCriticPolicy) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_actors_compute(name: str) -> None:
     kind, plain, policy, network = POLICIES[name]
-    with new(Toy, policy, policy_kwargs=network, n_actors=2, envs_per_actor=3) as model:
+    env = partial(Toy, SPACES["image"][1]) if policy == "CnnPolicy" else Toy
+    with new(env, policy, policy_kwargs=network, n_actors=2, envs_per_actor=3) as model:
         _, structure = model.acting()
         assert type(structure.networks) is kind and (structure.distribution is not None) == plain
         before = copied(model.policy, {})
