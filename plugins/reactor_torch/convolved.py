@@ -92,14 +92,14 @@ class ConvolvedForward:
         """See :class:`~reactor_torch.Forward`."""
         images = observations[""]
         outputs = np.zeros((images.shape[1], self.layers[-1].outputs), np.float32)
-        network = self.on(weights, images[0])
+        network = self.with_weights(weights, images[0])
 
         def run(step: int) -> None:
             outputs[...] = network(images[step])
 
         return BoundDense(run, outputs)
 
-    def on(self, weights: Array, images: Array) -> Callable[[Array], Array]:
+    def with_weights(self, weights: Array, images: Array) -> Callable[[Array], Array]:
         """The network with weights, for images of one kind.
 
         Args:

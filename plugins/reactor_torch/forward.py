@@ -2,9 +2,9 @@
 
 One forward pass of a small network through torch is nine parts dispatch to one part arithmetic, so networks that consist of the
 usual layers are evaluated by a compiled extension, layer by layer into buffers that are made once, or by numpy: where there is no
-extension, and for large batches where it cannot use AVX2. Others are built again from their structure, which travels without its
-weights, and evaluated by torch. Which way is taken depends on the network and the installation alone, and the batch is always an
-actor's own environments: nothing changes with the number of workers.
+extension, and for large batches where it cannot use AVX2. Those that see images are in :mod:`reactor_torch.convolved`. Others are
+built again from their structure, which travels without its weights, and evaluated by torch. Which way is taken depends on the
+network and the installation alone, and the batch is always an actor's own environments: nothing changes with the number of workers.
 
 All ways give the same outputs but for the last bits, as two libraries of linear algebra do: where two actions are that close, an
 installation without the extension, or another processor, may choose the other one.

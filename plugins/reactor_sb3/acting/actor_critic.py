@@ -295,7 +295,7 @@ class BoundImageNetworks:
 
     def __init__(self, networks: ImageNetworks, weights: Array, rollout: Rollout) -> None:
         self.images, self.some = rollout.observations[""], np.zeros_like(rollout.observations[""][0])
-        self.features = networks.features.on(weights, self.some)
+        self.features = networks.features.with_weights(weights, self.some)
         self.actor, self.critic = (bound_layers(layers, weights, rollout.envs) for layers in (networks.actor, networks.critic))
         self.judged = np.empty((rollout.steps, rollout.envs), np.float32)
 
