@@ -122,7 +122,7 @@ TARGET static void
 NAME(multiply_some)(long m, long p, long depth, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c,
                     long ldc, const float *bias, Kind kind, const float *values)
 {
-    ALIGNED(64) float panels[2][DEPTH * PANEL];
+    ALIGNED(64) float panels[2][DEEPEST * PANEL];
     ALIGNED(64) float first[PANEL];
     int last = p + depth == k, far = k * n >= FAR && m > 4 * MR;
     Finish finish = !last || kind != RELU ? AS_IT_IS : values ? WHERE_POSITIVE : RECTIFIED;
@@ -228,15 +228,16 @@ NAME(multiply)(long m, long k, long n, const float *a, long lda, const float *b,
 {
     /* Rows that lie a multiple of 4 KB apart fall into one set of the cache, which has fewer ways than a tile has rows. */
     int aside = MR > 8 && lda % 1024 == 0 && m > 1 && left != NULL;
-    long i = 0;
+    /* Numbers of c are read and written as often as there are depths; panels of more than DEPTH rows come from a cache further away. */
+    long i = 0, most = k <= DEEPEST ? DEEPEST : DEPTH;
 
 #if WIDTH >= 16
     i = NAME(multiply_few)(m, k, n, a, lda, b, ldb, transposed, c, ldc, bias, kind, values);
 #endif
     for (long rows; i < m; i += rows) {
-        rows = aside && m - i > TALL ? TALL : m - i;
-        for (long p = 0; p < k || p == 0; p += DEPTH) {
-            long depth = k - p < DEPTH ? k - p : DEPTH;
+        rows = aside && m - i > ROWS ? ROWS : m - i;
+        for (long p = 0; p < k || p == 0; p += most) {
+            long depth = k - p < most ? k - p : most;
             const float *from = a + i * lda + p;
             for (long r = 0; aside && r < rows; r++) {
                 memcpy(left + r * APART, from + r * lda, (size_t)depth * sizeof(float));

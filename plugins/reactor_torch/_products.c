@@ -33,10 +33,12 @@
 typedef enum { NONE, RELU, TANH } Kind;
 typedef enum { AS_IT_IS, RECTIFIED, WHERE_POSITIVE, ADDED } Finish;
 typedef enum { VALUES, SQUARES, ALONG } Summed; /* down a column: values, their squared distances from a centre, products with distances */
-enum { LEAF = 64, DEPTH = 256, SUPER = 256, LEVELS = 3, TALL = 288, APART = DEPTH + 16, FEW = 4, MANY = 8 };
+enum { LEAF = 64, SUPER = 512, LEVELS = 4, TALL = 576, FEW = 4, MANY = 8 };
+enum { DEPTH = 512, DEEPEST = 2 * DEPTH, ROWS = 288, APART = DEEPEST + 16 }; /* of the blocks of a product, see multiply() */
+enum { NEAREST = 256 }; /* rows of a panel that stays in the nearest cache */
 #define TILE(rows, columns) ((rows) * (columns) + 16) /* a multiple of 4 KB would have all tiles in one set of the cache */
 #define TILES(columns) (((columns) + 11) / 12 * 2 * TILE(SUPER, 6)) /* of 6 columns, or of 12 */
-#define ASIDE (TALL * APART)
+#define ASIDE (ROWS * APART)
 enum { WIDEST = 32, UNIT = WIDEST, HIGH = 12 /* rows of the tallest tile */ }; /* numbers of the widest panel of any kind */
 enum { FAR = 1 << 15 }; /* numbers of a right factor that a near cache will not have kept */
 enum { LARGE = 1 << 18 }; /* multiply-adds from which on others may have the interpreter meanwhile */
