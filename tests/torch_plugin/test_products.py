@@ -185,7 +185,10 @@ def test_all_kinds_of_processors_give_the_same_bits(seed: int) -> None:
             assert all(map(same_bits, found[kind], found["portable"])), (kind, rows, layers.widths, layers.kinds, layers.types)
 
 
-@pytest.mark.parametrize(("rows", "widths"), [(512, [256, 256]), (1024, [256, 256]), (290, [520, 1024, 520]), (97, [6, 300, 20])])
+@pytest.mark.parametrize(
+    ("rows", "widths"),
+    [(512, [256, 256]), (1024, [256, 256]), (290, [520, 1024, 520]), (97, [6, 300, 20]), (30, [1100, 40, 2100]), (1500, [40, 33])],
+)
 def test_so_do_wide_layers(rows: int, widths: list[int]) -> None:
     layers = Layers(np.random.default_rng(0), rows, widths, [1, 2][: len(widths) - 1], [0] * (len(widths) - 1))
     wanted = layers.computed("portable")
@@ -197,7 +200,7 @@ def test_so_do_wide_layers(rows: int, widths: list[int]) -> None:
 def test_against_float64(kind: str) -> None:
     rng = np.random.default_rng(5)
     shapes = [(rows, inputs, outputs) for rows in (1, 64, 300) for inputs in (3, 64, 257) for outputs in (1, 6, 64)]
-    for rows, inputs, outputs in shapes:
+    for rows, inputs, outputs in (*shapes, (30, 1100, 40), (30, 40, 2100), (1500, 40, 33)):  # those go through products in pieces
         layer = Layers(rng, rows, [inputs, outputs], [int(rng.integers(0, 3))], [0])
         w, x, g = (one.astype(np.float64) for one in (layer.weights[0], layer.inputs, layer.gradient.copy()))
         out = x @ w.T + layer.biases[0]
@@ -229,7 +232,7 @@ def test_inputs_whose_rows_lie_apart() -> None:
     assert all(map(same_bits, layer.computed(KINDS[0]), wanted))
 
 
-@pytest.mark.parametrize("rows", [1, 64, 100, 192, 256, 300, 1000, 1024])
+@pytest.mark.parametrize("rows", [1, 64, 100, 192, 256, 300, 1000, 1024, 1500, 2048])
 def test_whole_leaves_apart_add_up_to_the_bits_of_all_rows(rows: int) -> None:
     rng = np.random.default_rng(rows)
     layer = Layers(rng, rows, [40, 33], [0], [0])
