@@ -35,7 +35,6 @@ typedef enum { AS_IT_IS, RECTIFIED, WHERE_POSITIVE, ADDED } Finish;
 typedef enum { VALUES, SQUARES, ALONG } Summed; /* down a column: values, their squared distances from a centre, products with distances */
 enum { LEAF = 64, SUPER = 512, LEVELS = 4, TALL = 576, FEW = 4, MANY = 8 };
 enum { DEPTH = 512, DEEPEST = 2 * DEPTH, ROWS = 288, APART = DEEPEST + 16 }; /* of the blocks of a product, see multiply() */
-enum { NEAREST = 256 }; /* rows of a panel that stays in the nearest cache */
 #define TILE(rows, columns) ((rows) * (columns) + 16) /* a multiple of 4 KB would have all tiles in one set of the cache */
 #define TILES(columns) (((columns) + 11) / 12 * 2 * TILE(SUPER, 6)) /* of 6 columns, or of 12 */
 #define ASIDE (ROWS * APART)

@@ -66,7 +66,7 @@ NAME(windows)(const Windows *of, long images, const float *x, long stride, const
 {
     ALIGNED(64) float first[PANEL];
     long n = of->outputs, run = of->wide * of->channels, line = of->width * of->channels, step = of->right * of->channels;
-    long group = run < NEAREST ? NEAREST / run : 1; /* of a window's rows: their panel stays in the nearest cache */
+    long group = run < DEPTH ? DEPTH / run : 1; /* of a window's rows: their panel stays in a near cache */
     long tiles = (of->columns + MR - 1) / MR, most = (of->columns + tiles - 1) / tiles;
 
     for (long j = 0; j < n; j += PANEL) {
