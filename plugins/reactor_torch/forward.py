@@ -30,7 +30,7 @@ from reactor_torch.images import Images
 from reactor_torch.layers import CompiledLayers
 from reactor_torch.streams import draws
 
-__all__ = ["BoundForward", "DenseForward", "Forward", "TorchForward", "computing"]
+__all__ = ["KINDS", "BoundDense", "BoundForward", "DenseForward", "Forward", "TorchForward", "computing"]
 
 _network = compiled_module("reactor_torch._network")  # else numpy does the same, in more time
 
