@@ -63,6 +63,13 @@ def image_layers_of(modules: Iterable[tuple[str, nn.Module]], shape: Sequence[in
     return None if behind is None else (*layers, *behind)
 
 
+def _seeing(layers: Sequence[Layer], *of_bytes: int) -> list[Layer]:
+    """Layers for numbers, or for bytes: what they are divided by, and whether channels come first."""
+    first, *others = layers
+    assert isinstance(first.of_images, tuple)
+    return [first._replace(of_images=(*first.of_images, *of_bytes)), *others]
+
+
 # ---------------------------------------------------------------------- as actors evaluate them
 
 
@@ -109,15 +116,12 @@ class ConvolvedForward:
         Returns:
             From images to outputs, ``(count, outputs)``, float32, valid until the next call.
         """
-        count, divisor, (first, *others) = len(images), self.divisor, self.layers
-        of_bytes, planes = images.dtype == np.uint8, images.flags.c_contiguous
-        assert isinstance(first.of_images, tuple)
-        if of_bytes:
-            first = first._replace(of_images=(*first.of_images, divisor, int(planes)))
-        run = bound_layers([first, *others], weights, count)
-        if not of_bytes:
+        count, divisor, planes = len(images), self.divisor, images.flags.c_contiguous
+        if images.dtype != np.uint8:
+            run = bound_layers(_seeing(self.layers), weights, count)
             return lambda images: run(_rows_of(images.astype(np.float32) / np.float32(divisor)))
-        return (lambda images: run(images.reshape(count, -1))) if planes else lambda images: run(_rows_of(images))
+        run = bound_layers(_seeing(self.layers, divisor, int(planes)), weights, count)
+        return lambda images: run(images.reshape(count, -1) if planes else _rows_of(images))
 
 
 def _rows_of(images: Array) -> Array:
@@ -144,13 +148,8 @@ class Convolved:
 
     def __init__(self, layers: Sequence[Layer], flat: FlatParameters, divisor: int) -> None:
         self.flat = flat
-        first, *others = layers
-        assert isinstance(first.of_images, tuple)
         forms: dict[str, tuple[int, ...]] = {"numbers": (), "bytes": (divisor, 0), "planes": (divisor, 1)}
-        of_images = first.of_images
-        self._networks = {
-            name: Dense([first._replace(of_images=(*of_images, *form)), *others], flat) for name, form in forms.items()
-        }
+        self._networks = {name: Dense(_seeing(layers, *form), flat) for name, form in forms.items()}
         self._now, self._divisor = self._networks["numbers"], divisor
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:

@@ -35,6 +35,7 @@ __all__ = [
     "BoundDenseNetworks",
     "BoundSampledPolicy",
     "DenseNetworks",
+    "ImageNetworks",
     "MASKS",
     "SB3",
     "SampledPolicy",
@@ -112,8 +113,7 @@ def image_networks_of(policy: Any) -> ImageNetworks | None:
     """The networks of a plain policy, if there is nothing but what :class:`~reactor_torch.ConvolvedForward` evaluates."""
     if not policy.share_features_extractor or type(policy.mlp_extractor) is not MlpExtractor:
         return None
-    features, networks = image_forward(policy), [layers_behind(policy, name, policy.features_dim) for name in _BEHIND]
-    actor, critic = networks
+    features, (actor, critic) = image_forward(policy), (layers_behind(policy, name, policy.features_dim) for name in _BEHIND)
     return None if features is None or actor is None or critic is None else ImageNetworks(features, actor, critic)
 
 

@@ -567,6 +567,15 @@ def test_images_are_evaluated_by_the_extension(divided: bool, how: str, envs: in
             assert np.array_equal(bound.argmax(step), bound(step).argmax(1)) and bound.argmax(step).dtype == np.int64
 
 
+def test_images_are_evaluated_by_torch_where_there_is_no_extension(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "compiled", None)
+    q_net = q_network(IMAGES, [], 4, NatureCNN)
+    network = forward_of(q_net)
+    assert isinstance(network, TorchForward)
+    rows = observed(IMAGES, 1, 3)
+    np.testing.assert_allclose(network.bind(record_of(q_net), {"": rows})(0), by_torch(q_net, rows[0]), rtol=0, atol=2e-6)
+
+
 @SEES
 def test_images_have_the_same_bits_with_any_processor_and_any_number_of_environments() -> None:
     q_net = q_network(IMAGES, [16], 4, partial(NatureCNN, features_dim=33))  # type: ignore[arg-type]

@@ -17,7 +17,8 @@ from killing import Killing
 from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Seen, outcome
 
 from reactor_rl import RecoveryWarning
-from reactor_torch import networks
+from reactor_sb3.acting.actor_critic import ImageNetworks
+from reactor_torch import ConvolvedForward, kernels, networks
 
 STEPS = 320
 """Of a training: ten rounds, of which eight learn."""
@@ -102,6 +103,14 @@ def test_other_observations(algorithm: str, kind: str) -> None:
         with make(algorithm, env, policy, n_actors=2, **EVALUATED, **place) as model:
             weights.append(outcome(model.learn(128)))
     assert weights[0] == weights[1]
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+@pytest.mark.parametrize(("algorithm", "kind"), [("maskable_ppo", ImageNetworks), ("qrdqn", ConvolvedForward)])
+def test_actors_see_images_by_the_extension(algorithm: str, kind: type[Any]) -> None:
+    with make(algorithm, ToyOf(algorithm, SPACES["image"][1]), "CnnPolicy") as model:
+        structure = model.acting()[1]
+        assert isinstance(getattr(structure, "networks", None) or structure.q_net, kind)
 
 
 @each
