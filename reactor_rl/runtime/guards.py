@@ -1,4 +1,4 @@
-"""Guards against interrupts and forks: a lock that an interrupt cannot lose, and objects that notice an interrupt or a fork.
+"""Guards against interrupts and forks: locks that an interrupt cannot lose, and objects that notice an interrupt or a fork.
 
 Threads do not survive a fork and helper processes belong to the parent, so an object that owns workers must say so in the child
 instead of waiting for them.
@@ -8,32 +8,49 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
+from functools import wraps
+from operator import methodcaller
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
-__all__ = ["LockGuard", "InterruptGuard", "FORKED", "POISONED", "when_forked"]
+__all__ = ["FORKED", "POISONED", "InterruptGuard", "holding", "when_forked"]
 
 
-class LockGuard:
-    """Hold a lock as ``with lock:`` does, and release it even if an interrupt strikes between the end of the block and the release.
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 
-    Only the block refers to this object, so it is deleted when the block is left, in whatever way, and releases the lock. Taking
-    the lock and noting that it was taken are one line, for the same reason; so is the release.
+_acquire, _release = methodcaller("acquire"), methodcaller("release")
+
+
+def holding(lock: Any) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
+    """Decorate a function to hold a lock while it runs, and to release it even if a signal handler raises at any moment.
+
+    ``with lock:`` keeps the lock for ever if a handler raises right after it was taken, from Python 3.14 on (cpython#148874).
+
+    Args:
+        lock: A ``threading.Lock`` or ``threading.RLock``.
+
+    Returns:
+        The decorator.
     """
 
-    _held = False
+    def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
+        @wraps(function)
+        def call(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+            # Handlers run when a call has returned, but not within list.extend() or an assignment to a slice. So no handler
+            # runs between taking the lock and noting it, nor between releasing it and noting that.
+            held: list[Any] = []
+            released = filter(_release, held)  # release() returns None, so it will yield nothing
+            try:
+                held.extend(filter(_acquire, (lock,)))
+                return function(*args, **kwargs)
+            finally:
+                held[:] = released
 
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
+        return call
 
-    def __enter__(self) -> None:
-        self._held = self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._held = self._held and bool(self._lock.release())
-
-    def __del__(self) -> None:
-        self._held = self._held and bool(self._lock.release())
+    return decorate
 
 
 FORKED = (

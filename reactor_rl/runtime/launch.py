@@ -27,7 +27,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from reactor_rl.errors import RunError
-from reactor_rl.runtime.guards import LockGuard
+from reactor_rl.runtime.guards import holding
 from reactor_rl.runtime.numeric_threads import SINGLE_THREADED
 
 __all__ = [
@@ -223,12 +223,17 @@ def begin(context: BaseContext) -> None:
             "that exists"
         ) from error
     if context.get_start_method() == "forkserver" and may_start_processes():
-        with LockGuard(_lock), _environment(), _swapped(connection, "arbitrary_address", _address):
-            try:
-                _own_server().ensure_running()
-            except ChildProcessError:  # it has died, and other code has reaped it
-                _forget_server()
-                _own_server().ensure_running()
+        _begin_server()
+
+
+@holding(_lock)
+def _begin_server() -> None:
+    with _environment(), _swapped(connection, "arbitrary_address", _address):
+        try:
+            _own_server().ensure_running()
+        except ChildProcessError:  # it has died, and other code has reaped it
+            _forget_server()
+            _own_server().ensure_running()
 
 
 def new_process(context: BaseContext, worker: int, target: Callable[..., None], args: tuple[Any, ...]) -> Any:
@@ -236,9 +241,10 @@ def new_process(context: BaseContext, worker: int, target: Callable[..., None], 
     return context.Process(target=target, args=args, name=f"{_NAME} {worker}", daemon=False)  # type: ignore[attr-defined]
 
 
+@holding(_lock)
 def start_process(context: BaseContext, process: Any) -> None:
     """Start a process. A fork server that has just started imports its modules first, which this waits for."""
-    with LockGuard(_lock), _swapped(spawn, "get_preparation_data", _preparation_without_main):
+    with _swapped(spawn, "get_preparation_data", _preparation_without_main):
         if context.get_start_method() == "forkserver":
             from multiprocessing import forkserver
 

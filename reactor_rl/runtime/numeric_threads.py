@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from reactor_rl.runtime.guards import LockGuard
+from reactor_rl.runtime.guards import holding
 from reactor_rl.runtime.limits import usable_cores
 
 __all__ = [
@@ -85,23 +85,23 @@ _shared: list[tuple[Callable[[int], Any], int]] = []
 """Numbers shared by all threads of this process, to be restored when the last run has left its tick."""
 
 
+@holding(_lock)
 def _look() -> None:
     """Find the libraries loaded by now. Takes a millisecond, so it is only done when modules have been imported since."""
     from threadpoolctl import ThreadpoolController
 
     global _modules, _libraries, _words, _calls
-    with LockGuard(_lock):
-        _modules = len(sys.modules)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its warnings are about slow combinations of libraries
-            libraries = [library for one in ThreadpoolController().lib_controllers if (library := _library(one)) is not None]
-        torch: Any = sys.modules.get("torch")
-        if hasattr(torch, "set_num_threads"):
-            # First, because torch sets its OpenMP's number too.
-            libraries.insert(0, _Library("torch", torch.get_num_threads, torch.set_num_threads, torch.set_num_threads, True))
-        _libraries = tuple(libraries)
-        _words = tuple((library.word, library.put) for library in libraries if library.word is not None)
-        _calls = tuple(library for library in libraries if library.word is None)
+    _modules = len(sys.modules)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its warnings are about slow combinations of libraries
+        libraries = [library for one in ThreadpoolController().lib_controllers if (library := _library(one)) is not None]
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "set_num_threads"):
+        # First, because torch sets its OpenMP's number too.
+        libraries.insert(0, _Library("torch", torch.get_num_threads, torch.set_num_threads, torch.set_num_threads, True))
+    _libraries = tuple(libraries)
+    _words = tuple((library.word, library.put) for library in libraries if library.word is not None)
+    _calls = tuple(library for library in libraries if library.word is None)
 
 
 def _library(controller: Any) -> _Library | None:
@@ -206,19 +206,19 @@ class SingleThreaded:
                 (self._own if library.by_thread else self._all).append((library.put, number))
                 library.put(1)
 
+    @holding(_lock)
     def _enter_beside_others(self) -> None:
-        with LockGuard(_lock):
-            _holders.add(self._group)
-            if self._helper:
-                _helped.add(self._group)
-            for library in _libraries:
-                number = library.get()
-                if number > 1:
-                    if not library.by_thread:
-                        _shared.append((library.put, number))
-                    elif not self._helper:
-                        self._own.append((library.put, number))
-                    library.put(1)
+        _holders.add(self._group)
+        if self._helper:
+            _helped.add(self._group)
+        for library in _libraries:
+            number = library.get()
+            if number > 1:
+                if not library.by_thread:
+                    _shared.append((library.put, number))
+                elif not self._helper:
+                    self._own.append((library.put, number))
+                library.put(1)
 
     def _leave(self, late: bool) -> None:
         if self._own:
@@ -228,11 +228,14 @@ class SingleThreaded:
                 _put_back(self._all)
             return
         if self._all:  # others have come meanwhile
-            with LockGuard(_lock):
-                _shared.extend(self._all)
-                self._all.clear()
+            self._share()
         if not (self._helper or (late and self._group in _helped)):
             release(self._group)
+
+    @holding(_lock)
+    def _share(self) -> None:
+        _shared.extend(self._all)
+        self._all.clear()
 
 
 def in_thread() -> None:
@@ -244,12 +247,12 @@ def in_thread() -> None:
         _several = True
 
 
+@holding(_lock)
 def release(group: int) -> None:
     """Note that a run has left its tick; the last one restores what all threads of this process share."""
-    with LockGuard(_lock):
-        _holders.discard(group)
-        if _shared and not _holders:
-            _put_back(_shared)
+    _holders.discard(group)
+    if _shared and not _holders:
+        _put_back(_shared)
 
 
 def ended(group: int) -> None:
@@ -276,7 +279,8 @@ def one_numeric_thread() -> Iterator[None]:
         limit.leave(False)
 
 
-_loading = 0
+_loaders: set[object] = set()
+"""Those whose startup reactions run at the moment."""
 _usual: dict[str, str | None] = {}
 _known: set[str] = set()
 
@@ -290,25 +294,29 @@ def loading() -> Iterator[None]:
     if _for_good:  # the variables are set
         yield
         return
-    global _loading
-    counted = 0
+    loader = object()
     try:
-        with LockGuard(_lock):
-            if not _loading:
-                _look()
-                _known.update(library.name for library in _libraries)
-                _usual.update({name: os.environ.get(name) for name in SINGLE_THREADED})
-                os.environ.update(dict.fromkeys(SINGLE_THREADED, "1"))
-            _loading, counted = _loading + 1, 1
+        _load(loader)
         yield
     finally:
-        with LockGuard(_lock):
-            _loading -= counted
-            if _usual and not _loading:  # an interrupt may have come before anything was saved
-                _loaded()
+        _loaded(loader)
 
 
-def _loaded() -> None:
+@holding(_lock)
+def _load(loader: object) -> None:
+    if not _loaders:
+        _look()
+        _known.update(library.name for library in _libraries)
+        _usual.update({name: os.environ.get(name) for name in SINGLE_THREADED})
+        os.environ.update(dict.fromkeys(SINGLE_THREADED, "1"))
+    _loaders.add(loader)
+
+
+@holding(_lock)
+def _loaded(loader: object) -> None:
+    _loaders.discard(loader)
+    if _loaders or not _usual:  # an interrupt may have come before anything was saved
+        return
     for name, value in _usual.items():
         if value is None:
             os.environ.pop(name, None)

@@ -23,7 +23,7 @@ from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.arithmetic import Arithmetic, arithmetic, take
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
-from reactor_rl.runtime.guards import LockGuard
+from reactor_rl.runtime.guards import holding
 from reactor_rl.runtime.launch import (
     ChildProcess,
     begin,
@@ -300,8 +300,7 @@ class _Start:
                     break
                 theirs.close()
         finally:
-            with LockGuard(self._lock):
-                self._over.set()
+            holding(self._lock)(self._over.set)()
             if self._then is not None:
                 self._then()
 
@@ -312,14 +311,19 @@ class _Start:
     def stop(self, then: Callable[[], None]) -> bool:
         """Stop starting processes, and return whether the start has ended; if not, ``then`` is called when it has."""
         self._stopped = True
-        if not self._over.wait(ABORTED) and self._thread.ident is not None:
-            with LockGuard(self._lock):
-                if not self._over.is_set():
-                    self._then = then
-                    atexit.register(self._thread.join, LATEST)  # else multiprocessing, at exit, joins processes as they are closed
-                    return False
+        late = not self._over.wait(ABORTED) and self._thread.ident is not None
+        if late and holding(self._lock)(self._leave_to)(then):
+            return False
         if self._thread.ident is not None:
             self._thread.join()
+        return True
+
+    def _leave_to(self, then: Callable[[], None]) -> bool:
+        """Have ``then`` called when the start has ended, unless it has."""
+        if self._over.is_set():
+            return False
+        self._then = then
+        atexit.register(self._thread.join, LATEST)  # else multiprocessing, at exit, joins processes as they are closed
         return True
 
 

@@ -268,5 +268,5 @@ def test_an_interrupt_before_startup_reactions_puts_the_variables_back() -> None
         finally:
             sys.settrace(None)
         assert dict(os.environ) == before, wanted
-        assert numeric_threads._loading == 0
+        assert not numeric_threads._loaders
     assert wanted > 5
