@@ -30,9 +30,10 @@ def handler() -> Iterator[None]:
     def strike(*_: Any) -> None:
         raise StruckError
 
-    before = signal.signal(signal.SIGUSR2, strike)
+    before = {number: signal.signal(number, strike) for number in (signal.SIGUSR2, signal.SIGALRM)}
     yield
-    signal.signal(signal.SIGUSR2, before)
+    for number, usual in before.items():
+        signal.signal(number, usual)
 
 
 class Struck:
@@ -91,7 +92,6 @@ def test_handlers_that_raise_at_any_moment(kind: Any) -> None:
 
     end = time.monotonic() + 30.0
     while strikes < 2000:
-        signal.signal(signal.SIGALRM, signal.getsignal(signal.SIGUSR2))
         try:
             signal.setitimer(signal.ITIMER_REAL, 1e-5 * (1 + strikes % 7))
             while True:
