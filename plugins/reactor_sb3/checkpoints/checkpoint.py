@@ -69,7 +69,7 @@ def warn_if_elsewhere(path: str | os.PathLike[str], document: dict[str, Any], st
         )
 
 
-FORMAT = 6
+FORMAT = 7
 RUN_FORMAT = "run 1"
 """In its place in the files of :mod:`reactor_sb3.checkpoints.saved_run`."""
 PLACES = (

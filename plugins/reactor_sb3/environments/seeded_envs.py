@@ -23,6 +23,9 @@ __all__ = ["End", "SeededEnvs", "check", "kept_info"]
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
 
+LOGGED = 2048
+"""Actions after which the next game with lives is seeded. Repeating them takes seconds, where an emulator cannot be saved."""
+
 _KEPT = ("episode", "is_success")
 _FLOATS = frozenset((float,))
 
@@ -58,7 +61,8 @@ class SeededEnvs:
 
     The first reset of an environment in a round is seeded by (seed, purpose, environment, episode), so that what has happened since
     can be repeated from the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more
-    than some episodes do. If it is that of an ``EpisodicLifeEnv`` after a lost life, the game goes on, and no reset is seeded.)
+    than some episodes do.) With lives (``EpisodicLifeEnv``) a reset that goes on with a game is not seeded, nor one that begins a
+    game less than :data:`LOGGED` steps after one that was: seeding an emulator takes as long as 80 steps of it.
 
     Args:
         makers: What makes each of them, encoded.
@@ -89,6 +93,7 @@ class SeededEnvs:
         self._seeds = [0] * n  # of the last seeded resets
         self._with_lives = [False] * n  # whether a reset may begin no game
         self._logs: list[list[Array]] = [[] for _ in makers]  # actions since then, round by round
+        self._logged = [0] * n  # how many of them, up to the end of the last round
 
     def build(self) -> None:
         """Make the environments, here where they will live."""
@@ -189,6 +194,7 @@ class SeededEnvs:
         """
         for row, (begun, log) in enumerate(zip(self._logged_from, self._logs, strict=True)):
             log.append(actions[begun or 0 :, row].copy())
+            self._logged[row] += len(log[-1])
             self._count(row)
 
     def _seed(self, row: int) -> dict[str, Any]:
@@ -196,10 +202,10 @@ class SeededEnvs:
         self._episodes[row] += 1
         if self._logged_from[row] is not None:
             return {}
-        if self._goes_on(row):
+        if self._goes_on(row) or (self._with_lives[row] and 0 < self._logged[row] < LOGGED):
             self._logged_from[row] = 0  # the log goes on, too
             return {}
-        self._logged_from[row], self._logs[row] = self._steps, []
+        self._logged_from[row], self._logs[row], self._logged[row] = self._steps, [], 0
         seed = self._seeds[row] = seed_of(self.seed, self.purpose, self.first + row, self._episodes[row])
         return {"seed": seed}
 
@@ -209,7 +215,10 @@ class SeededEnvs:
 
     def _begin(self, row: int) -> None:
         """Begin an episode between two rounds."""
+        self._logged[row] = 0  # there is no action after which a log could tell of this reset
         try:
+            if self._goes_on(row):
+                self.block.envs[row].env.set_wrapper_attr(REAL_DONE, True)  # else the old game goes on
             self.block.reset(row, self._seed(row))
         except Exception as error:
             error.add_note(f"raised in environment {self.first + row}")
@@ -238,6 +247,7 @@ class SeededEnvs:
         if way == "state":
             block = self.block
             saved["state"] = Pickled(pickle.dumps((save_env(block.envs[row].env), block.observations[row])))
+            saved["logged"] = self._logged[row]
         elif way == "replay":
             log = self._logs[row]
             saved["seed"] = self._seeds[row]
@@ -256,9 +266,10 @@ class SeededEnvs:
         if saved["way"] == "state":
             state, block.observations[row] = decode(saved["state"])
             load_env(block.envs[row].env, state)
+            self._logged[row] = saved["logged"]
         elif saved["way"] == "replay":
             self._seeds[row], actions = saved["seed"], saved["actions"]
-            self._logs[row] = [actions]
+            self._logs[row], self._logged[row] = [actions], len(actions)
             block.replay(row, {"seed": self._seeds[row]}, actions)
         elif self._episodes[row] >= 0:
             self._steps, self._logged_from[row] = 0, None
@@ -296,7 +307,7 @@ def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> No
         match saved["way"], {name: value for name, value in saved.items() if name not in ("way", "episode", "length", "total")}:
             case None, {**more} if not more and (begun or (episode, length) == (-1, 0)):
                 return
-            case "state", {"state": Pickled(), **more} if begun and not more:
+            case "state", {"state": Pickled(), "logged": int() as logged, **more} if begun and not more and 0 <= logged < 2**62:
                 return
             case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
                 alike = taken.dtype == dtype and taken.shape[1:] == actions.shape

@@ -256,7 +256,7 @@ def test_a_pickle_hides_nowhere(kind: str | None, listed: bool, whole: Path, tmp
     manifest["pickles"] = ["evil"] * listed
     for pair in of(manifest["state"], "run")["dict"][0][1]["dict"][0][1]["dict"]:
         if kind is not None and pair[0] == "envs":
-            values = [["way", "state"], ["episode", 0], ["length", 0], ["total", 0.0]]
+            values = [["way", "state"], ["episode", 0], ["length", 0], ["total", 0.0], ["logged", 0]]
             pair[1] = {"list": [{"dict": [*([name, {"is": value}] for name, value in values), ["state", {kind: "evil"}]]}]}
     path = write(tmp_path / "edited.zip", with_manifest(entries, manifest))
     with pytest.raises(RefusedError, match=r"edited\.zip holds pickles, which execute code when they are loaded: evil\."):
@@ -376,7 +376,7 @@ def test_nothing_is_imported(whole: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 REPLAYED: dict[str, Any] = {"way": "replay", "episode": 0, "length": 3, "total": 1.0, "seed": 1, "actions": np.array([1, 0])}
-SAVED: dict[str, Any] = {"way": "state", "episode": 0, "length": 3, "total": 1.0, "state": Pickled(b"")}
+SAVED: dict[str, Any] = {"way": "state", "episode": 0, "length": 3, "total": 1.0, "state": Pickled(b""), "logged": 5}
 NEITHER: dict[str, Any] = {"way": None, "episode": -1, "length": 0, "total": 0.0}
 
 
@@ -386,6 +386,7 @@ def test_what_an_environment_is_put_back_from() -> None:
     changed: list[Callable[[], Any]] = [
         lambda: {**SAVED, "state": b"bytes"}, lambda: {**SAVED, "state": np.zeros(3, np.uint8)}, lambda: {**SAVED, "way": "replay"},
         lambda: {**SAVED, "episode": -1}, lambda: {**SAVED, "length": True}, lambda: {**SAVED, "more": 1},
+        lambda: {**SAVED, "logged": -1}, lambda: {**SAVED, "logged": True}, lambda: {**SAVED, "logged": 2**62},
         lambda: {**REPLAYED, "way": "state"}, lambda: {**REPLAYED, "actions": np.array([2])}, lambda: {**REPLAYED, "seed": 2**31},
         lambda: {**REPLAYED, "actions": np.array([0.5])}, lambda: {**REPLAYED, "actions": [1]}, lambda: {**REPLAYED, "seed": -1},
         lambda: {**NEITHER, "way": "else"}, lambda: {**NEITHER, "total": "1"}, lambda: {"way": None}, lambda: None,

@@ -21,21 +21,31 @@ from reactor_gymnasium.environments.block import BoundRows
 from reactor_rl.pickling import encode
 from reactor_sb3 import SyncDQN, SyncPPO
 from reactor_sb3.acting.records import Observations
+from reactor_sb3.environments import seeded_envs
 from reactor_sb3.environments.seeded_envs import SeededEnvs
 from reactor_sb3.streams import Purpose
 
 
 class Drawn(Game):
-    """Lives of 2 to 6 steps; cannot be pickled."""
+    """Lives of 2 to 6 steps."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        raise TypeError("cannot be pickled")
+    seeds = 0
+    """How many resets had one."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.seeds += seed is not None
+        return super().reset(seed=seed, options=options)
 
     def drawn(self) -> list[int]:
         return self.np_random.integers(2, 7, 3).tolist()  # type: ignore[no-any-return]
 
     def seen(self) -> Any:
         return np.array([sum(self.left) / 18], np.float32)
+
+
+class Unpicklable(Drawn):
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("cannot be pickled")
 
 
 def life_by_life() -> gymnasium.Env[Any, Any]:
@@ -96,29 +106,53 @@ def limited(steps: int) -> gymnasium.Env[Any, Any]:
     return TimeLimit(Monitor(Game()), steps)
 
 
+@pytest.mark.parametrize("logged", [1, 20, 2048])
+@pytest.mark.parametrize("afresh", [False, True])
 @pytest.mark.parametrize(
-    "env_fn",
+    ("env_fn", "way"),
     [
-        lambda: EpisodicLifeEnv(Monitor(Drawn())),
-        lambda: EpisodicLifeEnv(Drawn()),
-        lambda: TimeLimit(EpisodicLifeEnv(Drawn()), 5),  # which may cut a life, and no game
+        (lambda: EpisodicLifeEnv(Monitor(Unpicklable())), "replay"),
+        (lambda: EpisodicLifeEnv(Unpicklable()), "replay"),
+        (lambda: TimeLimit(EpisodicLifeEnv(Unpicklable()), 5), "replay"),  # which may cut a life, and no game
+        (lambda: EpisodicLifeEnv(Monitor(Drawn())), "state"),
     ],
-    ids=["monitored", "alone", "limited"],
+    ids=["monitored", "alone", "limited", "saved"],
 )
-def test_replayed_from_where_a_game_began(env_fn: Callable[[], gymnasium.Env[Any, Any]]) -> None:
+def test_put_back(
+    env_fn: Callable[[], gymnasium.Env[Any, Any]], way: str, afresh: bool, logged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reset after a lost life begins nothing, seeded or not: a log of actions that began there would lead elsewhere."""
+    monkeypatch.setattr(seeded_envs, "LOGGED", logged)
     envs = built(env_fn)
     replayed = 0
-    for _ in range(40):
-        played(envs)
+    for turn in range(40):
+        played(envs, afresh and turn % 5 == 4)
         saved = envs.saved()
-        assert saved[0]["way"] == "replay"
-        replayed = max(replayed, len(saved[0]["actions"]))
+        assert saved[0]["way"] == way
+        replayed = max(replayed, len(saved[0].get("actions", ())))
         other = built(env_fn)
         other.put_back(saved)
-        for _ in range(3):
+        for _ in range(10):
             assert played(other) == played(envs)
-    assert replayed > 3
+    assert (replayed > 3) == (way == "replay")
+
+
+@pytest.mark.parametrize(("logged", "seeds"), [(1, 105), (100, 12), (2048, 1)])
+def test_how_often_a_game_is_seeded(logged: int, seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,200 steps are 105 games, each of which begins in a round of its own."""
+    monkeypatch.setattr(seeded_envs, "LOGGED", logged)
+    envs = built(lambda: EpisodicLifeEnv(Drawn()))
+    for _ in range(400):
+        played(envs)
+    assert envs.block.envs[0].env.get_wrapper_attr("seeds") == seeds
+
+
+def test_new_episodes_begin_new_games() -> None:
+    """Not with the next step of the old ones."""
+    envs = built(lambda: EpisodicLifeEnv(Drawn()))
+    for turn in range(10):
+        played(envs, afresh=True)
+        assert envs.block.envs[0].env.get_wrapper_attr("seeds") == turn + 1
 
 
 def built(env_fn: Callable[[], gymnasium.Env[Any, Any]]) -> SeededEnvs:
@@ -127,12 +161,12 @@ def built(env_fn: Callable[[], gymnasium.Env[Any, Any]]) -> SeededEnvs:
     return envs
 
 
-def played(envs: SeededEnvs) -> list[Any]:
+def played(envs: SeededEnvs, afresh: bool = False) -> list[Any]:
     """A round of three steps."""
     space, found = Game.observation_space, []
     row = np.zeros((1, 1), np.float32)
     out = BoundRows(Observations(space, space), {"": row})
-    envs.begin_round(False)
+    envs.begin_round(afresh)
     for _ in range(3):
         envs.step(np.zeros(1, np.int64), out)
         found.append((float(row[0, 0]), dict(envs.ended)))
