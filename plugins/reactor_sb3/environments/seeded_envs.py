@@ -307,8 +307,9 @@ def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> No
         match saved["way"], {name: value for name, value in saved.items() if name not in ("way", "episode", "length", "total")}:
             case None, {**more} if not more and (begun or (episode, length) == (-1, 0)):
                 return
-            case "state", {"state": Pickled(), "logged": int() as logged, **more} if begun and not more and 0 <= logged < 2**62:
-                return
+            case "state", {"state": Pickled(), "logged": logged, **more} if begun and not more:
+                if type(logged) is int and 0 <= logged < 2**62:
+                    return
             case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
                 alike = taken.dtype == dtype and taken.shape[1:] == actions.shape
                 if 0 <= seed < 2**31 and taken.ndim and alike and all(map(actions.contains, taken)):

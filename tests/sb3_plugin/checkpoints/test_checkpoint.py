@@ -402,7 +402,7 @@ def test_it_is_an_ordinary_zip(tmp_path: Path) -> None:
         assert archive.testzip() is None
         manifest = json.loads(archive.read("manifest.json"))
         names = set(archive.namelist())
-    assert manifest["format"] == 6 and manifest["algorithm"] == "SyncDQN" and manifest["timesteps"] == 192
+    assert manifest["format"] == 7 and manifest["algorithm"] == "SyncDQN" and manifest["timesteps"] == 192
     assert manifest["versions"]["torch"] == torch.__version__
     assert manifest["pickles"] and {f"pickles/{name}" for name in manifest["pickles"]} == {
         n for n in names if n.startswith("pickles/")
@@ -670,7 +670,7 @@ def test_other_files(tmp_path: Path) -> None:
     path = saved("dqn", tmp_path / "run.zip")
     with pytest.raises(ValueError, match=r"is a checkpoint of SyncDQN, not of PQN: use SyncDQN\.resume\(\)"):
         PQN.resume(path)
-    with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 6"):
+    with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 7"):
         SyncDQN.resume(changed_manifest(path, format=99))
     manifest = json.loads(zipfile.ZipFile(path).read("manifest.json"))
     versions, machine = (
