@@ -43,10 +43,13 @@ def holding(lock: Any) -> Callable[[Callable[Params, Result]], Callable[Params, 
             held: list[Any] = []
             released = filter(_release, held)  # release() returns None, so it will yield nothing
             try:
-                held.extend(filter(_acquire, (lock,)))
-                return function(*args, **kwargs)
+                try:
+                    held.extend(filter(_acquire, (lock,)))
+                    return function(*args, **kwargs)
+                finally:
+                    held[:] = released
             finally:
-                held[:] = released
+                held[:] = released  # where a trace function, which runs before each line, raised before the first of these two
 
         return call
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from reactor_rl.runtime import guards
 from reactor_rl.runtime.guards import holding
 
 pytestmark = [
@@ -101,6 +105,45 @@ def test_handlers_that_raise_at_any_moment(kind: Any) -> None:
         assert is_free(lock)
         assert time.monotonic() < end
     assert calls[0] > strikes
+
+
+def lines_until(line: int, work: Callable[[], None]) -> int:
+    """Call a function, and raise before the n-th line; returns how many there were."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename not in (__file__, guards.__file__):
+            return None
+        if event == "line":
+            count += 1
+            if count == line:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        with suppress(KeyboardInterrupt):
+            work()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+def test_a_trace_function_raises_before_any_line(kind: Any) -> None:
+    lock, done = kind(), []
+
+    @holding(lock)
+    def work() -> None:
+        done.append(1)
+        done.append(2)
+
+    lines = lines_until(10**9, work)
+    assert lines > 7
+    assert done == [1, 2]
+    for line in range(1, lines + 1):
+        assert lines_until(line, work) == line
+        assert is_free(lock), line
 
 
 def test_what_the_function_returns_and_raises(kind: Any) -> None:
