@@ -16,14 +16,13 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 __all__ = ["FORKED", "POISONED", "InterruptGuard", "holding", "when_forked"]
 
-
-Params = ParamSpec("Params")
-Result = TypeVar("Result")
+_Params = ParamSpec("_Params")
+_Result = TypeVar("_Result")
 
 _acquire, _release = methodcaller("acquire"), methodcaller("release")
 
 
-def holding(lock: Any) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
+def holding(lock: Any) -> Callable[[Callable[_Params, _Result]], Callable[_Params, _Result]]:
     """Decorate a function to hold a lock while it runs, and to release it even if a signal handler raises at any moment.
 
     ``with lock:`` keeps the lock for ever if a handler raises right after it was taken, from Python 3.14 on (cpython#148874).
@@ -35,9 +34,9 @@ def holding(lock: Any) -> Callable[[Callable[Params, Result]], Callable[Params, 
         The decorator.
     """
 
-    def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
+    def decorate(function: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
         @wraps(function)
-        def call(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+        def call(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
             # Handlers run when a call has returned, but not within list.extend() or an assignment to a slice. So no handler
             # runs between taking the lock and noting it, nor between releasing it and noting that.
             held: list[Any] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -145,6 +146,19 @@ def test_how_often_a_game_is_seeded(logged: int, seeds: int, monkeypatch: pytest
     for _ in range(400):
         played(envs)
     assert envs.block.envs[0].env.get_wrapper_attr("seeds") == seeds
+
+
+@pytest.mark.parametrize("game", [Drawn, Unpicklable])
+def test_a_resumed_training_seeds_the_same_games(game: type[Drawn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeded_envs, "LOGGED", 100)
+    with TRAINERS["ppo"](env=lambda: EpisodicLifeEnv(game()), n_actors=2, seed=0, executor="inline") as model:
+        model.learn(256)
+        model.save_checkpoint(tmp_path / "run.zip")
+        model.learn(512, reset_num_timesteps=False)
+        expected = model.fingerprint()
+    with SyncPPO.resume(tmp_path / "run.zip", executor="inline") as resumed:
+        resumed.learn(512, reset_num_timesteps=False)
+        assert resumed.fingerprint() == expected
 
 
 def test_new_episodes_begin_new_games() -> None:
