@@ -150,7 +150,7 @@ def test_how_often_a_game_is_seeded(logged: int, seeds: int, monkeypatch: pytest
 
 @pytest.mark.parametrize("game", [Drawn, Unpicklable])
 def test_a_resumed_training_seeds_the_same_games(game: type[Drawn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeded_envs, "LOGGED", 100)
+    monkeypatch.setattr(seeded_envs, "LOGGED", 150)  # more than the 128 steps before the checkpoint
     with TRAINERS["ppo"](env=lambda: EpisodicLifeEnv(game()), n_actors=2, seed=0, executor="inline") as model:
         model.learn(256)
         model.save_checkpoint(tmp_path / "run.zip")
