@@ -2,6 +2,9 @@
  *
  * 210 rows become 84, five become two, so each band of five rows makes its two by itself. A kernel keeps the last screens in
  * both of their roles, and recomputes only the bands that have changed.
+ *
+ * A frame is made of the larger one of two shades of grey, or else of the grey of the larger one of two colours, for which a table
+ * has all pairs of colours.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -40,6 +43,7 @@ enum {
     MADE = MADE_ROWS * SIDE,
     TAPS = 3,       /* a pixel of the finished frame lies over at most three of the screen, in each direction */
     GROUPS = 11,    /* of eight pixels, the last one overlapping */
+    COLOURS = 256,
     PAD = 32,       /* what is read beyond a row, with weight nought or to be thrown away */
 };
 
@@ -48,6 +52,7 @@ enum { LAST, FIRST }; /* the two roles of a screen: f0, f1 */
 typedef struct {
     PyObject_HEAD
     Py_buffer screen; /* where the emulator puts its screen: palette indices */
+    Py_buffer pairs;  /* the grey of the larger one of two colours; none for the larger one of two shades of grey */
     int avx2;
     int seen_last;    /* since the last finished frame */
     int current[2];   /* whether grey[role] is what raw[role] looks like */
@@ -247,6 +252,46 @@ scale_avx2(const Kernel *kernel, const uint8_t *band, uint8_t *made)
 
 #endif
 
+/* ---------------------------------------------------------------- two screens as one */
+
+static void
+pool_shades(const uint8_t *last, const uint8_t *first, uint8_t *pooled)
+{
+    for (int i = 0; i < BAND; i++) {
+        pooled[i] = last[i] > first[i] ? last[i] : first[i];
+    }
+}
+
+/* `grey` is that of `last`. */
+static void
+pool_colours(const uint8_t *pairs, const uint8_t *last, const uint8_t *first, const uint8_t *grey, uint8_t *pooled)
+{
+    for (int i = 0; i < BAND; i++) {
+        pooled[i] = last[i] == first[i] ? grey[i] : pairs[COLOURS * last[i] + first[i]];
+    }
+}
+
+#ifdef HAS_AVX2_CODE
+
+/* Little moves between two screens. */
+AVX2 static void
+pool_colours_avx2(const uint8_t *pairs, const uint8_t *last, const uint8_t *first, const uint8_t *grey, uint8_t *pooled)
+{
+    memcpy(pooled, grey, BAND);
+    for (int i = 0; i < BAND; i += 32) {
+        __m256i same = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)(last + i)),
+                                         _mm256_loadu_si256((const __m256i *)(first + i)));
+        uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
+        while (differ) {
+            int at = i + __builtin_ctz(differ);
+            pooled[at] = pairs[COLOURS * last[at] + first[at]];
+            differ &= differ - 1;
+        }
+    }
+}
+
+#endif
+
 /* ---------------------------------------------------------------- frames */
 
 /* Returns nought if the screen has a colour that is not known; once it is, the same call goes on where it stopped. */
@@ -286,7 +331,9 @@ see(Kernel *kernel, int role)
 static void
 finish(Kernel *kernel)
 {
-    if (!kernel->seen_last) { /* the step broke off early: f0 is what the last frame was made of */
+    const uint8_t *pairs = kernel->pairs.buf;
+
+    if (pairs == NULL && !kernel->seen_last) { /* the step broke off early: f0 is what the last frame was made of */
         memcpy(kernel->grey[LAST], kernel->pooled, ROWS * COLUMNS);
         kernel->current[LAST] = 0;
     }
@@ -297,9 +344,15 @@ finish(Kernel *kernel)
         if (!kernel->changed[band]) {
             continue;
         }
-        for (int i = 0; i < BAND; i++) {
-            pooled[i] = last[i] > first[i] ? last[i] : first[i];
-        }
+        if (pairs == NULL) {
+            pool_shades(last, first, pooled);
+        } else
+#ifdef HAS_AVX2_CODE
+        if (kernel->avx2) {
+            pool_colours_avx2(pairs, kernel->raw[LAST] + band * BAND, kernel->raw[FIRST] + band * BAND, last, pooled);
+        } else
+#endif
+            pool_colours(pairs, kernel->raw[LAST] + band * BAND, kernel->raw[FIRST] + band * BAND, last, pooled);
 #ifdef HAS_AVX2_CODE
         if (kernel->avx2) {
             scale_avx2(kernel, pooled, made);
@@ -331,11 +384,11 @@ bytes_of(PyObject *array, Py_buffer *view, int flags, int rows, int columns)
 static PyObject *
 kernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"screen", "avx2", NULL};
-    PyObject *screen;
+    static char *names[] = {"screen", "avx2", "pairs", NULL};
+    PyObject *screen, *pairs = Py_None;
     int avx2 = 1;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|p:Kernel", names, &screen, &avx2)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|pO:Kernel", names, &screen, &avx2, &pairs)) {
         return NULL;
     }
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -343,7 +396,8 @@ kernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     if (kernel == NULL) {
         return NULL;
     }
-    if (bytes_of(screen, &kernel->screen, PyBUF_SIMPLE, ROWS, COLUMNS) < 0) {
+    if (bytes_of(screen, &kernel->screen, PyBUF_SIMPLE, ROWS, COLUMNS) < 0
+        || (pairs != Py_None && bytes_of(pairs, &kernel->pairs, PyBUF_SIMPLE, COLOURS, COLOURS) < 0)) {
         Py_DECREF(kernel);
         return NULL;
     }
@@ -363,6 +417,7 @@ kernel_dealloc(Kernel *kernel)
     freefunc free = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
     PyBuffer_Release(&kernel->screen); /* does nothing if there is none */
+    PyBuffer_Release(&kernel->pairs);
     free(kernel);
     Py_DECREF(type);
 }
@@ -422,17 +477,76 @@ kernel_finish(Kernel *kernel, PyObject *out)
     Py_RETURN_NONE;
 }
 
+/* Both take two pictures in grey, (2 * 210, 160): f1, and f0 as the last finished frame left it. */
+static PyObject *
+kernel_load(Kernel *kernel, PyObject *greys)
+{
+    Py_buffer view;
+
+    if (bytes_of(greys, &view, PyBUF_SIMPLE, 2 * ROWS, COLUMNS) < 0) {
+        return NULL;
+    }
+    const uint8_t *first = view.buf, *last = first + ROWS * COLUMNS;
+    memcpy(kernel->grey[FIRST], first, ROWS * COLUMNS);
+    memcpy(kernel->pooled, last, ROWS * COLUMNS);
+    PyBuffer_Release(&view);
+    kernel->current[FIRST] = kernel->seen_last = 0;
+    memset(kernel->changed, 1, BANDS);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+kernel_store(Kernel *kernel, PyObject *out)
+{
+    Py_buffer view;
+
+    if (bytes_of(out, &view, PyBUF_WRITABLE, 2 * ROWS, COLUMNS) < 0) {
+        return NULL;
+    }
+    memcpy(view.buf, kernel->grey[FIRST], ROWS * COLUMNS);
+    memcpy((uint8_t *)view.buf + ROWS * COLUMNS, kernel->pooled, ROWS * COLUMNS);
+    PyBuffer_Release(&view);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+kernel_show(Kernel *kernel, PyObject *args)
+{
+    PyObject *colours, *out;
+    Py_buffer palette, view;
+
+    if (!PyArg_ParseTuple(args, "OO:show", &colours, &out) || bytes_of(colours, &palette, PyBUF_SIMPLE, COLOURS, 3) < 0) {
+        return NULL;
+    }
+    if (bytes_of(out, &view, PyBUF_WRITABLE, 2 * ROWS, 3 * COLUMNS) < 0) {
+        PyBuffer_Release(&palette);
+        return NULL;
+    }
+    uint8_t *pixel = view.buf;
+    for (int role = FIRST; role >= LAST; role--) {
+        for (int i = 0; i < ROWS * COLUMNS; i++, pixel += 3) {
+            memcpy(pixel, (const uint8_t *)palette.buf + 3 * kernel->raw[role][i], 3);
+        }
+    }
+    PyBuffer_Release(&palette);
+    PyBuffer_Release(&view);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef kernel_methods[] = {
     {"restart", (PyCFunction)kernel_restart, METH_NOARGS, "After a reset: f1 is black. The screen is still to be seen."},
     {"see_first", (PyCFunction)kernel_see_first, METH_NOARGS, "f1 = the screen. False if `learn` must be called first."},
     {"see_last", (PyCFunction)kernel_see_last, METH_NOARGS, "f0 = the screen. False if `learn` must be called first."},
     {"learn", (PyCFunction)kernel_learn, METH_O, "Learn the palette from the grey picture of the screen."},
     {"finish", (PyCFunction)kernel_finish, METH_O, "Put the finished frame into an array."},
+    {"load", (PyCFunction)kernel_load, METH_O, "Go on from f1 and f0 in grey, as `store` has put them into an array."},
+    {"store", (PyCFunction)kernel_store, METH_O, "Put f1 and f0 in grey into an array, as the last finished frame left them."},
+    {"show", (PyCFunction)kernel_show, METH_VARARGS, "Put f1 and f0 in the given colours into an array, one after the other."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot kernel_slots[] = {
-    {Py_tp_doc, "Kernel(screen, avx2=True): finished frames of what the emulator puts into `screen`."},
+    {Py_tp_doc, "Kernel(screen, avx2=True, pairs=None): finished frames of what the emulator puts into `screen`."},
     {Py_tp_new, kernel_new},
     {Py_tp_dealloc, kernel_dealloc},
     {Py_tp_methods, kernel_methods},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +18,17 @@ from reactor_rl.plugin import compiled_module, require_extra
 if TYPE_CHECKING:
     from ale_py import ALEInterface
 
-__all__ = ["CompiledFrames", "Frames", "OpenCVFrames", "frames_of", "AtariGame", "AtariOptions", "checked_seed"]
+__all__ = [
+    "AtariGame",
+    "AtariOptions",
+    "ColourFrames",
+    "CompiledFrames",
+    "Frames",
+    "OpenCVFrames",
+    "checked_seed",
+    "frames_of",
+    "kernel_missing",
+]
 
 Frame = npt.NDArray[np.uint8]
 
@@ -69,6 +80,11 @@ def frames_of(
     return OpenCVFrames(ale, height, width, grayscale, maxpool)
 
 
+def kernel_missing() -> str | None:
+    """Why there are no compiled frames, ``None`` if there are."""
+    return "frames were not compiled" if _frames is None else None
+
+
 class CompiledFrames:
     """Grey frames of 84 x 84 from screens of 210 x 160, by the compiled kernel.
 
@@ -80,11 +96,11 @@ class CompiledFrames:
     """
 
     def __init__(self, ale: ALEInterface, maxpool: bool = True, avx2: bool = True, screen: Frame | None = None) -> None:
-        self._ale, self._maxpool = ale, maxpool
+        self.ale, self._maxpool = ale, maxpool
         self._screen = np.zeros((210, 160), np.uint8) if screen is None else screen
         self._show = ale.getScreen
         self._kernel = _frames.Kernel(self._screen, avx2)
-        self.finish = self._kernel.finish
+        self.finish, self.load, self.store = self._kernel.finish, self._kernel.load, self._kernel.store
 
     def restart(self) -> None:
         self._kernel.restart()
@@ -106,8 +122,64 @@ class CompiledFrames:
     def _learn(self) -> None:
         """Learn the grey of the colours on the screen: Python cannot read the emulator's palette."""
         grey = np.empty_like(self._screen)
-        self._ale.getScreenGrayscale(grey)
+        self.ale.getScreenGrayscale(grey)
         self._kernel.learn(grey)
+
+
+class ColourFrames:
+    """Frames as SB3's ``MaxAndSkipEnv`` and ``WarpFrame`` make them: the larger of two colours, number by number, and its grey.
+
+    Args:
+        ale: As for :class:`CompiledFrames`.
+        avx2: Likewise.
+    """
+
+    def __init__(self, ale: Any, avx2: bool = True) -> None:
+        self.ale = ale
+        self._screen = np.zeros((210, 160), np.uint8)
+        self._pairs = np.zeros((256, 256), np.uint8)
+        self._colours, self._known = np.zeros((256, 3), np.uint8), np.zeros(256, bool)
+        self._kernel = _frames.Kernel(self._screen, avx2, self._pairs)
+        self._get = ale.getScreen
+        self.finish = self._kernel.finish
+
+    def see_first(self) -> None:
+        """The current screen is the last but one of a step."""
+        self._see(self._kernel.see_first)
+
+    def see_last(self) -> None:
+        """The current screen is the last one of a step."""
+        self._see(self._kernel.see_last)
+
+    def show(self, pictures: Frame, seen: Sequence[bool]) -> None:
+        """Put what was seen into ``pictures``, ``(2, 210, 160, 3)``: the last screen but one, and the last one.
+
+        Args:
+            pictures: C-contiguous.
+            seen: Which of them.
+        """
+        shown = pictures if all(seen) else np.empty_like(pictures)
+        self._kernel.show(self._colours, shown.reshape(420, 480))
+        if shown is not pictures:
+            pictures[np.array(seen)] = shown[np.array(seen)]
+
+    def _see(self, see: Callable[[], bool]) -> None:
+        self._get(self._screen)
+        if not see():
+            self._learn()
+            see()
+
+    def _learn(self) -> None:
+        """Learn the colours on the screen, and the grey of each with all others."""
+        import cv2
+
+        shown, at = np.unique(self._screen, return_index=True)
+        self._colours[shown] = self.ale.getScreenRGB().reshape(-1, 3)[at]
+        self._known[shown] = True
+        known = np.flatnonzero(self._known)
+        grey = cv2.cvtColor(np.maximum(self._colours[shown, None], self._colours[None, known]), cv2.COLOR_RGB2GRAY)
+        self._pairs[np.ix_(shown, known)], self._pairs[np.ix_(known, shown)] = grey, grey.T
+        self._kernel.learn(self._pairs.diagonal()[self._screen])
 
 
 class OpenCVFrames:

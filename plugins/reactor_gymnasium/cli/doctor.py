@@ -206,6 +206,8 @@ def _bypass(make: Make) -> str:
         if not isinstance(held.env, gymnasium.Wrapper):
             return "for it has none"
         held.engage()
+        if held.screens is not None:
+            return "which ReactorVectorEnv calls, too, but fetches no screen that none of them looks at"
         if not held.engaged:
             return "all of which ReactorVectorEnv calls too"
         if held.target is held.env.unwrapped:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.atari.unseen import UnseenScreens
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps_pristine, wrappers_pristine
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_gymnasium.environments.units import close_all, marked
@@ -110,8 +111,8 @@ class EnvBlock:
         autoreset: When an environment whose episode has ended is reset.
         seeds: From a row to the arguments of a reset that follows an episode; by default it has no arguments. ``None`` for no
             reset: the row is idle then.
-        kernels: Whether a kernel may step all of them in one call, where there is one, with the same results; see
-            :mod:`reactor_gymnasium.native`.
+        kernels: Whether a kernel may step all of them in one call, where there is one, or make the pictures of Atari games, with
+            the same results; see :mod:`reactor_gymnasium.native` and :mod:`reactor_gymnasium.atari.unseen`.
         columns: Whether the owner takes rewards, ends and infos from :attr:`stepped`, if a kernel took the step.
 
     Attributes:
@@ -139,7 +140,7 @@ class EnvBlock:
         kernels: bool = True,
         columns: bool = False,
     ) -> None:
-        self.first, self.autoreset, self.seeds, self.columns = first, autoreset, seeds, columns
+        self.first, self.autoreset, self.seeds, self.kernels, self.columns = first, autoreset, seeds, kernels, columns
         self.envs: list[WrapperBypass] = []
         self.observations: list[Any] = []
         self.pending: list[int] = []
@@ -157,6 +158,7 @@ class EnvBlock:
         self._soonest = NO_LIMIT  # nothing of `_due` comes before it
         self._targets: list[Env] = []  # what to step
         self._bypassing = False  # whether wrappers are left out
+        self._unseen: set[type[UnseenScreens]] = set()  # what has screens that are not fetched
         self._unsettled = True  # whether there may be more to leave out
         self.stepped: BlockKernel | None = None
         self.why_not = "" if kernels else "kernels=False"
@@ -178,7 +180,7 @@ class EnvBlock:
         for index, maker in enumerate(makers, self.first):
             try:
                 env_fn = decode(maker)
-                self.envs.append(WrapperBypass(env_fn() if construct is None else construct(env_fn)))
+                self.envs.append(WrapperBypass(env_fn() if construct is None else construct(env_fn), self.kernels))
             except Exception as error:
                 error.add_note(f"while environment {index} was constructed")
                 raise
@@ -205,7 +207,7 @@ class EnvBlock:
             return
         if isinstance(actions, np.ndarray) and actions.ndim > 1:  # what an array of one axis gives are scalars
             actions = actions.copy()
-        if self._unsettled or (self._bypassing and not steps_pristine()):
+        if self._unsettled or (self._bypassing and not steps_pristine()) or any(kind.changed() for kind in self._unseen):
             self._write_back()
             self._settle()
         self._now = now = self._now + 1
@@ -558,6 +560,7 @@ class EnvBlock:
         self._due = [self._now + held.limit - held.elapsed for held in self.envs]
         self._soonest = min(self._due)
         self._bypassing = any(held.engaged for held in self.envs)
+        self._unseen = {type(held.screens) for held in self.envs if held.screens is not None}
         self._unsettled = not all(held.final for held in self.envs)
 
 

@@ -8,15 +8,20 @@ the wrappers' own, unmodified classes are left out, and before anybody may look 
 What is called is looked up at every call, as Gymnasium does, because environments give themselves another ``step`` when they like.
 Of the wrappers that are left out it need not be: nobody else refers to one, so nobody else can change it, and whether somebody has
 changed its class can be seen before a step (:func:`wrappers_pristine`).
+
+Atari games in the wrappers of Gymnasium and SB3 fetch no screens that nobody looks at, likewise until somebody may look: see
+:mod:`reactor_gymnasium.atari.unseen`.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import gymnasium
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from reactor_gymnasium.atari.unseen import UnseenScreens, checked, unseen_screens
+from reactor_gymnasium.environments.owning import ours_alone
 
 __all__ = ["NO_LIMIT", "WrapperBypass", "steps_pristine", "wrappers_pristine"]
 
@@ -28,6 +33,7 @@ class WrapperBypass:
 
     Args:
         env: The environment, in all its wrappers.
+        kernels: Whether compiled code may do the work of its wrappers.
 
     Attributes:
         env: Likewise.
@@ -35,14 +41,18 @@ class WrapperBypass:
         limit: Steps after which the shard truncates the episode, NO_LIMIT if no wrapper that is left out does.
         elapsed: Steps of the episode so far, as the wrapper that is left out has counted them.
         final: Whether there is nothing more to leave out later.
+        screens: The screens of an Atari game that are not fetched; ``None`` where all are.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        self.env = env
+    def __init__(self, env: gymnasium.Env[Any, Any], kernels: bool = True) -> None:
+        self.env, self._kernels = env, kernels
+        self.screens: UnseenScreens | None = None
+        self._frames: Any = None  # what makes frames of its screens
         self.release()
 
     def release(self) -> None:
         """Step the environment in all its wrappers."""
+        self._fetch_screens()
         self.target: Any = self.env
         self._clock: TimeLimit[Any, Any] | None = None
         self.limit, self.elapsed, self.final = NO_LIMIT, 0, False
@@ -55,7 +65,9 @@ class WrapperBypass:
         """
         self.release()
         del self.target  # it is a reference, too
+        self.screens, seen = unseen_screens(self, self._frames) if self._kernels else (None, True)
         clock, within, final = self._within(recording) if wrappers_pristine() else (None, self.env, True)
+        final = final and seen
         self.final, self.target = final, within if final else self.env
         if final and clock is not None:
             self._clock, self.limit, self.elapsed = clock, clock._max_episode_steps, clock._elapsed_steps or 0
@@ -65,20 +77,25 @@ class WrapperBypass:
         outer: Any = self
         clock, final = None, True
         if recording:
-            if not _ours_alone(outer):
+            if not ours_alone(outer):
                 return None, outer.env, True
             outer = outer.env
-        if type(outer.env) is TimeLimit and _ours_alone(outer):
+        if type(outer.env) is TimeLimit and ours_alone(outer):
             clock = outer = outer.env
             final = clock._elapsed_steps is not None
-        if type(outer.env) is OrderEnforcing and _ours_alone(outer):
+        if type(outer.env) is OrderEnforcing and ours_alone(outer):
             outer = outer.env
             final = final and outer._has_reset  # its error is still to come
-        if type(outer.env) is PassiveEnvChecker and _ours_alone(outer):
+        if type(outer.env) is PassiveEnvChecker and ours_alone(outer):
             outer = outer.env
-            # `checked_data_reuse` came with Gymnasium 1.4.
-            final = final and outer.checked_step and outer.checked_reset and getattr(outer, "checked_data_reuse", True)
+            final = final and checked(outer)
         return clock, outer.env, final
+
+    def _fetch_screens(self) -> None:
+        screens, self.screens = self.screens, None
+        if screens is not None:
+            self._frames = screens.frames
+            screens.release()
 
     @property
     def engaged(self) -> bool:
@@ -86,27 +103,10 @@ class WrapperBypass:
         return self.target is not self.env
 
     def write_back(self, elapsed: int) -> None:
-        """Let the time limit that is left out know how many steps the episode has taken."""
+        """Before anybody looks, fetch screens, and tell the time limit that is left out how many steps the episode has taken."""
+        self._fetch_screens()
         if self._clock is not None:
             self._clock._elapsed_steps = elapsed  # type: ignore[assignment]
-
-
-class _Holder:
-    def __init__(self) -> None:
-        self.env = object()
-
-
-_holder = _Holder()
-_ALONE = sys.getrefcount(_holder.env)
-"""The reference count of an object that one attribute refers to and nothing else."""
-
-
-def _ours_alone(outer: Any) -> bool:
-    """Whether nobody has put another `step` or `reset` on a wrapper, and only `outer` refers to it, so that nobody will."""
-    if sys.getrefcount(outer.env) > _ALONE:
-        return False
-    own = vars(outer.env)
-    return "step" not in own and "reset" not in own
 
 
 _METHODS = tuple(getattr(cls, name) for cls in (TimeLimit, OrderEnforcing, PassiveEnvChecker) for name in ("step", "reset"))

@@ -10,7 +10,7 @@ import numpy as np
 
 from reactor_rl.plugin import dumps, loads
 
-__all__ = ["IMMUTABLE", "SOLE", "as_number", "own"]
+__all__ = ["IMMUTABLE", "SOLE", "as_number", "own", "ours_alone"]
 
 IMMUTABLE = frozenset(
     {
@@ -35,6 +35,24 @@ def _sole() -> int:
 
 SOLE = _sole()
 """The count of :func:`sys.getrefcount` for an object that one local variable alone refers to."""
+
+
+class _Holder:
+    def __init__(self) -> None:
+        self.env = object()
+
+
+_holder = _Holder()
+_ALONE = sys.getrefcount(_holder.env)
+"""The same for an object that one attribute refers to and nothing else."""
+
+
+def ours_alone(outer: Any) -> bool:
+    """Whether only ``outer`` refers to its ``env``, and nobody has put another ``step`` or ``reset`` on it, so that nobody will."""
+    if sys.getrefcount(outer.env) > _ALONE:
+        return False
+    own = vars(outer.env)
+    return "step" not in own and "reset" not in own
 
 
 def own(value: Any) -> Any:

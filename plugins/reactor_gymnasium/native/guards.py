@@ -58,9 +58,13 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "walker2d_v4.py": ("bc4b14f1c27d1584",),
     "walker2d_v5.py": ("10219f0e6b5208d6",),
     "common.py": ("ef31d8b3c302ba12",),
+    "atari_preprocessing.py": ("23ab5a578ee04df9", "abbf79c1a65e7260", "9d37dc8b68297130"),
+    "atari_wrappers.py": ("a7d00cf945809aab", "4e1a42ae65a568ad"),
+    "env.py": ("67f96880539dfc1c", "72af67f64444cbc9", "e9b70f7a6b99c7f7", "eca5ad0607935fed"),
     "monitor.py": ("e2267b522427acfc", "123c968eff11deb8", "f3c9dd25dee5b613", "0b1eb191650a498d"),
 }
-"""By name of a file the first 16 digits of its sha256, of Gymnasium 1.4 and Stable-Baselines3 2.7 to 2.9."""
+"""By name of a file the first 16 digits of its sha256: of Gymnasium 1.4, for its ``AtariPreprocessing`` from 1.2 on, of
+Stable-Baselines3 2.7 to 2.9, and of ale-py 0.11 and 0.12."""
 
 LIMIT, EVERY = 17, 10
 """Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from reactor_gymnasium.atari import game as module
-from reactor_gymnasium.atari.game import CompiledFrames, Frames, OpenCVFrames, frames_of
+from reactor_gymnasium.atari.game import ColourFrames, CompiledFrames, Frames, OpenCVFrames, frames_of
 
 cv2 = pytest.importorskip("cv2", reason="opencv-python-headless is not installed: it is the reference")
 
@@ -48,9 +48,11 @@ class FakeALE:
         assert out.shape == self.screen.shape
         out[:] = self.grey_of[self.screen]
 
-    def getScreenRGB(self, out: Bytes) -> None:  # noqa: N802
+    def getScreenRGB(self, out: Bytes | None = None) -> Bytes:  # noqa: N802
+        out = np.empty((*self.screen.shape, 3), np.uint8) if out is None else out
         assert out.shape == (*self.screen.shape, 3)
         out[:] = self.colour_of[self.screen]
+        return out
 
 
 class Reference:
@@ -284,6 +286,70 @@ def test_a_wrong_array_is_refused(kind: str) -> None:
         with pytest.raises(ValueError, match=r"C-contiguous|read-only"):
             frames.finish(out)
         assert not out.any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_the_grey_of_the_larger_of_two_colours(kind: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ale = FakeALE(rng)
+    frames = ColourFrames(ale, avx2=kind == "avx2")
+    pictures, shown = np.zeros((2, 2, 210, 160, 3), np.uint8)
+    frame = np.zeros((84, 84), np.uint8)
+    for number in range(80):
+        colours = np.arange(256) if seed and number > 50 else np.arange(0, min(256, 8 + 4 * number), 2)
+        for half in (0, 1) if number == 0 else [(0, 1), (0,), (1,), ()][rng.choice(4, p=(0.7, 0.1, 0.1, 0.1))]:
+            draw(rng, ale, colours)
+            (frames.see_last if half else frames.see_first)()
+            pictures[half] = ale.getScreenRGB()
+        frames.finish(frame)
+        larger = cv2.cvtColor(pictures.max(axis=0), cv2.COLOR_RGB2GRAY)
+        np.testing.assert_array_equal(frame, cv2.resize(larger, (84, 84), interpolation=cv2.INTER_AREA))
+        frames.show(shown, [True, True])
+        np.testing.assert_array_equal(shown, pictures)
+    shown[...] = 7
+    frames.show(shown, [False, True])
+    assert (shown[0] == 7).all() and (shown[1] == pictures[1]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_another_maker_of_frames_goes_on(kind: str) -> None:
+    rng = np.random.default_rng(4)
+    ale = FakeALE(rng)
+    one = CompiledFrames(ale, avx2=kind == "avx2")  # type: ignore[arg-type]
+    greys, frame, other_frame = np.zeros((420, 160), np.uint8), *np.zeros((2, 84, 84), np.uint8)
+    for pieces in ("r", "fl", "f", "l", "", "fl"):
+        other = CompiledFrames(ale, avx2=kind == "avx2")  # type: ignore[arg-type]
+        one.store(greys)
+        other.load(greys)
+        for what in pieces:
+            draw(rng, ale, np.arange(256))
+            for frames in (one, other):
+                {"r": frames.restart, "f": frames.see_first, "l": frames.see_last}[what]()
+        one.finish(frame)
+        other.finish(other_frame)
+        np.testing.assert_array_equal(frame, other_frame)
+        one.store(greys)
+        np.testing.assert_array_equal(cv2.resize(greys[210:], (84, 84), interpolation=cv2.INTER_AREA), frame)
+
+
+@NO_KERNEL
+def test_the_kernel_refuses_wrong_pictures() -> None:
+    pairs, palette = np.zeros((256, 256), np.uint8), np.zeros((256, 3), np.uint8)
+    screen = np.zeros((210, 160), np.uint8)
+    with pytest.raises(ValueError, match=r"\(256, 256\)"):
+        KERNEL.Kernel(screen, True, pairs[1:])
+    kernel = KERNEL.Kernel(screen, pairs=pairs)
+    with pytest.raises(ValueError, match=r"\(256, 3\)"):
+        kernel.show(palette[1:], np.zeros((420, 480), np.uint8))
+    with pytest.raises(ValueError, match=r"\(420, 480\)"):
+        kernel.show(palette, np.zeros((420, 160), np.uint8))
+    for method in (kernel.load, kernel.store):
+        with pytest.raises(ValueError, match=r"\(420, 160\)"):
+            method(screen)
+    before = sys.getrefcount(pairs)
+    del kernel, method
+    assert sys.getrefcount(pairs) == before - 1
 
 
 @NO_KERNEL

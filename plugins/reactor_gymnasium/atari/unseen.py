@@ -1,0 +1,362 @@
+"""Atari games in the wrappers of SB3 or Gymnasium that fetch no screen which nobody looks at.
+
+An ``AtariEnv`` fetches a picture in colour, 100 KB, after every frame. SB3's ``MaxAndSkipEnv`` looks at two of four and takes the
+larger one of each number, of which ``WarpFrame`` makes a picture of 84 x 84 in grey. Gymnasium's ``AtariPreprocessing`` looks at
+none of them, for it asks the emulator for two in grey. All this takes nearly as long as the emulator itself.
+
+Here the emulator is asked for palette indices, twice a step, of which the kernel of :mod:`reactor_gymnasium.atari.game` makes the
+same picture, to the bit. Everything else the wrappers do themselves. Before anybody may look at an environment it is as it always
+was, buffers of pictures included; see :mod:`reactor_gymnasium.environments.bypass`.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeAlias
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.wrappers import PassiveEnvChecker
+
+from reactor_gymnasium.atari.game import ColourFrames, CompiledFrames, kernel_missing
+from reactor_gymnasium.environments.owning import ours_alone
+from reactor_gymnasium.native.guards import unknown_source
+from reactor_gymnasium.native.kernel import StandsFor
+from reactor_gymnasium.native.takeover import switched_off
+
+__all__ = ["UnseenScreens", "checked", "unseen_screens"]
+
+Bytes = npt.NDArray[np.uint8]
+Name: TypeAlias = tuple[str, str]
+Results: TypeAlias = tuple[Any, Any, bool, bool, dict[str, Any]]
+
+_SB3, _PREPROCESSING, _GAME = "stable_baselines3.common.atari_wrappers", "gymnasium.wrappers.atari_preprocessing", "ale_py.env"
+_CORE, _COMMON, _MONITOR = "gymnasium.core", "gymnasium.wrappers.common", "stable_baselines3.common.monitor"
+_HANDING_ON = {
+    *((_COMMON, name) for name in ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics")),
+    *((_SB3, name) for name in ("NoopResetEnv", "FireResetEnv", "EpisodicLifeEnv", "StickyActionEnv")),
+    (_MONITOR, "Monitor"),
+}
+"""Wrappers that hand observations on and do not look at them, but for the first ones (``PassiveEnvChecker``)."""
+_AROUND = "gymnasium.wrappers.", "stable_baselines3.common.", "reactor_sb3.environments.wrapped_alone"
+"""Where wrappers are from that look at nothing but what the wrappers inside of them return."""
+_SCREEN = object()
+"""The observation in the place of a picture in colour of what the emulator shows."""
+
+
+class UnseenScreens(StandsFor):
+    """What an Atari game does without.
+
+    Args:
+        game: The environment.
+        frames: What makes frames of its emulator's screens.
+        *wrappers: Those that look at screens, the outermost one first.
+    """
+
+    looking: ClassVar[tuple[Name, ...]]
+    """The classes of these wrappers."""
+    make_frames: ClassVar[type[Any]]
+    """The class of ``frames``."""
+
+    def __init__(self, game: Any, frames: Any, *wrappers: Any) -> None:
+        self.game, self.frames = game, frames
+        self._fetch = game._get_obs
+        game._get_obs = self._screen
+
+    def release(self) -> None:
+        """Let the environment and its wrappers be what they always were, before anybody looks at them."""
+        del self.game._get_obs
+
+    def _screen(self) -> Any:
+        return _SCREEN
+
+    @classmethod
+    @abstractmethod
+    def misfit(cls, *wrappers: Any) -> bool:
+        """Whether these wrappers do something else than is done here."""
+
+    @classmethod
+    @abstractmethod
+    def differs(cls, ale: _Pictures, random: np.random.Generator) -> bool:
+        """Whether frames are not here what OpenCV makes of two random screens."""
+
+
+class SkippedScreens(UnseenScreens):
+    """``WarpFrame`` around ``MaxAndSkipEnv``, both of SB3."""
+
+    title, module, owner, methods = "MaxAndSkipEnv", _SB3, "MaxAndSkipEnv", ("step",)
+    helpers = (
+        *((_GAME, f"AtariEnv.{name}") for name in ("step", "reset", "_get_obs")),
+        *((_CORE, f"ObservationWrapper.{name}") for name in ("step", "reset")),
+        *((_CORE, f"Wrapper.{name}") for name in ("step", "reset")),
+        *((_COMMON, f"{name}.step") for _, name in sorted(_HANDING_ON) if _ == _COMMON),
+        *((_SB3, f"{name}.reset") for name in ("NoopResetEnv", "FireResetEnv", "EpisodicLifeEnv")),
+        *((_SB3, name) for name in ("EpisodicLifeEnv.step", "WarpFrame.observation")),
+        *((_MONITOR, f"Monitor.{name}") for name in ("step", "reset")),
+    )
+    sources = (_GAME, _MONITOR)
+    looking, make_frames = ((_SB3, "WarpFrame"), (_SB3, "MaxAndSkipEnv")), ColourFrames
+
+    def __init__(self, game: Any, frames: ColourFrames, warp: Any, skip: Any) -> None:
+        super().__init__(game, frames)
+        self.warp, self.skip = warp, skip
+        self._seen = [False, False]  # whether the frames have what is in either half of the wrapper's buffer
+        warp.observation, skip.step = self._observation, self._step
+
+    def release(self) -> None:
+        super().release()
+        del self.warp.observation, self.skip.step
+        self._show()
+
+    @classmethod
+    def misfit(cls, warp: Any, skip: Any) -> bool:
+        buffer = skip._obs_buffer
+        shaped = (buffer.shape, buffer.dtype, buffer.flags.c_contiguous) == ((2, 210, 160, 3), np.uint8, True)
+        return not shaped or "observation" in vars(warp) or (warp.width, warp.height) != (84, 84)
+
+    def _step(self, action: Any) -> Results:
+        """``MaxAndSkipEnv.step``, with a finished frame for the larger picture."""
+        skip, frames, seen = self.skip, self.frames, self._seen
+        step, last = skip.env.step, skip._skip - 1
+        total, terminated, truncated = 0.0, False, False
+        for number in range(skip._skip):
+            _, reward, terminated, truncated, info = step(action)
+            if number == last:
+                frames.see_last()
+                seen[1] = True
+            elif number == last - 1:
+                frames.see_first()
+                seen[0] = True
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return self._finished(), total, terminated, truncated, info
+
+    def _finished(self) -> Bytes:
+        if all(self._seen):
+            frame = np.empty((84, 84, 1), np.uint8)
+            self.frames.finish(frame[..., 0])
+            return frame
+        self._show()  # an early end: half of the buffer is older than this
+        return self._warped(self.skip._obs_buffer.max(axis=0))
+
+    def _show(self) -> None:
+        """Put what was seen into the wrapper's buffer."""
+        if any(self._seen):
+            self.frames.show(self.skip._obs_buffer, self._seen)
+
+    def _observation(self, frame: Any) -> Any:
+        """``WarpFrame.observation``."""
+        return self._warped(self._fetch()) if frame is _SCREEN else frame
+
+    def _warped(self, picture: Bytes) -> Bytes:
+        frame: Bytes = type(self.warp).observation(self.warp, picture)
+        return frame
+
+    @classmethod
+    def differs(cls, ale: _Pictures, random: np.random.Generator) -> bool:
+        frames, buffer, frame = ColourFrames(ale), np.zeros((2, 210, 160, 3), np.uint8), np.zeros((84, 84), np.uint8)
+        for number, see in enumerate((frames.see_first, frames.see_last)):
+            ale.draw(random)
+            buffer[number] = ale.getScreenRGB()
+            see()
+        frames.finish(frame)
+        warped = sys.modules[_SB3].WarpFrame.observation(SimpleNamespace(width=84, height=84), buffer.max(axis=0))
+        return not np.array_equal(warped[..., 0], frame)
+
+
+class PreprocessedScreens(UnseenScreens):
+    """Gymnasium's ``AtariPreprocessing``."""
+
+    title, module, owner = "AtariPreprocessing", _PREPROCESSING, "AtariPreprocessing"
+    methods = "step", "reset", "_get_obs"
+    helpers = SkippedScreens.helpers[:3]
+    sources = (_GAME,)
+    looking, make_frames = ((_PREPROCESSING, "AtariPreprocessing"),), CompiledFrames
+
+    def __init__(self, game: Any, frames: CompiledFrames, wrapper: Any) -> None:
+        super().__init__(game, frames)
+        self.wrapper = wrapper
+        self._greys = np.zeros((2, 210, 160), np.uint8)
+        self._load()
+        wrapper.step, wrapper.reset = self._step, self._reset
+
+    def release(self) -> None:
+        super().release()
+        del self.wrapper.step, self.wrapper.reset
+        last, first = self.wrapper.obs_buffer
+        self.frames.store(self._greys.reshape(420, 160))
+        first[...], last[...] = self._greys
+
+    @classmethod
+    def misfit(cls, wrapper: Any) -> bool:
+        buffers = {(buffer.shape, buffer.dtype) for buffer in wrapper.obs_buffer}
+        usual = wrapper.grayscale_obs and wrapper.frame_skip > 1 and wrapper.screen_size == (84, 84)
+        return not usual or buffers != {((210, 160), np.dtype(np.uint8))}
+
+    def _load(self) -> None:
+        last, first = self.wrapper.obs_buffer
+        self._greys[0], self._greys[1] = first, last
+        self.frames.load(self._greys.reshape(420, 160))
+
+    def _step(self, action: Any) -> Results:
+        """``AtariPreprocessing.step``."""
+        wrapper, frames = self.wrapper, self.frames
+        step, lives, last = wrapper.env.step, self.game.ale.lives, wrapper.frame_skip - 1
+        total, terminated, truncated = 0.0, False, False
+        info: dict[str, Any] = {}
+        for number in range(wrapper.frame_skip):
+            _, reward, terminated, truncated, info = step(action)
+            total += reward
+            wrapper.game_over = terminated
+            if wrapper.terminal_on_life_loss:
+                left = lives()
+                wrapper.game_over = terminated = terminated or left < wrapper.lives
+                wrapper.lives = left
+            if terminated or truncated:
+                break
+            if number == last:
+                frames.see_last()
+            elif number == last - 1:
+                frames.see_first()
+        return self._finished(), total, terminated, truncated, info
+
+    def _finished(self) -> Any:
+        frame = np.empty((84, 84, 1) if self.wrapper.grayscale_newaxis else (84, 84), np.uint8)
+        self.frames.finish(frame.reshape(84, 84))
+        return np.asarray(frame, np.float32) / 255.0 if self.wrapper.scale_obs else frame
+
+    def _reset(self, **kwargs: Any) -> Any:
+        """``AtariPreprocessing.reset``."""
+        begun = type(self.wrapper).reset(self.wrapper, **kwargs)
+        self._load()
+        return begun
+
+    @classmethod
+    def differs(cls, ale: _Pictures, random: np.random.Generator) -> bool:
+        import cv2
+
+        emulator: Any = ale
+        frames, buffer, frame = CompiledFrames(emulator), np.zeros((2, 210, 160), np.uint8), np.zeros((84, 84), np.uint8)
+        for number, see in enumerate((frames.see_first, frames.see_last)):
+            ale.draw(random)
+            ale.getScreenGrayscale(buffer[number])
+            see()
+        frames.finish(frame)
+        return not np.array_equal(cv2.resize(buffer.max(axis=0), (84, 84), interpolation=cv2.INTER_AREA), frame)
+
+
+_KINDS: tuple[type[UnseenScreens], ...] = (SkippedScreens, PreprocessedScreens)
+
+
+# ---------------------------------------------------------------------- where they fit
+
+
+def unseen_screens(held: Any, frames: Any = None) -> tuple[UnseenScreens | None, bool]:
+    """Do without the screens of an environment that nobody looks at.
+
+    Args:
+        held: Its attribute ``env`` is the environment in all its wrappers, and the only reference to it.
+        frames: Those that the environment had before, if it had any.
+
+    Returns:
+        That which does without them, ``None`` if nothing can; and ``False`` if it can once the first steps were checked.
+    """
+    if _name(getattr(held.env, "unwrapped", None)) != (_GAME, "AtariEnv") or switched_off():
+        return None, True
+    levels = _levels(held)
+    names = [_name(level) for level in levels]
+    for kind in _KINDS:
+        if all(names.count(name) == 1 for name in kind.looking):
+            return _fitting(kind, levels, [names.index(name) for name in kind.looking], frames)
+    return None, True
+
+
+def _fitting(kind: type[UnseenScreens], levels: list[Any], at: list[int], frames: Any) -> tuple[UnseenScreens | None, bool]:
+    names = [_name(level) for level in levels]
+    inside = [name for place, name in enumerate(names[:-1]) if place > at[0] and place not in at]
+    around = all(module.startswith(_AROUND) for module, _ in names[: at[0]])
+    game, wrappers = levels[-1], [levels[place] for place in at]
+    if at != sorted(at) or not around or not _HANDING_ON.issuperset(inside) or not all(map(_its_own, levels)):
+        return None, True
+    if "_get_obs" in vars(game) or game._obs_type != "rgb" or game.sound_obs or tuple(game.ale.getScreenDims()) != (210, 160):
+        return None, True
+    if kind.misfit(*wrappers) or _untrue(kind) or kind.changed():
+        return None, True
+    if not all(map(checked, levels)):
+        return None, False
+    if type(frames) is not kind.make_frames or frames.ale is not game.ale:
+        frames = kind.make_frames(game.ale)
+    return kind(game, frames, *wrappers), True
+
+
+def _levels(held: Any) -> list[Any]:
+    """The wrappers from the outermost one, and the environment; nothing if somebody else refers to one of them."""
+    levels: list[Any] = []
+    outer = held
+    while ours_alone(outer):
+        outer = outer.env
+        levels.append(outer)
+        if not isinstance(outer, gymnasium.Wrapper):
+            return levels
+    return []
+
+
+def _name(level: Any) -> Name:
+    return type(level).__module__, type(level).__qualname__
+
+
+def _its_own(level: Any) -> bool:
+    """Whether its class is the one that its module has by that name."""
+    module, name = _name(level)
+    return getattr(sys.modules.get(module), name, None) is type(level)
+
+
+def checked(level: Any) -> bool:
+    """Whether an environment is not a ``PassiveEnvChecker`` that has yet to look at a step or a reset."""
+    if type(level) is not PassiveEnvChecker:
+        return True
+    # `checked_data_reuse` came with Gymnasium 1.4.
+    return level.checked_step and level.checked_reset and getattr(level, "checked_data_reuse", True)
+
+
+# ---------------------------------------------------------------------- whether they are true
+
+
+class _Pictures:
+    """An emulator that shows whatever is drawn, in random colours.
+
+    Attributes:
+        screen: Palette indices.
+    """
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self.colours = random.integers(0, 256, (256, 3)).astype(np.uint8)
+        self.greys = random.integers(0, 256, 256).astype(np.uint8)
+        self.draw(random)
+
+    def draw(self, random: np.random.Generator) -> None:
+        self.screen = 2 * random.integers(0, 128, (210, 160)).astype(np.uint8)
+
+    def getScreen(self, out: Bytes) -> None:  # noqa: N802
+        out[...] = self.screen
+
+    def getScreenRGB(self) -> Bytes:  # noqa: N802
+        picture: Bytes = self.colours[self.screen]
+        return picture
+
+    def getScreenGrayscale(self, out: Bytes) -> None:  # noqa: N802
+        out[...] = self.greys[self.screen]
+
+
+@cache
+def _untrue(kind: type[UnseenScreens]) -> str | None:
+    """Why frames may not be made in the place of wrappers here, ``None`` if they may. Found out once a process."""
+    if why := kernel_missing() or unknown_source(kind):
+        return why
+    random = np.random.default_rng(0)
+    return "OpenCV makes other frames here" if kind.differs(_Pictures(random), random) else None
