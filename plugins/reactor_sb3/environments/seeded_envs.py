@@ -23,7 +23,7 @@ __all__ = ["End", "SeededEnvs", "check", "kept_info"]
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
 
-LOGGED = 2048
+LOGGED = 8192
 """Actions after which the next game with lives is seeded. Repeating them takes seconds, where an emulator cannot be saved."""
 
 _KEPT = ("episode", "is_success")

@@ -12,12 +12,13 @@ import pytest
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TimeLimit
 from stable_baselines3.common import atari_wrappers
 from stable_baselines3.common.atari_wrappers import AtariWrapper, MaxAndSkipEnv, WarpFrame
+from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 from reactor_gymnasium.atari import unseen
 from reactor_gymnasium.environments.bypass import WrapperBypass
-from reactor_sb3 import ReactorVecEnv
+from reactor_sb3 import ReactorVecEnv, SyncPPO
 
 ale_py = pytest.importorskip("ale_py", reason="ale-py is not installed")
 pytest.importorskip("cv2", reason="opencv-python-headless is not installed")
@@ -287,6 +288,31 @@ def test_what_a_user_sees_of_a_vector_environment(place: dict[str, Any]) -> None
             same(ours.env_method("_get_obs"), theirs.env_method("_get_obs"))
     ours.close()
     theirs.close()
+
+
+@pytest.mark.parametrize("place", [{"executor": "inline"}, {"executor": "processes", "workers": 2}], ids=str)
+def test_a_training_learns_the_same(place: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = []
+    made = 0
+    for switch in ("0", "1"):
+        monkeypatch.setenv("REACTOR_RL_KERNELS", switch)
+        init = unseen.SkippedScreens.__init__
+
+        def counted(self: Any, *args: Any) -> None:
+            nonlocal made
+            made += 1
+            init(self, *args)  # noqa: B023
+
+        monkeypatch.setattr(unseen.SkippedScreens, "__init__", counted)
+        env = VecFrameStack(make_atari_env("BreakoutNoFrameskip-v4", n_envs=2, seed=1), 4)
+        with SyncPPO("CnnPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=0, **place) as model:
+            model.learn(192)
+            weights.append({name: value.numpy().copy() for name, value in model.policy.state_dict().items()})
+        if switch == "0":
+            assert not made
+        monkeypatch.undo()
+    same(*weights)
+    assert made or place["executor"] == "processes"
 
 
 def test_a_class_that_is_changed_later_is_minded(monkeypatch: pytest.MonkeyPatch) -> None:
