@@ -98,6 +98,12 @@ def sb3_vec_env(result: Result) -> str:
     return rates(result, "reactor_rl ReactorVecEnv", rivals=rivals)
 
 
+def wrapped_games(result: Result) -> str:
+    ours = "reactor_rl ReactorVectorEnv"
+    rivals = {"reactor_rl, one core": "ours on one core", **{name: f"`{name}`" for name in ("AsyncVectorEnv", "SyncVectorEnv")}}
+    return rates(result, ours, rivals={**rivals, "emulators, no pictures": "the emulators alone, one core"})
+
+
 def q_learning(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a round", shown=_milliseconds)
 
@@ -479,7 +485,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         for one in (
             vector_env, auto, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
             free_threading, convolutions,
-            frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
+            frames, wrapped_games, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
             recovery, kills, faults, federation, federation_delays, one_line, products, evaluate, sweep, multi_agent_training,
         )
     },
