@@ -484,8 +484,8 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         one.__name__: ((one.__name__,), one)
         for one in (
             vector_env, auto, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
-            free_threading, convolutions,
-            frames, wrapped_games, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
+            free_threading, convolutions, wrapped_games,
+            frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
             recovery, kills, faults, federation, federation_delays, one_line, products, evaluate, sweep, multi_agent_training,
         )
     },

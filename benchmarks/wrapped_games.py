@@ -1,8 +1,8 @@
 """What does a step of Atari games in the usual wrappers cost, eight of them in a vector environment?
 
-The wrappers are SB3's ``AtariWrapper`` around a ``Monitor``, as ``make_atari_env`` has it, or Gymnasium's ``AtariPreprocessing`` with
-a stack of four frames, all with their default arguments. ``emulators``: a loop that does nothing but emulate four frames for each
-step and reset games that are over.
+The wrappers are SB3's ``AtariWrapper`` around a ``Monitor``, as ``make_atari_env`` has it, or Gymnasium's ``AtariPreprocessing``
+with a stack of four frames, all with their default arguments. ``emulators``: a loop that does nothing but emulate four frames for
+each step and reset games that are over.
 """
 
 from __future__ import annotations

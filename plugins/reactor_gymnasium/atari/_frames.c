@@ -252,7 +252,7 @@ scale_avx2(const Kernel *kernel, const uint8_t *band, uint8_t *made)
 
 #endif
 
-/* ---------------------------------------------------------------- two screens as one */
+/* ---------------------------------------------------------------- a band of two screens as one, in grey */
 
 static void
 pool_shades(const uint8_t *last, const uint8_t *first, uint8_t *pooled)
@@ -262,7 +262,7 @@ pool_shades(const uint8_t *last, const uint8_t *first, uint8_t *pooled)
     }
 }
 
-/* `grey` is that of `last`. */
+/* `last` and `first` are palette indices, `grey` is that of `last`. */
 static void
 pool_colours(const uint8_t *pairs, const uint8_t *last, const uint8_t *first, const uint8_t *grey, uint8_t *pooled)
 {
@@ -291,6 +291,25 @@ pool_colours_avx2(const uint8_t *pairs, const uint8_t *last, const uint8_t *firs
 }
 
 #endif
+
+static void
+pool(Kernel *kernel, int band)
+{
+    int at = band * BAND;
+    const uint8_t *grey = kernel->grey[LAST] + at, *last = kernel->raw[LAST] + at, *first = kernel->raw[FIRST] + at;
+
+    if (kernel->pairs.buf == NULL) {
+        pool_shades(grey, kernel->grey[FIRST] + at, kernel->pooled + at);
+        return;
+    }
+#ifdef HAS_AVX2_CODE
+    if (kernel->avx2) {
+        pool_colours_avx2(kernel->pairs.buf, last, first, grey, kernel->pooled + at);
+        return;
+    }
+#endif
+    pool_colours(kernel->pairs.buf, last, first, grey, kernel->pooled + at);
+}
 
 /* ---------------------------------------------------------------- frames */
 
@@ -331,28 +350,18 @@ see(Kernel *kernel, int role)
 static void
 finish(Kernel *kernel)
 {
-    const uint8_t *pairs = kernel->pairs.buf;
-
-    if (pairs == NULL && !kernel->seen_last) { /* the step broke off early: f0 is what the last frame was made of */
+    if (kernel->pairs.buf == NULL && !kernel->seen_last) { /* the step broke off early: f0 is what the last frame was made of */
         memcpy(kernel->grey[LAST], kernel->pooled, ROWS * COLUMNS);
         kernel->current[LAST] = 0;
     }
     for (int band = 0; band < BANDS; band++) {
-        const uint8_t *last = kernel->grey[LAST] + band * BAND, *first = kernel->grey[FIRST] + band * BAND;
-        uint8_t *pooled = kernel->pooled + band * BAND, *made = kernel->finished + band * MADE;
+        const uint8_t *pooled = kernel->pooled + band * BAND;
+        uint8_t *made = kernel->finished + band * MADE;
 
         if (!kernel->changed[band]) {
             continue;
         }
-        if (pairs == NULL) {
-            pool_shades(last, first, pooled);
-        } else
-#ifdef HAS_AVX2_CODE
-        if (kernel->avx2) {
-            pool_colours_avx2(pairs, kernel->raw[LAST] + band * BAND, kernel->raw[FIRST] + band * BAND, last, pooled);
-        } else
-#endif
-            pool_colours(pairs, kernel->raw[LAST] + band * BAND, kernel->raw[FIRST] + band * BAND, last, pooled);
+        pool(kernel, band);
 #ifdef HAS_AVX2_CODE
         if (kernel->avx2) {
             scale_avx2(kernel, pooled, made);

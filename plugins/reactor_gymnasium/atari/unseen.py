@@ -36,8 +36,9 @@ Results: TypeAlias = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 _SB3, _PREPROCESSING, _GAME = "stable_baselines3.common.atari_wrappers", "gymnasium.wrappers.atari_preprocessing", "ale_py.env"
 _CORE, _COMMON, _MONITOR = "gymnasium.core", "gymnasium.wrappers.common", "stable_baselines3.common.monitor"
+_OF_GYMNASIUM = "TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics"
 _HANDING_ON = {
-    *((_COMMON, name) for name in ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics")),
+    *((_COMMON, name) for name in _OF_GYMNASIUM),
     *((_SB3, name) for name in ("NoopResetEnv", "FireResetEnv", "EpisodicLifeEnv", "StickyActionEnv")),
     (_MONITOR, "Monitor"),
 }
@@ -46,6 +47,7 @@ _AROUND = "gymnasium.wrappers.", "stable_baselines3.common.", "reactor_sb3.envir
 """Where wrappers are from that look at nothing but what the wrappers inside of them return."""
 _SCREEN = object()
 """The observation in the place of a picture in colour of what the emulator shows."""
+_METHODS = tuple((_GAME, f"AtariEnv.{name}") for name in ("step", "reset", "_get_obs"))
 
 
 class UnseenScreens(StandsFor):
@@ -90,10 +92,10 @@ class SkippedScreens(UnseenScreens):
 
     title, module, owner, methods = "MaxAndSkipEnv", _SB3, "MaxAndSkipEnv", ("step",)
     helpers = (
-        *((_GAME, f"AtariEnv.{name}") for name in ("step", "reset", "_get_obs")),
+        *_METHODS,
         *((_CORE, f"ObservationWrapper.{name}") for name in ("step", "reset")),
         *((_CORE, f"Wrapper.{name}") for name in ("step", "reset")),
-        *((_COMMON, f"{name}.step") for _, name in sorted(_HANDING_ON) if _ == _COMMON),
+        *((_COMMON, f"{name}.step") for name in _OF_GYMNASIUM),
         *((_SB3, f"{name}.reset") for name in ("NoopResetEnv", "FireResetEnv", "EpisodicLifeEnv")),
         *((_SB3, name) for name in ("EpisodicLifeEnv.step", "WarpFrame.observation")),
         *((_MONITOR, f"Monitor.{name}") for name in ("step", "reset")),
@@ -174,8 +176,7 @@ class PreprocessedScreens(UnseenScreens):
 
     title, module, owner = "AtariPreprocessing", _PREPROCESSING, "AtariPreprocessing"
     methods = "step", "reset", "_get_obs"
-    helpers = SkippedScreens.helpers[:3]
-    sources = (_GAME,)
+    helpers, sources = _METHODS, (_GAME,)
     looking, make_frames = ((_PREPROCESSING, "AtariPreprocessing"),), CompiledFrames
 
     def __init__(self, game: Any, frames: CompiledFrames, wrapper: Any) -> None:

@@ -17,6 +17,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 from reactor_gymnasium.atari import unseen
+from reactor_gymnasium.cli import doctor
 from reactor_gymnasium.environments.bypass import WrapperBypass
 from reactor_sb3 import ReactorVecEnv, SyncPPO
 
@@ -258,6 +259,11 @@ def test_frames_that_opencv_makes_otherwise_are_not_made(kind: Any, monkeypatch:
     unseen._untrue.cache_clear()
     assert "OpenCV makes other frames" in str(unseen._untrue(kind))
     unseen._untrue.cache_clear()
+
+
+def test_the_doctor_says_so() -> None:
+    assert "fetches no screen" in doctor._bypass(of_sb3)
+    assert "all of which" in doctor._bypass(partial(of_sb3, screen_size=96))
 
 
 # ---------------------------------------------------------------------- in a vector environment
