@@ -245,7 +245,9 @@ class Learner(_Learning):
 TRIED = 4
 """Rounds in the same way, one after the other, of which pairs are compared: with ``policy_delay=2``, every other takes longer."""
 AGAIN = 32
-"""Every so many times, the slower way is tried again: other programs come and go."""
+"""After so many times, the slower way is tried again: other programs come and go."""
+SOON = 2
+"""The same after the ways have changed places, for something may have disturbed the one; then twice as many, up to that."""
 CLEARLY = 0.95
 """The other way is taken if it needs less than this share of the time."""
 
@@ -259,21 +261,24 @@ class Sharing:
 
     def __init__(self) -> None:
         self._usually = True
-        self._times = 0  # that TRIED rounds have gone the same way
+        self._left, self._wait = 1, AGAIN  # times until the other way is tried: now, and after that
         self._now: list[float] = []
         self._taken = {True: math.inf, False: math.inf}
 
     @property
     def _shared(self) -> bool:
-        return self._usually if self._times % AGAIN != 1 else not self._usually
+        return self._usually if self._left else not self._usually
 
     def begin(self) -> bool:
         """Begin a round. Returns whether others take part."""
         if len(self._now) == TRIED:
             self._taken[self._shared], self._now = min(sum(self._now[:2]), sum(self._now[2:])), []
             if self._taken[not self._usually] < CLEARLY * self._taken[self._usually]:
-                self._usually = not self._usually
-            self._times += 1
+                self._usually, self._left, self._wait = not self._usually, SOON, SOON
+            elif self._left:
+                self._left -= 1
+            else:
+                self._left = self._wait = min(2 * self._wait, AGAIN)
         return self._shared
 
     def end(self, seconds: float) -> None:
