@@ -199,7 +199,8 @@ def _costs(taken: StepProfile, make: Make) -> Iterator[Line]:
 
 def _bypass(make: Make) -> str:
     held = WrapperBypass(make())
-    with contextlib.closing(held.env.unwrapped):
+    with contextlib.ExitStack() as closing:  # which must not refer to the environment itself: then nothing would be left out
+        closing.callback(lambda: held.env.unwrapped.close())
         held.env.reset(seed=0)
         for action in islice(random_actions(held.env.action_space), WARM):  # wrappers look at a few steps before they are left out
             held.env.step(action)
