@@ -121,9 +121,10 @@ def test_the_same_with_and_without(make: Callable[[], Env]) -> None:
     theirs, held = make(), WrapperBypass(make())
     random, looks = np.random.default_rng(0), np.random.default_rng(1)
     same(theirs.reset(seed=3), held.env.reset(seed=3))
+    ends_early = getattr(make, "func", None) in (short, short_preprocessed, warped_alone)
     begun = ended = 0
-    for step in range(400):
-        if step and looks.random() < 0.1:  # somebody looks, and may not look any more
+    for step in range(150 if ends_early else 400):  # a reset takes as long as many steps
+        if step and looks.random() < (0.2 if ends_early else 0.1):  # somebody looks, and may not look any more
             held.write_back(0)
             same(buffers(theirs), buffers(held.env))
             if looks.random() < 0.8:
@@ -138,8 +139,7 @@ def test_the_same_with_and_without(make: Callable[[], Env]) -> None:
     held.write_back(0)
     same(buffers(theirs), buffers(held.env))
     assert begun > 10
-    if getattr(make, "func", None) in (short, short_preprocessed, warped_alone):
-        assert ended > 5
+    assert ended > 2 or not ends_early
     theirs.close()
     held.env.close()
 
