@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -85,8 +86,42 @@ def kernel_missing() -> str | None:
     return "frames were not compiled" if _frames is None else None
 
 
-class CompiledFrames:
-    """Grey frames of 84 x 84 from screens of 210 x 160, by the compiled kernel.
+class _KernelFrames(ABC):
+    """Frames of 84 x 84 from screens of 210 x 160, by the compiled kernel.
+
+    Args:
+        ale: The emulator. It must not load a game with another palette later on.
+        screen: As for :func:`frames_of`.
+        avx2: Whether AVX2 may be used where the processor has it. It never changes a frame.
+        pairs: The grey of each pair of colours, where that is wanted.
+    """
+
+    def __init__(self, ale: ALEInterface, screen: Frame | None, avx2: bool, pairs: Frame | None = None) -> None:
+        self.ale = ale
+        self._screen = np.zeros((210, 160), np.uint8) if screen is None else screen
+        self._get = ale.getScreen
+        self._kernel = _frames.Kernel(self._screen, avx2, pairs)
+        self.finish = self._kernel.finish
+
+    def see_first(self) -> None:
+        self._see(self._kernel.see_first)
+
+    def see_last(self) -> None:
+        self._see(self._kernel.see_last)
+
+    def _see(self, see: Callable[[], bool]) -> None:
+        self._get(self._screen)
+        if not see():
+            self._kernel.learn(self._grey())
+            see()
+
+    @abstractmethod
+    def _grey(self) -> Frame:
+        """The screen in grey, of which the kernel learns its colours: Python cannot read the emulator's palette."""
+
+
+class CompiledFrames(_KernelFrames):
+    """Grey frames.
 
     Args:
         ale: The emulator. It must not load a game with another palette later on.
@@ -96,11 +131,9 @@ class CompiledFrames:
     """
 
     def __init__(self, ale: ALEInterface, maxpool: bool = True, avx2: bool = True, screen: Frame | None = None) -> None:
-        self.ale, self._maxpool = ale, maxpool
-        self._screen = np.zeros((210, 160), np.uint8) if screen is None else screen
-        self._show = ale.getScreen
-        self._kernel = _frames.Kernel(self._screen, avx2)
-        self.finish, self.load, self.store = self._kernel.finish, self._kernel.load, self._kernel.store
+        super().__init__(ale, screen, avx2)
+        self._maxpool = maxpool
+        self.load, self.store = self._kernel.load, self._kernel.store
 
     def restart(self) -> None:
         self._kernel.restart()
@@ -108,25 +141,15 @@ class CompiledFrames:
 
     def see_first(self) -> None:
         if self._maxpool:  # else f1 stays black
-            self._show(self._screen)
-            if not self._kernel.see_first():
-                self._learn()
-                self._kernel.see_first()
+            super().see_first()
 
-    def see_last(self) -> None:
-        self._show(self._screen)
-        if not self._kernel.see_last():
-            self._learn()
-            self._kernel.see_last()
-
-    def _learn(self) -> None:
-        """Learn the grey of the colours on the screen: Python cannot read the emulator's palette."""
+    def _grey(self) -> Frame:
         grey = np.empty_like(self._screen)
         self.ale.getScreenGrayscale(grey)
-        self._kernel.learn(grey)
+        return grey
 
 
-class ColourFrames:
+class ColourFrames(_KernelFrames):
     """Frames as SB3's ``MaxAndSkipEnv`` and ``WarpFrame`` make them: the larger of two colours, number by number, and its grey.
 
     Args:
@@ -134,22 +157,10 @@ class ColourFrames:
         avx2: Likewise.
     """
 
-    def __init__(self, ale: Any, avx2: bool = True) -> None:
-        self.ale = ale
-        self._screen = np.zeros((210, 160), np.uint8)
+    def __init__(self, ale: ALEInterface, avx2: bool = True) -> None:
         self._pairs = np.zeros((256, 256), np.uint8)
         self._colours, self._known = np.zeros((256, 3), np.uint8), np.zeros(256, bool)
-        self._kernel = _frames.Kernel(self._screen, avx2, self._pairs)
-        self._get = ale.getScreen
-        self.finish = self._kernel.finish
-
-    def see_first(self) -> None:
-        """The current screen is the last but one of a step."""
-        self._see(self._kernel.see_first)
-
-    def see_last(self) -> None:
-        """The current screen is the last one of a step."""
-        self._see(self._kernel.see_last)
+        super().__init__(ale, None, avx2, self._pairs)
 
     def show(self, pictures: Frame, seen: Sequence[bool]) -> None:
         """Put what was seen into ``pictures``, ``(2, 210, 160, 3)``: the last screen but one, and the last one.
@@ -163,14 +174,8 @@ class ColourFrames:
         if shown is not pictures:
             pictures[np.array(seen)] = shown[np.array(seen)]
 
-    def _see(self, see: Callable[[], bool]) -> None:
-        self._get(self._screen)
-        if not see():
-            self._learn()
-            see()
-
-    def _learn(self) -> None:
-        """Learn the colours on the screen, and the grey of each with all others."""
+    def _grey(self) -> Frame:
+        """Learns the grey of each colour on the screen with all others, too."""
         import cv2
 
         shown, at = np.unique(self._screen, return_index=True)
@@ -179,7 +184,8 @@ class ColourFrames:
         known = np.flatnonzero(self._known)
         grey = cv2.cvtColor(np.maximum(self._colours[shown, None], self._colours[None, known]), cv2.COLOR_RGB2GRAY)
         self._pairs[np.ix_(shown, known)], self._pairs[np.ix_(known, shown)] = grey, grey.T
-        self._kernel.learn(self._pairs.diagonal()[self._screen])
+        of_screen: Frame = self._pairs.diagonal()[self._screen]
+        return of_screen
 
 
 class OpenCVFrames:

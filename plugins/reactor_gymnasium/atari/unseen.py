@@ -25,7 +25,7 @@ from gymnasium.wrappers import PassiveEnvChecker
 from reactor_gymnasium.atari.game import ColourFrames, CompiledFrames, kernel_missing
 from reactor_gymnasium.environments.owning import ours_alone
 from reactor_gymnasium.native.guards import unknown_source
-from reactor_gymnasium.native.kernel import StandsFor
+from reactor_gymnasium.native.kernel import StandsFor, found_by_name, name_of
 from reactor_gymnasium.native.takeover import switched_off
 
 __all__ = ["UnseenScreens", "checked", "unseen_screens"]
@@ -51,7 +51,7 @@ _METHODS = tuple((_GAME, f"AtariEnv.{name}") for name in ("step", "reset", "_get
 
 
 class UnseenScreens(StandsFor):
-    """What an Atari game does without.
+    """The screens of an Atari game that are not fetched, and what its wrappers do instead.
 
     Args:
         game: The environment.
@@ -83,8 +83,8 @@ class UnseenScreens(StandsFor):
 
     @classmethod
     @abstractmethod
-    def differs(cls, ale: _Pictures, random: np.random.Generator) -> bool:
-        """Whether frames are not here what OpenCV makes of two random screens."""
+    def differs(cls, ale: Any, random: np.random.Generator) -> bool:
+        """Whether frames are not here what OpenCV makes of two random screens of ``ale``, a :class:`_Pictures`."""
 
 
 class SkippedScreens(UnseenScreens):
@@ -160,7 +160,7 @@ class SkippedScreens(UnseenScreens):
         return frame
 
     @classmethod
-    def differs(cls, ale: _Pictures, random: np.random.Generator) -> bool:
+    def differs(cls, ale: Any, random: np.random.Generator) -> bool:
         frames, buffer, frame = ColourFrames(ale), np.zeros((2, 210, 160, 3), np.uint8), np.zeros((84, 84), np.uint8)
         for number, see in enumerate((frames.see_first, frames.see_last)):
             ale.draw(random)
@@ -238,11 +238,10 @@ class PreprocessedScreens(UnseenScreens):
         return begun
 
     @classmethod
-    def differs(cls, ale: _Pictures, random: np.random.Generator) -> bool:
+    def differs(cls, ale: Any, random: np.random.Generator) -> bool:
         import cv2
 
-        emulator: Any = ale
-        frames, buffer, frame = CompiledFrames(emulator), np.zeros((2, 210, 160), np.uint8), np.zeros((84, 84), np.uint8)
+        frames, buffer, frame = CompiledFrames(ale), np.zeros((2, 210, 160), np.uint8), np.zeros((84, 84), np.uint8)
         for number, see in enumerate((frames.see_first, frames.see_last)):
             ale.draw(random)
             ale.getScreenGrayscale(buffer[number])
@@ -267,10 +266,10 @@ def unseen_screens(held: Any, frames: Any = None) -> tuple[UnseenScreens | None,
     Returns:
         That which does without them, ``None`` if nothing can; and ``False`` if it can once the first steps were checked.
     """
-    if _name(getattr(held.env, "unwrapped", None)) != (_GAME, "AtariEnv") or switched_off():
+    if name_of(type(getattr(held.env, "unwrapped", None))) != (_GAME, "AtariEnv") or switched_off():
         return None, True
     levels = _levels(held)
-    names = [_name(level) for level in levels]
+    names = [name_of(type(level)) for level in levels]
     for kind in _KINDS:
         if all(names.count(name) == 1 for name in kind.looking):
             return _fitting(kind, levels, [names.index(name) for name in kind.looking], frames)
@@ -278,11 +277,16 @@ def unseen_screens(held: Any, frames: Any = None) -> tuple[UnseenScreens | None,
 
 
 def _fitting(kind: type[UnseenScreens], levels: list[Any], at: list[int], frames: Any) -> tuple[UnseenScreens | None, bool]:
-    names = [_name(level) for level in levels]
+    names = [name_of(type(level)) for level in levels]
     inside = [name for place, name in enumerate(names[:-1]) if place > at[0] and place not in at]
     around = all(module.startswith(_AROUND) for module, _ in names[: at[0]])
     game, wrappers = levels[-1], [levels[place] for place in at]
-    if at != sorted(at) or not around or not _HANDING_ON.issuperset(inside) or not all(map(_its_own, levels)):
+    if (
+        at != sorted(at)
+        or not around
+        or not _HANDING_ON.issuperset(inside)
+        or not all(found_by_name(type(level)) for level in levels)
+    ):
         return None, True
     if "_get_obs" in vars(game) or game._obs_type != "rgb" or game.sound_obs or tuple(game.ale.getScreenDims()) != (210, 160):
         return None, True
@@ -305,16 +309,6 @@ def _levels(held: Any) -> list[Any]:
         if not isinstance(outer, gymnasium.Wrapper):
             return levels
     return []
-
-
-def _name(level: Any) -> Name:
-    return type(level).__module__, type(level).__qualname__
-
-
-def _its_own(level: Any) -> bool:
-    """Whether its class is the one that its module has by that name."""
-    module, name = _name(level)
-    return getattr(sys.modules.get(module), name, None) is type(level)
 
 
 def checked(level: Any) -> bool:

@@ -17,7 +17,18 @@ import numpy.typing as npt
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 
-__all__ = ["REFUSED", "BlockKernel", "Columns", "StandsFor", "Taken", "as_written", "parts_of", "reseeded"]
+__all__ = [
+    "REFUSED",
+    "BlockKernel",
+    "Columns",
+    "StandsFor",
+    "Taken",
+    "as_written",
+    "found_by_name",
+    "name_of",
+    "parts_of",
+    "reseeded",
+]
 
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
@@ -246,6 +257,16 @@ class BlockKernel(StandsFor):
         """The observation of each row: views."""
         shown = self.observations
         return list(shown) if shown.ndim > 1 else [shown[row : row + 1].reshape(()) for row in range(len(shown))]
+
+
+def name_of(kind: type) -> tuple[str, str]:
+    """Module and name of a class."""
+    return kind.__module__, kind.__qualname__
+
+
+def found_by_name(kind: type) -> bool:
+    """Whether a class is the one that its module has by that name."""
+    return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
 
 
 def reseeded(env: Env, seed: int) -> np.random.Generator:

@@ -7,7 +7,6 @@ methods are called, with a stand-in in the place of the environment.
 
 from __future__ import annotations
 
-import sys
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.native.guards import unknown_source
-from reactor_gymnasium.native.kernel import BlockKernel, StandsFor
+from reactor_gymnasium.native.kernel import BlockKernel, StandsFor, found_by_name, name_of
 
 __all__ = ["KNOWN", "EpisodeStatistics", "Monitor", "Recorder", "left_out"]
 
@@ -303,8 +302,8 @@ def left_out(env: Env, over: bool = False) -> type[Recorder] | str | None:
         The class, or why the wrapper stays where it is; ``None`` if it records no episodes.
     """
     kind = type(env)
-    recorder = KNOWN.get((kind.__module__, kind.__qualname__))
-    if recorder is None or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
+    recorder = KNOWN.get(name_of(kind))
+    if recorder is None or not found_by_name(kind):
         return None
     return _unknown(recorder) or recorder.changed() or recorder.misfit(env, over) or recorder
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
@@ -14,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.native.guards import distrusted
-from reactor_gymnasium.native.kernel import BlockKernel, Taken
+from reactor_gymnasium.native.kernel import BlockKernel, Taken, found_by_name, name_of
 from reactor_gymnasium.native.recorders import KNOWN, left_out
 
 __all__ = [
@@ -66,15 +65,10 @@ def switched_off() -> str | None:
     return f"{VARIABLE}=0" if os.environ.get(VARIABLE, "1").strip().lower() in ("0", "no", "off", "false") else None
 
 
-def name_of(kind: type) -> tuple[str, str]:
-    """Module and name of a class."""
-    return kind.__module__, kind.__qualname__
-
-
 def kernel_class(kind: type) -> type[BlockKernel] | None:
     """The kernel for environments of a very class; ``None`` if no kernel steps them."""
     place = KERNELS.get(name_of(kind))
-    if place is None or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
+    if place is None or not found_by_name(kind):
         return None
     return _loaded(place)
 

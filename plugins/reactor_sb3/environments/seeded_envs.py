@@ -62,7 +62,7 @@ class SeededEnvs:
     The first reset of an environment in a round is seeded by (seed, purpose, environment, episode), so that what has happened since
     can be repeated from the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more
     than some episodes do.) With lives (``EpisodicLifeEnv``) a reset that goes on with a game is not seeded, nor one that begins a
-    game less than :data:`LOGGED` steps after one that was: seeding an emulator takes as long as 80 steps of it.
+    game less than :data:`LOGGED` steps after one that was: seeding an emulator takes as long as hundreds of steps.
 
     Args:
         makers: What makes each of them, encoded.

@@ -16,6 +16,7 @@ from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
+from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.atari import unseen
 from reactor_gymnasium.cli import doctor
 from reactor_gymnasium.environments.bypass import WrapperBypass
@@ -232,6 +233,18 @@ def test_kernels_that_are_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     held.engage()
     assert held.screens is not None
     held.env.close()
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_vector_environment_without_kernels_fetches_them(kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(unseen.SkippedScreens, "release", lambda self: None)
+    monkeypatch.setattr(unseen.SkippedScreens, "__init__", lambda self, *args: made.append(args))
+    envs = ReactorVectorEnv([of_sb3], executor="inline", kernels=kernels)
+    envs.reset(seed=0)
+    envs.step(np.zeros(1, np.int64))
+    assert bool(made) is kernels
+    envs.close()
 
 
 def test_the_first_steps_are_checked() -> None:
