@@ -3,7 +3,7 @@
     python examples/pqn_atari.py --game breakout --steps 10000000 --checkpoint breakout.zip
     python examples/pqn_atari.py --checkpoint breakout.zip --resume        # ends with the same weights as if it had not been killed
 
-Needs the extra `[sb3,atari]`. On two cores it takes some 300 steps a second, most of the time being the learner's: with a GPU,
+Needs the extra `[sb3,atari]`. Most of the time is the learner's: with a GPU,
 pass --device cuda.
 """
 

@@ -398,7 +398,15 @@ class Composition:
             raise ProgramError(
                 f"connect({source}, {target}): all rows of one input have the same delay; it is {connection.delay} so far"
             )
+        elif not _same_initial(connection.initial, initial):
+            raise ProgramError(f"connect({source}, {target}): all rows of one input have the same initial value, or none has one")
         connection.sources.append(piece)
+
+
+def _same_initial(one: Any, other: Any) -> bool:
+    if one is topo.MISSING or other is topo.MISSING:
+        return one is other
+    return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray | np.generic) else bool(one == other)
 
 
 def _pickled(instance: Instance, by_reference: bool) -> bytes | declare.Reactor:

@@ -164,6 +164,12 @@ def test_an_input_has_one_source() -> None:
         program.connect(source[1].scalar, other.inp.rows[0])
     with pytest.raises(ProgramError, match="all rows of one input have the same delay"):
         program.connect(source[1].scalar, other.inp.rows[1], after=1)
+    late = program.add(Sink)
+    program.connect(source[0].scalar, late.inp.rows[0], after=1, initial=1)
+    for initial in ({"initial": 5}, {}):
+        with pytest.raises(ProgramError, match="all rows of one input have the same initial value, or none has one"):
+            program.connect(source[1].scalar, late.inp.rows[1], after=1, **initial)
+    program.connect(source[1].scalar, late.inp.rows[1], after=1, initial=1)
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,12 @@ def _register(pickled: dict[str, bytes]) -> None:
     # A package that registers its environments when it is imported will find them there already.
     warnings.filterwarnings("ignore", message=".*Overriding environment .* already in registry")
     for name, data in pickled.items():
-        if name not in gymnasium.registry:
-            try:
-                gymnasium.registry[name] = loads(data)
-            except Exception as error:  # on a machine without its module, say, which matters only if it is made
-                gymnasium.registry[name] = EnvSpec(name, entry_point=partial(_missing, error))
+        known = gymnasium.registry.get(name)
+        try:
+            if (spec := loads(data)) != known:  # it may have been changed, or registered anew
+                gymnasium.registry[name] = spec
+        except Exception as error:  # on a machine without its module, say, which matters only if it is made
+            gymnasium.registry[name] = known or EnvSpec(name, entry_point=partial(_missing, error))
 
 
 def _missing(error: Exception, **_: Any) -> NoReturn:

@@ -225,7 +225,10 @@ class JointPolicy(AskedPolicy):
         used = {name: policies[name] for name in dict.fromkeys(names.values())}
         parts = {name: acting_part(policy) for name, policy in used.items()}
         self.in_workers = all(isinstance(part, nn.Module | RandomPolicy) for part in parts.values())
-        self.parts = {name: encode(part) if self.in_workers else part for name, part in parts.items()}
+        # Copies of what has weights: the user's goes on learning. A function is asked as it is.
+        self.parts = {
+            name: encode(part) if isinstance(part, nn.Module | RandomPolicy) else part for name, part in parts.items()
+        }  # fmt: skip
         self.agents = [(names[agent], specs.group_of(agent)[0]) for agent in specs.agents]
         self.deterministic = deterministic
         self.widths = [width_of(group.action_space) for _, group in self.agents]
@@ -239,7 +242,7 @@ class JointPolicy(AskedPolicy):
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
-        parts = {name: decode(part) if self.in_workers else part for name, part in self.parts.items()}
+        parts = {name: decode(part) for name, part in self.parts.items()}
         asked = [callable_policy(name, parts[name], group, self.deterministic) for name, group in self.agents]
         sampler = _Sampler()
         ends = np.cumsum(self.widths).tolist()

@@ -230,7 +230,7 @@ class ParallelShard(Shard):
 
     def step(self) -> None:
         # Environments may keep the actions that they were given, so they must not be views of the port.
-        actions: Sequence[Any] = self.actions.value.copy() if self.actions.present else self.items.value
+        actions: Sequence[Any] = self.actions.value.copy() if self.actions.present else list(map(decode, self.items.value))
         rewards, terminations, truncations = self.flags = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
         rewards.fill(0.0)
         terminations.fill(False)

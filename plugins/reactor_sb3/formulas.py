@@ -123,7 +123,7 @@ def ppo(loss: Loss, nets: Networks, base: Base = SB3) -> Formula | None:
     """
     policy, flat = nets[loss.learns], nets.flat(loss.learns)
     noisy = noisy_networks_of(policy) if base is SB3 and nets.kernels(loss.learns) is not None else None
-    dense = _noisy_actor_critic(noisy, flat) if noisy else _dense_actor_critic(policy, flat, base)
+    dense = _noisy_actor_critic(policy, noisy, flat) if noisy else _dense_actor_critic(policy, flat, base)
     return PPOFormula(loss, dense) if dense else None
 
 
@@ -146,7 +146,7 @@ def recurrent_ppo(loss: Loss, nets: Networks, networks: DenseNetworks | None) ->
         return None
     actor = lstm_of(flat, "lstm_actor")
     critic = None if policy.lstm_critic is None else lstm_of(flat, "lstm_critic")
-    known = all(Dense.knows(network.layers, flat) for network in (networks.actor, networks.critic))
+    known = all(Dense.knows(network.layers, flat) for network in (networks.actor, networks.critic)) and _is_whole(policy, flat)
     if not known or actor is None or (critic is None and policy.lstm_critic is not None):
         return None
     distribution = _distribution(policy.action_space, flat)
@@ -246,8 +246,7 @@ def _dense_layers(
         renormalising: See :func:`~reactor_torch.layers_of`.
     """
     layered = dense_forward(network, network.observation_space, name, actions, renormalising)
-    whole = flat.names == tuple(name for name, _ in network.named_parameters())
-    return layered.layers if layered is not None and whole and Dense.knows(layered.layers, flat) else None
+    return layered.layers if layered is not None and _has_all(network, flat) and Dense.knows(layered.layers, flat) else None
 
 
 def _networks_of(
@@ -284,7 +283,7 @@ def _dense_actor_critic(policy: Any, flat: FlatParameters, base: Base) -> DenseA
         actor, critic = seeing.actor, seeing.critic
     else:
         return None
-    if not all(Dense.knows(layers, flat) for layers in (actor, critic)):
+    if not all(Dense.knows(layers, flat) for layers in (actor, critic)) or not _is_whole(policy, flat):
         return None
     distribution = _distribution(policy.action_space, flat, bits_are_choices=base is not SB3)
     return DenseActorCritic(actor, critic, distribution, flat, features)
@@ -294,10 +293,25 @@ def _convolved(seen: ConvolvedForward | None, flat: FlatParameters) -> Convolved
     return Convolved(seen.layers, flat, seen.divisor) if seen is not None and Dense.knows(seen.layers, flat) else None
 
 
-def _noisy_actor_critic(networks: DenseNetworks, flat: FlatParameters) -> DenseActorCritic | None:
+def _has_all(network: nn.Module, flat: FlatParameters) -> bool:
+    """Whether all parameters of a network learn: formulas know of no others."""
+    return flat.names == tuple(name for name, _ in network.named_parameters())
+
+
+def _is_whole(policy: Any, flat: FlatParameters) -> bool:
+    """Whether all of a policy learns, its standard deviations (one for each number of an action) included."""
+    if not _has_all(policy, flat):
+        return False
+    if not isinstance(policy.action_space, spaces.Box):
+        return True
+    spread = flat.gradient("log_std")
+    return spread is not None and tuple(spread.shape) == (get_action_dim(policy.action_space),)
+
+
+def _noisy_actor_critic(policy: Any, networks: DenseNetworks, flat: FlatParameters) -> DenseActorCritic | None:
     """With gSDE, by the extension alone."""
     known = all(Dense.knows(network.layers, flat) for network in (networks.actor, networks.critic))
-    if not known or flat.gradient("log_std") is None:
+    if not known or flat.gradient("log_std") is None or not _has_all(policy, flat):
         return None
     *below, mean = networks.actor.layers
     return DenseActorCritic(below, networks.critic.layers, StateDependent(mean, flat), flat)

@@ -17,7 +17,7 @@ try:
 except ImportError:  # on Windows, where an open file cannot be removed anyway
     _fcntl = None  # type: ignore[assignment]
 
-__all__ = ["replacing", "sweep"]
+__all__ = ["locked", "replacing", "sweep"]
 
 _locks: Any = _fcntl
 _OLD = 86_400.0
@@ -65,6 +65,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def locked(file: IO[Any]) -> bool:
+    """Lock an open file for this process, as long as it is open. Returns ``False`` if another process has it."""
+    if _locks is None:
+        return True
+    try:
+        _locks.flock(file.fileno(), _locks.LOCK_EX | _locks.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
 
 
 def _begun(target: Path) -> tuple[Path, IO[bytes]]:

@@ -1,4 +1,4 @@
-/* Layers that convolve images: how their weights and gradients are laid out, and what they need besides; used by _passes.h. */
+/* Layers that convolve images: how their weights and gradients are laid out, and what they need besides; used by _layers.h. */
 
 typedef struct {
     Windows windows; /* of images with their borders */

@@ -235,6 +235,9 @@ team_dealloc(PyObject *object)
 {
     Team *self = (Team *)object;
     PyTypeObject *type = Py_TYPE(object);
+    if (my_team == self) {
+        my_team = NULL;
+    }
     dismiss(self);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
@@ -250,8 +253,11 @@ team_enter(PyObject *object, PyObject *nothing)
         return NULL;
     }
     if (self->helpers && self->process == forks) {
+        if (atomic_exchange(&self->open, 1)) {
+            PyErr_SetString(PyExc_RuntimeError, "another thread has this team");
+            return NULL;
+        }
         my_team = self;
-        atomic_store(&self->open, 1);
         if (self->used) { /* as will be needed again */
             wake(self);
         }
@@ -265,7 +271,9 @@ team_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
     (void)args;
     (void)count;
-    my_team = NULL;
+    if (my_team == (Team *)object) {
+        my_team = NULL;
+    }
     atomic_store(&((Team *)object)->open, 0);
     Py_RETURN_NONE;
 }

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from reactor_torch import kernels
-from reactor_torch.dense import Dense, Layer, bound_layers, layers_of
+from reactor_torch.dense import Dense, Layer, bound_layers, is_untouched, layers_of
 from reactor_torch.flat import FlatParameters
 from reactor_torch.forward import KINDS, BoundDense
 from reactor_torch.images import Images, computes, rows_of, sizes_of, window_of
@@ -40,6 +40,8 @@ def image_layers_of(modules: Iterable[tuple[str, nn.Module]], shape: Sequence[in
     channels, height, width = shape
     while rest and type(rest[0][1]) is not nn.Flatten:
         name, module = rest.pop(0)
+        if not is_untouched(module):
+            return None
         if isinstance(module, nn.Conv2d):
             (high, wide), inputs = sizes_of(module, height, width) if computes(module) else (0, 0), channels * height * width
             if min(high, wide) < 1 or module.in_channels != channels or module.weight.dtype != torch.float32:
@@ -55,7 +57,7 @@ def image_layers_of(modules: Iterable[tuple[str, nn.Module]], shape: Sequence[in
         return None
     name, flatten = rest.pop(0)
     assert isinstance(flatten, nn.Flatten)
-    if flatten.start_dim != 1 or flatten.end_dim != -1:
+    if flatten.start_dim != 1 or flatten.end_dim != -1 or not is_untouched(flatten):
         return None
     numbers = channels * height * width
     layers.append(Layer("flattened", name, numbers, numbers, of_images=channels))

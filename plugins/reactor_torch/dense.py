@@ -75,6 +75,12 @@ class Layer(NamedTuple):
     of_images: tuple[int, ...] | int | None = None
 
 
+def is_untouched(module: nn.Module) -> bool:
+    """Whether a module computes what its class does: nobody has hung hooks onto it, or given it a forward of its own."""
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return not any(hooks) and "forward" not in vars(module)
+
+
 def layers_of(
     modules: Iterable[tuple[str, nn.Module]], width: int, renormalising: type[nn.Module] | None = None
 ) -> tuple[Layer, ...] | None:
@@ -90,6 +96,8 @@ def layers_of(
     """
     layers = []
     for name, module in modules:
+        if not is_untouched(module):
+            return None
         if type(module) is nn.Linear and module.weight.dtype == torch.float32 and module.in_features == width:
             layers.append(Layer("linear", name, width, module.out_features))
             width = module.out_features

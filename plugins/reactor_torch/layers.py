@@ -122,7 +122,7 @@ class _Layers(Protocol):
         """A copy of outputs ``(rows, numbers)`` as the module gives them, for inputs of a shape."""
 
     def gradient(self, given: torch.Tensor) -> torch.Tensor:
-        """A gradient by the outputs as ``(rows, numbers)``, without gaps."""
+        """A gradient by the outputs as ``(rows, numbers)``, without gaps; where there are activations, in memory of its own."""
 
     def by_inputs(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """A copy of the gradient by the inputs ``(rows, numbers)`` in their shape."""
@@ -166,27 +166,36 @@ class _Pass:
         self.network = kernels.Network(rows, tuple(given))
 
 
+class _Taken:
+    """A pass that belongs to autograd's graph, which may be gone through more than once: it is given back when that is gone."""
+
+    def __init__(self, passes: _Passes, one: _Pass) -> None:
+        self.passes, self.one = passes, one
+
+    def __del__(self) -> None:
+        self.passes.give_back(self.one)
+
+
 class _Through(torch.autograd.Function):
     """Layers in autograd's graph."""
 
     @staticmethod
     def forward(ctx: Any, given: torch.Tensor, layers: _Layers, *parameters: torch.Tensor) -> torch.Tensor:
         inputs, form = layers.inputs(given)
-        ctx.layers, ctx.one = layers, layers.passes.take(layers, form, True, ctx.needs_input_grad[0])
+        one = layers.passes.take(layers, form, True, ctx.needs_input_grad[0])
+        ctx.layers, ctx.taken = layers, _Taken(layers.passes, one)
         ctx.save_for_backward(inputs)  # the extension holds them; autograd knows then whether somebody has changed them
-        ctx.one.network.run(inputs.numpy())
-        return layers.outputs(ctx.one.out, form.shape)
+        one.network.run(inputs.numpy())
+        return layers.outputs(one.out, form.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         assert ctx.saved_tensors  # raises if they were changed
-        layers, one = ctx.layers, ctx.one
+        layers, one = ctx.layers, ctx.taken.one
         one.network.back(layers.gradient(gradient).numpy())
-        layers.passes.give_back(one)
         by_inputs = None if one.by_inputs is None else layers.by_inputs(one.by_inputs, one.kind[0].shape)
-        # Gradients of parameters are added to those that there are before another pass begins.
-        return by_inputs, None, *one.by_parameters
+        return by_inputs, None, *one.by_parameters  # memory of the pass: autograd adds them to what there is at once
 
 
 def _compute(layers: _Layers, given: torch.Tensor) -> torch.Tensor:
@@ -357,7 +366,8 @@ class _Convolutions:
         return _channels_first(rows, *self._sizes(shape)[-1])
 
     def gradient(self, given: torch.Tensor) -> torch.Tensor:
-        return rows_of(given)
+        rows = rows_of(given)
+        return rows.clone() if rows.data_ptr() == given.data_ptr() else rows  # autograd's may belong to others, too
 
     def by_inputs(self, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         return _channels_first(rows, shape[2], shape[3])

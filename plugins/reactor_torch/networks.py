@@ -303,7 +303,7 @@ class Networks(Mapping[str, Any]):
         return added(0, blocks_of(len(batch), block))
 
     def _block_gradients(self, loss: str, batch: Any, of: int | None, block: int) -> Array:
-        if of is not None and len(batch) < of and self.formulas[loss].block is None:
+        if of is not None and self.formulas[loss].block is None:
             batch = batch.aligned()  # it is a view of a port here, and of a round there
         if self._convolving:
             batch = batch.images() if self.may_be_helped else batch.channels_last()

@@ -41,6 +41,11 @@ _DRAWING = (nn.RReLU, nn.MultiheadAttention, nn.modules.dropout._DropoutNd)
 """Draw where somebody learns."""
 _KNOWN = ("stable_baselines3.", "sb3_contrib.", "reactor_sb3.")
 """Packages whose networks draw nothing but by the layers that they consist of."""
+_BUILDING = frozenset({
+    "__init__", "_build", "_build_mlp_extractor", "_create_aliases", "_get_constructor_parameters", "_get_data", "init_weights",
+    "make_actor", "make_critic", "make_features_extractor", "make_q_net", "make_quantile_net",
+})  # fmt: skip
+"""Methods of SB3's policies that make layers."""
 _PLAIN = frozenset({
     "abs", "append", "dict", "enumerate", "float", "int", "isinstance", "items", "keys", "len", "list", "max", "min", "range",
     "sorted", "sum", "tuple", "values", "zip",
@@ -186,7 +191,17 @@ def _certain(part: nn.Module, learning: bool) -> bool:
     package, _, family = defined_by.__module__.rpartition(".")
     if package == "torch.nn.modules" and family in _CERTAIN:
         return True
-    return defined_by.__module__.startswith(_KNOWN) or _only_calls_what_is_known(part, vars(defined_by)["forward"])
+    if defined_by.__module__.startswith(_KNOWN):
+        return not any(map(_computes_otherwise, type(part).__mro__))
+    return _only_calls_what_is_known(part, vars(defined_by)["forward"])
+
+
+def _computes_otherwise(cls: type) -> bool:
+    """Whether a class of the user's has methods besides those that make layers: SB3's ``forward`` may call any of them."""
+    if cls.__module__.startswith(_KNOWN) or cls.__module__.partition(".")[0] in ("torch", "abc", "builtins", "typing"):
+        return False
+    methods = (FunctionType, classmethod, staticmethod, property)
+    return any(isinstance(value, methods) and name not in _BUILDING for name, value in vars(cls).items())
 
 
 def _only_calls_what_is_known(part: nn.Module, forward: object) -> bool:

@@ -105,6 +105,7 @@ class MessageRouter:
         self.gateway = Gateway(programs[HOME], self)
         self.failures: list[Failure] = []
         self.requests = 0
+        self._error: Exception | None = None  # of a message that was passed on
 
     def serve(self, loop: WorkerLoop) -> None:
         """Set the caller's loop, before its first pass."""
@@ -140,10 +141,16 @@ class MessageRouter:
         self._transport.send(index, request)
 
     def post(self, message: Message) -> None:
-        """Take a message of home's own gateway, and look for messages of others."""
-        self._pass_on(message)
-        while any(node.called for node in self._nodes.values()) and self._receive(0.0):
-            pass
+        """Take a message of home's own gateway, and look for messages of others.
+
+        What goes wrong with them is raised by :meth:`wait`: this is called in a reaction, and only one reaction would fail.
+        """
+        try:
+            self._pass_on(message)
+            while any(node.called for node in self._nodes.values()) and self._receive(0.0):
+                pass
+        except Exception as error:
+            self._error = self._error or error
 
     def fetch(self, link: int) -> Message | None:
         """Return the message of a link that has arrived in this pass, or ``None``."""
@@ -160,11 +167,13 @@ class MessageRouter:
         observers = self._loop.observers
         for observer in observers:
             observer.before_wait()
-        while self._lacks(link):
+        while self._error is None and self._lacks(link):
             if not self._receive(self._caller.deadline.left(SLICE)):
                 self._caller.check()
                 if self._caller.deadline.over():
                     raise TimeoutError
+        if self._error is not None:
+            raise self._error
         for message in self._late:
             self.gateway.unpack(message)
         self._late.clear()

@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle
 
-from reactor_rl.errors import Failure, RunClosedError
+from reactor_rl.errors import Failure, RunClosedError, ordinary
 from reactor_rl.federation.cut import NodeProgram
 from reactor_rl.federation.gateway import Gateway, argument_for, to_global
 from reactor_rl.federation.recovery import BRING_BACK, KEEP
@@ -65,13 +65,13 @@ class NodeHost:
         self._run: _NodeRun | None = None
 
     def handle(self, request: NodeRequest) -> NodeReply:
-        """Do a request of home, as far as possible with the messages that have arrived. Never raises an ordinary error."""
+        """Do a request of home, as far as possible with the messages that have arrived. Never raises."""
         try:
             if self._run is None:
                 self._run = _NodeRun(loads(self._packed))
             return self._run.handle(request)
-        except Exception as error:
-            return NodeReply(error=Failure.of(-1, "(of another node)", (request.time, 0), error))
+        except BaseException as error:  # home waits for an answer, whatever it is
+            return NodeReply(error=Failure.of(-1, "(of another node)", (request.time, 0), ordinary(error)))
 
     def close(self, timeout: float | None = None) -> None:
         """End its workers. May be called again.

@@ -117,11 +117,12 @@ def wait_for(channel: Channel, spinning: SpinControl, words: memoryview) -> None
     Raises:
         Aborted: If the run is torn down meanwhile.
     """
-    if channel.wait(spinning):
-        return
-    while not channel.poll(True, SLICE):
-        if words[ControlBlock.ABORT]:
-            raise Aborted
+    if not channel.wait(spinning):
+        while not channel.poll(True, SLICE):
+            if words[ControlBlock.ABORT]:
+                raise Aborted
+    if words[ControlBlock.ABORT]:  # then the token may be the one that says so, after which there is none
+        raise Aborted
 
 
 ASLEEP = 4 * SLICE

@@ -129,6 +129,8 @@ def wait_for_all(children: Sequence[ChildProcess], seconds: float | None) -> lis
 
 _NAME = "reactor_rl worker"
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a child has none of the threads that may hold it
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 _server: Any = None
 _preloaded = ["numpy", "cloudpickle", "reactor_rl.runtime.processes"]
 

@@ -85,6 +85,17 @@ _shared: list[tuple[Callable[[int], Any], int]] = []
 """Numbers shared by all threads of this process, to be restored when the last run has left its tick."""
 
 
+def _in_child() -> None:
+    """After a fork: no other thread is there that could release the lock, or leave its tick."""
+    _lock._at_fork_reinit()  # type: ignore[attr-defined]
+    _holders.clear()
+    _helped.clear()
+
+
+if hasattr(os, "register_at_fork"):  # other systems cannot fork
+    os.register_at_fork(after_in_child=_in_child)
+
+
 @holding(_lock)
 def _look() -> None:
     """Find the libraries loaded by now. Takes a millisecond, so it is only done when modules have been imported since."""

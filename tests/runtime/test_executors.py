@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -737,3 +738,93 @@ def test_how_long_workers_stay_awake_never_matters_but_must_make_sense(way: dict
     for wrong in (-1.0, 1.0):
         with pytest.raises(ProgramError, match="spin must be between"):
             memory_program().start(**way, spin=wrong)
+
+
+class Asks(Reactor):
+    """Wants the run to end again, when it is over."""
+
+    inp = Input()
+    seen = Output()
+
+    def __init__(self) -> None:
+        self.ends = 0
+
+    @reaction(inp)
+    def see(self) -> None:
+        self.request_stop()
+
+    @reaction(shutdown, effects=seen)
+    def end(self) -> None:
+        self.ends += 1
+        self.seen.set(self.ends)
+
+
+class Flushes(Reactor):
+    each = Timer(period=1)
+    out = Output()
+    count = Output()
+
+    def __init__(self) -> None:
+        self.ends = 0
+
+    @reaction(each, effects=out)
+    def go(self) -> None:
+        if self.tag[0] == 1:
+            self.out.set(1)
+
+    @reaction(shutdown, effects=(out, count))
+    def end(self) -> None:
+        self.ends += 1
+        self.out.set(2)
+        self.count.set(self.ends)
+
+
+def test_shutdown_reactions_run_once_whatever_they_ask_for(way: dict[str, Any]) -> None:
+    program = Program("asks")
+    flushes, asks = program.add(Flushes), program.add(Asks)
+    program.connect(flushes.out, asks.inp)
+    program.connect(flushes.count, program.output("flushed"))
+    program.connect(asks.seen, program.output("asked"))
+    run = program.start(**way)
+    assert run.run(10) == 2 and run.stopped
+    run.close()
+    assert (run.flushed, run.asked) == (1, 1)
+
+
+class Ticks(Reactor):
+    each = Timer(period=1)
+
+    def __init__(self, path: str) -> None:
+        self.path, self.count = path, 0
+
+    @reaction(each)
+    def go(self) -> None:
+        self.count += 1
+
+    @reaction(shutdown)
+    def end(self) -> None:
+        with open(self.path, "a") as file:
+            file.write(f"{self.count}\n")
+
+
+@pytest.mark.timeout(60)
+def test_closing_ends_ticks_of_another_thread(tmp_path: Path) -> None:
+    """Which nobody has to hear of: there are no outputs, and no other workers."""
+    program = Program("ticks")
+    program.add(Ticks, str(tmp_path / "ended"))
+    run = program.start(executor="inline", fingerprint="off")
+    said: list[BaseException] = []
+
+    def go() -> None:
+        try:
+            run.run(10**12)
+        except BaseException as error:
+            said.append(error)
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    time.sleep(0.2)
+    run.close()
+    thread.join(10)
+    assert not thread.is_alive() and isinstance(said[0], RunClosedError)
+    assert len((tmp_path / "ended").read_text().split()) == 1

@@ -25,6 +25,8 @@ from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
 from reactor_torch import MaskedBatch, Network, Networks, QBatch, TransitionBatch, normalized
 
 ROWS, UPDATES = 200, 12
+OF_IMAGES = 3
+"""Updates of what convolves, which takes longest without vectors."""
 
 
 class Numbers:
@@ -51,11 +53,11 @@ class Numbers:
         nets.bind()
 
 
-def trained(nets: Networks, batch: Any, targets: dict[str, str], model: Any = None) -> str:
+def trained(nets: Networks, batch: Any, targets: dict[str, str], model: Any = None, updates: int = UPDATES) -> str:
     """A fingerprint of the weights after some updates."""
     assert nets.dense
     Numbers(3).fill(nets)
-    for _ in range(UPDATES):
+    for _ in range(updates):
         if model is not None:
             batch.ent_coef = present_coefficient(model)
         for name in nets.losses:
@@ -131,7 +133,8 @@ def deep_q_of_images() -> str:
     _, actions, _, dones, rewards = draw.transitions(draw.integers(3, ROWS, 1))
     seen, following = (draw.integers(256, *shape).byte() for _ in range(2))
     batch = TransitionBatch(seen, actions, following, dones, rewards, 0.99)
-    return trained(Networks(parts, {"q_net": sync_dqn.DQNLoss(True, "huber")}), batch, {"q_net_target": "q_net"})
+    losses = {"q_net": sync_dqn.DQNLoss(True, "huber")}
+    return trained(Networks(parts, losses), batch, {"q_net_target": "q_net"}, updates=OF_IMAGES)
 
 
 def surrogate_of_images() -> str:
@@ -142,7 +145,7 @@ def surrogate_of_images() -> str:
     batch = PPOBatch(
         seen, draw.integers(3, ROWS), draw.normal(ROWS), draw.normal(ROWS), draw.normal(ROWS) - 2, draw.normal(ROWS)
     )  # fmt: skip
-    return trained(nets, batch, {})
+    return trained(nets, batch, {}, updates=OF_IMAGES)
 
 
 def quantiles_of_q() -> str:

@@ -240,6 +240,49 @@ def test_who_calls_modules_within_gets_what_each_gives() -> None:
         assert torch.equal(step_by_step, module(inputs))
 
 
+class Skipping(nn.Module):
+    """Whose addition hands one gradient to both of what it adds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU())
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        pooled = nn.functional.adaptive_avg_pool2d(given, 1)
+        return self.inner(pooled) + pooled  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_gradient_that_others_have_too_stays_as_it_is(layout: Any, calls: list[torch.Size]) -> None:
+    torch.manual_seed(1)
+    module, inputs = Skipping(), torch.randn(20, 4, 6, 6).contiguous(memory_format=layout)
+    theirs = both_ways(module, inputs)
+    with compiled(module):
+        for one, other in zip(both_ways(module, inputs), theirs, strict=True):
+            assert torch.allclose(one, other, atol=1e-6)
+    assert len(calls) == 1
+
+
+def test_who_goes_back_twice_has_a_pass_to_itself() -> None:
+    """A loss may weigh its parts by their gradients, and go on with the same graph."""
+    module, inputs = nature(), torch.randn(20, 4, 64, 64)
+    weight = module[0].weight
+
+    def weighed() -> list[torch.Tensor]:
+        first, second = module(inputs), module(inputs * 0.5)
+        (early,) = torch.autograd.grad(first.sum(), weight, retain_graph=True)
+        third = module(inputs * 2)  # must not be computed where the first one is
+        module.zero_grad()
+        (first.square().sum() * early.abs().mean() + second.sum() + third.sum()).backward()
+        return [one.grad.clone() for one in module.parameters()]  # type: ignore[union-attr]
+
+    theirs = weighed()
+    with compiled(module):
+        for _ in range(2):
+            for one, other in zip(weighed(), theirs, strict=True):
+                assert torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(other.abs().max()))
+
+
 @pytest.mark.parametrize("shape", [(20, 4, 7, 64), (20, 3, 64, 64), (20, 4, 10, 10)])
 def test_images_that_do_not_fit_get_torch_s_error(shape: tuple[int, ...]) -> None:
     module = nature()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -386,6 +387,15 @@ def test_wrong_arguments_are_refused() -> None:
         network.run(np.zeros((5, 3), np.float32))
     with pytest.raises(ValueError, match="does not learn"):
         network.back(np.zeros((4, 2), np.float32))
+    learning = products.Network(4, ((0, 0, 3, 2, 0.0, weight, None, np.zeros((2, 3), np.float32), None, out, None),))
+    learning.run(np.zeros((4, 3), np.float32))
+    with pytest.raises(ValueError, match="inputs must be float32"):
+        learning.run(np.zeros((1, 3), np.float32))
+    with pytest.raises(ValueError, match=r"run\(inputs\) comes before back"):  # not with those that were refused
+        learning.back(np.zeros((4, 2), np.float32))
+    three = [np.zeros(3, np.float32) for _ in range(3)]
+    with pytest.raises(TypeError):  # its bias has no gradient
+        products.Network(4, ((1, 0, 3, 3, 1e-5, *three, None, np.zeros((4, 3), np.float32), None),))
     with pytest.raises(ValueError, match=r"weight must be float32 of the shape \(5, 3\)"):
         products.Network(4, ((0, 0, 3, 5, 0.0, weight, None, None, None, out, None),))
     with pytest.raises(ValueError, match="cannot follow"):
@@ -530,6 +540,8 @@ def test_what_helps_ends_and_sleeps() -> None:
     with team:
         with pytest.raises(RuntimeError, match="this thread has a team"):
             team.__enter__()
+        with ThreadPoolExecutor(1) as others, pytest.raises(RuntimeError, match="another thread has this team"):
+            others.submit(team.__enter__).result(10)
         team.close()
         layers[0].computed(KINDS[0], layers[1])
     assert threads() == before

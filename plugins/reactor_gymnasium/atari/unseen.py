@@ -36,18 +36,26 @@ Results: TypeAlias = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 _SB3, _PREPROCESSING, _GAME = "stable_baselines3.common.atari_wrappers", "gymnasium.wrappers.atari_preprocessing", "ale_py.env"
 _CORE, _COMMON, _MONITOR = "gymnasium.core", "gymnasium.wrappers.common", "stable_baselines3.common.monitor"
-_OF_GYMNASIUM = "TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics"
-_HANDING_ON = {
-    *((_COMMON, name) for name in _OF_GYMNASIUM),
-    *((_SB3, name) for name in ("NoopResetEnv", "FireResetEnv", "EpisodicLifeEnv", "StickyActionEnv")),
-    (_MONITOR, "Monitor"),
-}
-"""Wrappers that hand observations on and do not look at them, but for the first ones (``PassiveEnvChecker``)."""
+_OF_GYMNASIUM: tuple[Name, ...] = tuple(
+    (_COMMON, name) for name in ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics")
+)
+_FIRE = _SB3, "FireResetEnv"
+_OF_SB3: tuple[Name, ...] = (
+    _FIRE, *((_SB3, name) for name in ("NoopResetEnv", "EpisodicLifeEnv", "StickyActionEnv")), (_MONITOR, "Monitor")
+)  # fmt: skip
 _AROUND = "gymnasium.wrappers.", "stable_baselines3.common.", "reactor_sb3.environments.wrapped_alone"
 """Where wrappers are from that look at nothing but what the wrappers inside of them return."""
 _SCREEN = object()
 """The observation in the place of a picture in colour of what the emulator shows."""
-_METHODS = tuple((_GAME, f"AtariEnv.{name}") for name in ("step", "reset", "_get_obs"))
+
+
+def _calls(*classes: Name) -> tuple[Name, ...]:
+    """The methods by which observations go through wrappers, and those of the environment."""
+    through = (*classes, (_CORE, "Wrapper"), (_CORE, "ObservationWrapper"), (_GAME, "AtariEnv"))
+    return (
+        *((module, f"{name}.{method}") for module, name in through for method in ("step", "reset")),
+        (_GAME, "AtariEnv._get_obs"),
+    )
 
 
 class UnseenScreens(StandsFor):
@@ -61,6 +69,8 @@ class UnseenScreens(StandsFor):
 
     looking: ClassVar[tuple[Name, ...]]
     """The classes of these wrappers."""
+    handing_on: ClassVar[tuple[Name, ...]]
+    """Those inside that hand observations on and do not look at them, but for the first ones (``PassiveEnvChecker``)."""
     make_frames: ClassVar[type[Any]]
     """The class of ``frames``."""
 
@@ -90,18 +100,10 @@ class UnseenScreens(StandsFor):
 class SkippedScreens(UnseenScreens):
     """``WarpFrame`` around ``MaxAndSkipEnv``, both of SB3."""
 
-    title, module, owner, methods = "MaxAndSkipEnv", _SB3, "MaxAndSkipEnv", ("step",)
-    helpers = (
-        *_METHODS,
-        *((_CORE, f"ObservationWrapper.{name}") for name in ("step", "reset")),
-        *((_CORE, f"Wrapper.{name}") for name in ("step", "reset")),
-        *((_COMMON, f"{name}.step") for name in _OF_GYMNASIUM),
-        *((_SB3, f"{name}.reset") for name in ("NoopResetEnv", "FireResetEnv", "EpisodicLifeEnv")),
-        *((_SB3, name) for name in ("EpisodicLifeEnv.step", "WarpFrame.observation")),
-        *((_MONITOR, f"Monitor.{name}") for name in ("step", "reset")),
-    )
-    sources = (_GAME, _MONITOR)
-    looking, make_frames = ((_SB3, "WarpFrame"), (_SB3, "MaxAndSkipEnv")), ColourFrames
+    title, module, owner = "MaxAndSkipEnv", _SB3, "MaxAndSkipEnv"
+    looking, handing_on = ((_SB3, "WarpFrame"), (_SB3, "MaxAndSkipEnv")), (*_OF_GYMNASIUM, *_OF_SB3)
+    helpers = (*_calls(*handing_on, looking[0]), (_SB3, "WarpFrame.observation"))
+    sources, make_frames = (_GAME, _MONITOR), ColourFrames
 
     def __init__(self, game: Any, frames: ColourFrames, warp: Any, skip: Any) -> None:
         super().__init__(game, frames)
@@ -176,8 +178,8 @@ class PreprocessedScreens(UnseenScreens):
 
     title, module, owner = "AtariPreprocessing", _PREPROCESSING, "AtariPreprocessing"
     methods = "step", "reset", "_get_obs"
-    helpers, sources = _METHODS, (_GAME,)
-    looking, make_frames = ((_PREPROCESSING, "AtariPreprocessing"),), CompiledFrames
+    looking, handing_on = ((_PREPROCESSING, "AtariPreprocessing"),), _OF_GYMNASIUM
+    helpers, sources, make_frames = _calls(*handing_on), (_GAME,), CompiledFrames
 
     def __init__(self, game: Any, frames: CompiledFrames, wrapper: Any) -> None:
         super().__init__(game, frames)
@@ -196,7 +198,9 @@ class PreprocessedScreens(UnseenScreens):
     @classmethod
     def misfit(cls, wrapper: Any) -> bool:
         buffers = {(buffer.shape, buffer.dtype) for buffer in wrapper.obs_buffer}
-        usual = wrapper.grayscale_obs and wrapper.frame_skip > 1 and wrapper.screen_size == (84, 84)
+        usual = (
+            wrapper.grayscale_obs and wrapper.frame_skip > 1 and wrapper.screen_size == (84, 84) and "_get_obs" not in vars(wrapper)
+        )
         return not usual or buffers != {((210, 160), np.dtype(np.uint8))}
 
     def _load(self) -> None:
@@ -284,7 +288,9 @@ def _fitting(kind: type[UnseenScreens], levels: list[Any], at: list[int], frames
     if (
         at != sorted(at)
         or not around
-        or not _HANDING_ON.issuperset(inside)
+        or not {*kind.handing_on}.issuperset(inside)
+        or names[-1] != (_GAME, "AtariEnv")
+        or _FIRE in names[at[-1] :]  # inside it may return a screen from before a reset
         or not all(found_by_name(type(level)) for level in levels)
     ):
         return None, True
@@ -351,7 +357,10 @@ class _Pictures:
 @cache
 def _untrue(kind: type[UnseenScreens]) -> str | None:
     """Why frames may not be made in the place of wrappers here, ``None`` if they may. Found out once a process."""
-    if why := kernel_missing() or unknown_source(kind):
-        return why
     random = np.random.default_rng(0)
-    return "OpenCV makes other frames here" if kind.differs(_Pictures(random), random) else None
+    try:
+        if why := kernel_missing() or unknown_source(kind):
+            return why
+        return "OpenCV makes other frames here" if kind.differs(_Pictures(random), random) else None
+    except Exception as error:
+        return f"they could not be compared: {error!r}"

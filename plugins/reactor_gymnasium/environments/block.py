@@ -477,8 +477,11 @@ class EnvBlock:
         if self._bypassing and not wrappers_pristine():
             self._write_back()
             env, self._unsettled = self.envs[row].env, True  # the next step looks at all of them again
+        held = self.envs[row]
+        if held.engaged and env is held.target:  # what is left out would name both
+            kwargs = {"seed": None, "options": None, **kwargs}
         observation, info = env.reset(**kwargs)
-        self._due[row] = self._now + self.envs[row].limit
+        self._due[row] = self._now + held.limit
         return observation, info
 
     def _write_finals(self, put: Put) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space, spaces
 from gymnasium.error import CustomSpaceError
-from gymnasium.vector.utils import create_shared_memory
+from gymnasium.vector.utils import concatenate, create_empty_array, create_shared_memory
 
 __all__ = ["Casting", "ObservationLayout", "check_shared_memory", "joint_writer"]
 
@@ -192,7 +192,10 @@ class ObservationLayout:
             return tuple(self._build(part, (*path, i), rows, objects, copy) for i, part in enumerate(space.spaces))
         assert objects is not None
         number = self.objects.index(path)
-        return tuple(leaves[number] for leaves in objects)
+        out: Any = create_empty_array(space, len(objects))
+        return concatenate(
+            space, [leaves[number] for leaves in objects], out
+        )  # mostly a tuple; a space of the user's may know better  # a tuple, unless a space of the user's has its own
 
 
 def joint_writer(rows: Array, casting: Casting) -> Callable[[list[Any]], None]:

@@ -73,6 +73,7 @@ class Asking:
         self.plain = is_plain(space)
         self.playing: list[int | None] = [None] * count
         self.memory: list[Any] = [None] * count
+        self.starts = np.ones(count, np.bool_)
         self.generators: list[Any] = [None] * count
         self.noise = policy.noise
         self.whole = policy.by_row and not layout.objects
@@ -93,7 +94,7 @@ class Asking:
         """
         self.playing = list(playing)
         for row in begun:
-            self.memory[row], episode = None, playing[row]
+            self.memory[row], self.starts[row], episode = None, True, playing[row]
             self.generators[row] = None if self.noise is None or episode is None else noise_of(self.seed, episode)
 
     def __call__(self, objects: Sequence[tuple[Any, ...]] | None = None, masks: Sequence[Array | None] | None = None) -> Any:
@@ -123,8 +124,9 @@ class Asking:
             assert objects is not None
             ask = self.policy.bind(self._assembled([objects[row] for row in filled]), self.batch)
         memory = [self.memory[row] for row in filled]
-        turn = Turn(self._noise(some), memory, _stacked(masks, filled))
+        turn = Turn(self._noise(some), memory, _stacked(masks, filled), self.starts[filled])
         answers = ask(turn)
+        self.starts[some] = False
         for row, kept in zip(some, turn.memory, strict=False):  # there are more of those where rows were filled up
             self.memory[row] = kept
         return answers
@@ -136,8 +138,10 @@ class Asking:
             for row, action in zip(some, answers, strict=False):
                 self.actions[row] = action
             return
-        if self.actions is None or self.actions.dtype != answers.dtype:
+        if self.actions is None:
             self.actions = np.zeros((self.count, *answers.shape[1:]), answers.dtype)
+        elif self.actions.dtype != answers.dtype:  # what other rows have been answered stays
+            self.actions = self.actions.astype(np.result_type(self.actions, answers))
         self.actions[some] = answers[: len(some)]
 
     def _noise(self, rows: Sequence[int]) -> Any:
@@ -209,7 +213,8 @@ def _chosen(asked: AskedPolicy, trial: _Trial, batch_size: int | None) -> Chosen
         trial.answers(asked, 1, [0])
         return Chosen(asked, 1, True, "every row by itself, by construction")
     before = generator_states()
-    trial.answers(asked, 1, [0])
+    for number in range(len(trial.observations)):  # where agents take turns, not all of them are asked about the first one
+        trial.answers(asked, 1, [number])
     if changed_generators(before):
         asked = Seeded(asked)
         trial.answers(asked, 1, [0])

@@ -185,7 +185,10 @@ class Player:
         block.step(actions, out)
         if block.failures:
             row, error = min(block.failures, key=lambda failure: failure[0])
-            error.add_note(f"raised in episode {playing[row]}, in environment {self.first + row}")
+            where = f"raised in episode {playing[row]}"
+            if row in self.begun:  # which is of this step: the episode before has ended
+                where = f"raised by the reset of episode {self.playing[row]}"
+            error.add_note(f"{where}, in environment {self.first + row}")
             raise error
         self._rewards.append(block.rewards)
         for row, terminated, _ in block.ended:
@@ -225,7 +228,7 @@ class Player:
         self._add(row, count)
         self._counts[row] = None
         infos = self.block.finals[row][1]
-        total, length = infos.pop("episode", (count.total, count.length))
+        total, length = infos.pop(_WHOLE, (count.total, count.length))
         digest = f"{count.actions.hexdigest()[:16]}{count.rewards.hexdigest()[:16]}"
         self.ended.append(Played(count.number, total, length, terminated, infos, digest))
 
@@ -251,6 +254,10 @@ def _limited(max_steps: int | None, env_fn: Callable[[], gymnasium.Env[Any, Any]
     return env if max_steps is None else TimeLimit(env, max_steps)
 
 
+_WHOLE = "(return and length)"
+"""Key of those that a wrapper tells of a whole episode."""
+
+
 def _numbers(row: int, info: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers and truth values of a last info; return and length of an ``"episode"`` of some wrapper's."""
     kept: dict[str, Any] = {}
@@ -258,7 +265,7 @@ def _numbers(row: int, info: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
         if name == "episode" and isinstance(value, Mapping) and {"r", "l"} <= value.keys():
-            kept["episode"] = float(np.asarray(value["r"]).item()), int(np.asarray(value["l"]).item())
+            kept[_WHOLE] = float(np.asarray(value["r"]).item()), int(np.asarray(value["l"]).item())
         elif isinstance(value, bool | np.bool_):
             kept[name] = bool(value)
         elif isinstance(value, int | np.integer):

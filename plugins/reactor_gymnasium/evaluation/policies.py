@@ -60,12 +60,13 @@ class Turn:
         noise: ``(rows, width)``, float64; a list of generators; or ``None``.
         memory: What the policy keeps of each row's episode, ``None`` at its beginning; to be replaced by the policy.
         masks: Which choices are allowed, ``(rows, choices)``, bool; ``None`` if nobody has asked.
+        starts: Whether it is the beginning of each row's episode, ``(rows,)``, bool; ``None`` if it is for all.
     """
 
-    __slots__ = ("masks", "memory", "noise")
+    __slots__ = ("masks", "memory", "noise", "starts")
 
-    def __init__(self, noise: Any, memory: list[Any], masks: Array | None = None) -> None:
-        self.noise, self.memory, self.masks = noise, memory, masks
+    def __init__(self, noise: Any, memory: list[Any], masks: Array | None = None, starts: Array | None = None) -> None:
+        self.noise, self.memory, self.masks, self.starts = noise, memory, masks, starts
 
 
 BoundPolicy = Callable[[Turn], Any]
@@ -213,11 +214,10 @@ class PredictPolicy(AskedPolicy):
 
         def ask(turn: Turn) -> Any:
             more: dict[str, Any] = dict(fixed)
-            begun = turn.memory[0] is not None
             if self.stateful:
                 more["state"] = turn.memory[0] if rows == 1 else None
             if self.starts:
-                more["episode_start"] = np.full(rows, not begun)
+                more["episode_start"] = np.ones(rows, np.bool_) if turn.starts is None else turn.starts.copy()
             if self.masked:
                 more["action_masks"] = turn.masks
             given = predict(own(observations), **more)
@@ -249,18 +249,14 @@ class Seeded(AskedPolicy):
         def seeded(turn: Turn) -> Any:
             generators = turn.noise
             word = int(generators[0].integers(2**32))
-            inner = Turn(generators, turn.memory, turn.masks)
+            inner = Turn(generators, turn.memory, turn.masks, turn.starts)
             if needed is None:
                 inner.noise = None
             elif needed.kind != "generator":
                 draw = generators[0].random if needed.kind == "uniform" else generators[0].standard_normal
                 inner.noise = draw((rows, needed.width))
             with _generators, global_random_state():
-                random.seed(word)
-                np.random.seed(word)
-                torch = sys.modules.get("torch")
-                if torch is not None:
-                    torch.manual_seed(word)
+                _seed_process(word)
                 return ask(inner)
 
         return seeded
@@ -268,6 +264,20 @@ class Seeded(AskedPolicy):
     def digest(self) -> str | None:
         """See :class:`AskedPolicy`."""
         return self.policy.digest()
+
+
+def _seed_process(word: int) -> None:
+    """Seed the generators of the process.
+
+    Those of accelerators only where one is in use: for one that is not, ``torch.manual_seed`` formats the stack each time, which
+    takes longer than all else, and leaves a seed for the day when it is.
+    """
+    random.seed(word)
+    np.random.seed(word)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        accelerated = torch.cuda.is_initialized() or torch.xpu.is_initialized() or torch.backends.mps.is_available()
+        (torch.manual_seed if accelerated else torch.default_generator.manual_seed)(word)
 
 
 def _parameters(function: Callable[..., Any]) -> Sequence[str]:
@@ -333,6 +343,8 @@ def counted(actions: Any, rows: int, space: gymnasium.Space[Any], named: str) ->
     kind, dtype = array.dtype.kind, np.dtype(space.dtype)
     if kind not in "biuf" or (dtype.kind in "iub" and kind == "f"):
         raise ValueError(f"the policy {named} returned actions of dtype {array.dtype}; {space} has {dtype}")
+    if dtype.kind == "f" and kind != "f":  # a list may have whole numbers only in some steps
+        array = array.astype(dtype)
     if isinstance(space, spaces.Discrete) and not ((array >= space.start) & (array < space.start + space.n)).all():
         raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not in {space}")
     return array

@@ -107,13 +107,16 @@ class EvaluationReport:
         return hashed((self.seed, self.deterministic, self.returns, self.lengths, self.terminated, arrays, list(self.digests)))
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A table of pandas with a row for each episode: ``episode``, ``return``, ``length``, ``terminated``, and the infos.
+        """A table of pandas with a row for each episode: ``episode``, ``return``, ``length``, ``terminated``, and the infos;
+        one of the same name as one of these is ``info.NAME``.
 
         Raises:
             ModuleNotFoundError: If pandas is not installed.
         """
         pandas = require_module("pandas", "EvaluationReport.to_dataframe")
-        columns = {"return": self.returns, "length": self.lengths, "terminated": self.terminated, **self.infos}
+        columns = {"return": self.returns, "length": self.lengths, "terminated": self.terminated}
+        taken = {"episode", *columns}
+        columns |= {f"info.{name}" if name in taken else name: values for name, values in self.infos.items()}
         table: pd.DataFrame = pandas.DataFrame(columns)
         table.insert(0, "episode", range(len(self.returns)))
         return table

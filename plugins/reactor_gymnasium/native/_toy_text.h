@@ -70,7 +70,7 @@ table_move(Rows *b, int64_t i, int *ended)
     row[STATE] = next[k];
     row[IS_INT64] = 0;
     row[LAST_ACTION] = action;
-    if (b->q[2]) {
+    if (b->q[2] && b->q[3]) {
         taxi_change_mind(b, i, row, before);
     }
     *ended = (int)next[3 + k];

@@ -41,6 +41,8 @@ class Classic(CompiledKernel):
     helpers: ClassVar[tuple[tuple[str, str], ...]] = ((UTILS, "maybe_parse_reset_bounds"),)
     choices: ClassVar[int] = 0
     """How many actions there are, 0 where they are floats."""
+    length: ClassVar[int] = 2
+    """How many numbers a state has."""
 
     @classmethod
     def constants(cls, env: Env) -> tuple[Any, ...]:
@@ -54,7 +56,7 @@ class Classic(CompiledKernel):
     @classmethod
     def strange_state(cls, env: Env) -> str | None:
         state: Any = env.state  # type: ignore[attr-defined]
-        known = type(state) is np.ndarray and state.dtype == np.float64 and state.ndim == 1
+        known = type(state) is np.ndarray and state.dtype == np.float64 and state.shape == (cls.length,)
         return None if known else f"its state is {state!r}"
 
 
@@ -68,7 +70,7 @@ class CartPole(Classic):
     known = SCREEN | frozenset((*names, "masscart", "kinematics_integrator", "state", "steps_beyond_terminated"))
     states = ("state", "steps_beyond_terminated")
     bounds = (-0.05, 0.05)
-    shape, choices = (4,), 2
+    shape, choices, length = (4,), 2, 4
 
     @classmethod
     def strange_state(cls, env: Any) -> str | None:

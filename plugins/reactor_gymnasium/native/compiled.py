@@ -75,6 +75,7 @@ class CompiledKernel(BlockKernel):
         self.pending, self.fresh = np.array(taken.pending, np.bool_), np.zeros(n, np.bool_)
         self.observations, self.finals = np.zeros((2, n, *self.shape), self.dtype)
         self.kind = self.observations.dtype, self.observations.shape
+        self.action_shape = (n,) if self.actions[0].kind == "i" else (n, 1)
         self.rewards = np.zeros(n)
         self.terminated, self.truncated, self.was_reset = (np.zeros(n, np.bool_) for _ in range(3))
         self.state: Array | None = None
@@ -123,6 +124,8 @@ class CompiledKernel(BlockKernel):
         return ()
 
     def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:
+        if actions.shape != self.action_shape:
+            return REFUSED  # Python knows what to say of it
         self.wide = wide = actions.dtype == FLOAT64
         count: int = self._step(actions, wide, shown, led_to)
         return count

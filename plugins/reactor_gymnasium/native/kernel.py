@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -277,36 +277,40 @@ def reseeded(env: Env, seed: int) -> np.random.Generator:
     return generator
 
 
-def parts_of(module: ModuleType, kernel: type[StandsFor]) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """An attribute that something stands for: where it is, its name there and its value now, ``None`` if it is inherited."""
-    namespace: Any = vars(getattr(module, kernel.owner))
+def parts_of(module: ModuleType, kernel: type[StandsFor]) -> Iterator[tuple[type | ModuleType, str, Any]]:
+    """An attribute that something stands for: the class or module that may have it, its name and value, ``None`` if it has not."""
+    owner = getattr(module, kernel.owner)
     for name in kernel.methods:
-        yield namespace, name, namespace.get(name)
+        yield owner, name, vars(owner).get(name)
     for where, path in kernel.helpers:
         *classes, name = path.split(".")
-        namespace = vars(sys.modules[where])
+        home: Any = sys.modules[where]
         for one in classes:
-            namespace = vars(namespace[one])
-        yield namespace, name, namespace[name]
+            home = vars(home)[one]
+        yield home, name, vars(home).get(name)
 
 
 @cache
-def _originals(kernel: type[StandsFor]) -> list[tuple[dict[str, Any], list[str], list[Any]]]:
+def _originals(kernel: type[StandsFor]) -> list[tuple[Mapping[str, Any], list[str], list[Any]]]:
     """The same by where it is."""
-    found: dict[int, tuple[dict[str, Any], list[str], list[Any]]] = {}
-    for namespace, name, value in parts_of(import_module(kernel.module), kernel):
-        _, names, values = found.setdefault(id(namespace), (namespace, [], []))
+    found: dict[int, tuple[Mapping[str, Any], list[str], list[Any]]] = {}
+    for home, name, value in parts_of(import_module(kernel.module), kernel):
+        _, names, values = found.setdefault(id(home), (vars(home), [], []))
         names.append(name)
         values.append(value)
     return list(found.values())
 
 
 def as_written(module: ModuleType, kernel: type[StandsFor]) -> bool:
-    """Whether the functions that something stands for are those of their files."""
-    for _, _, part in parts_of(module, kernel):
-        value = part.fget if isinstance(part, property) else part
-        if isinstance(value, FunctionType):
-            home = sys.modules.get(value.__module__)
-            if home is None or value.__code__.co_filename != getattr(home, "__file__", None) or hasattr(value, "__wrapped__"):
-                return False
-    return True
+    """Whether the functions that something stands for are those of their files, and a class's those of its own."""
+    return all(_as_written(home, part) for home, _, part in parts_of(module, kernel))
+
+
+def _as_written(home: type | ModuleType, part: Any) -> bool:
+    value = part.fget if isinstance(part, property) else part
+    if not isinstance(value, FunctionType):
+        return value is None or isinstance(home, ModuleType)
+    file = getattr(sys.modules.get(value.__module__), "__file__", None)
+    if isinstance(home, type) and value.__module__ != home.__module__:
+        return False
+    return value.__code__.co_filename == file and not hasattr(value, "__wrapped__")

@@ -287,7 +287,7 @@ class EnvShard(Shard):
         block = self.block
         if self.watched:
             block.mark = self.at.buffer
-        block.step(self.actions.value if self.actions.present else self.items.value, self._bound())
+        block.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), self._bound())
         if block.stepped is not None:
             self._take_columns(block.stepped)
             return

@@ -275,9 +275,10 @@ class ShardedVectorEnv(LiveVectorEnv):
         return np.array(actions, dtype) if alike and len(actions) == self.batch_size else actions
 
     def _encode_items(self, batch: EnvBatch, items: Sequence[Any]) -> Inputs:
-        """Actions that are not one array, for each shard its own."""
+        """Actions that are not one array, for each shard its own; what two of them share must not depend on where they are."""
         each, (_, first, _) = self._items_per_unit, batch.shards[0]
-        return {f"items_{number}": encode(items[(lo - first) * each : (hi - first) * each]) for number, lo, hi in batch.shards}
+        kept = [encode(item) for item in items]
+        return {f"items_{number}": encode(kept[(lo - first) * each : (hi - first) * each]) for number, lo, hi in batch.shards}
 
     def _rows_in_words(self) -> str:
         return f"{self.batch_size} environments"

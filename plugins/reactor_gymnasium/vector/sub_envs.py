@@ -247,7 +247,7 @@ class SubVectorShard(Shard):
 
     def step(self) -> None:
         together = self.actions.present
-        given: Any = self.actions.value if together else self.items.value
+        given: Any = self.actions.value if together else list(map(decode, self.items.value))
         infos: Infos = {}
         failures: Failures = []
         rows = self.observations.buffer if self.layout.arrays else None

@@ -138,6 +138,9 @@ class Pool(nn.Module):
     Args:
         policy: The policy.
         league: The league.
+
+    Raises:
+        ValueError: If the policy normalises batches.
     """
 
     weights: torch.Tensor
@@ -149,7 +152,7 @@ class Pool(nn.Module):
     payoffs: torch.Tensor
     """Games of each against each, and those that the first one has won, ``(size, size, 2)``, float64."""
     drawn: torch.Tensor
-    """Places of the opponents now and in the round before, ``(2, opponents)``, int64."""
+    """The opponents now and in the round before, counted from the first snapshot ever taken, ``(2, opponents)``, int64."""
     counts: torch.Tensor
     """Rounds, and snapshots, so far, ``(2,)``, int64."""
     match: torch.Tensor
@@ -157,6 +160,11 @@ class Pool(nn.Module):
 
     def __init__(self, policy: nn.Module, league: League) -> None:
         super().__init__()
+        if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in policy.modules()):
+            raise ValueError(
+                "a snapshot in a league is a policy's parameters, without the running statistics of batch normalisation: "
+                "use layer normalisation"
+            )
         self.league = league
         size = sum(one.numel() for one in policy.parameters())
         self.register_buffer("weights", torch.zeros(league.size, size))
@@ -209,9 +217,10 @@ class Pool(nn.Module):
             Places of the opponents.
         """
         for slot, score in zip(slots.tolist(), scores.tolist(), strict=True):
-            place = int(self.drawn[late, slot])
-            self.games[place, 0] += 1
-            self.games[place, 1] += score
+            number, size = int(self.drawn[late, slot]), self.league.size
+            if number >= int(self.counts[1]) - size:  # else it has gone meanwhile
+                self.games[number % size, 0] += 1
+                self.games[number % size, 1] += score
         self.counts[0] += 1
         if int(self.counts[0]) % self.league.every == 0:
             self.add(policy)
@@ -219,8 +228,12 @@ class Pool(nn.Module):
         games, payoffs = self.games[there].numpy(), self.payoffs[there, there].numpy()
         drawn = self.league.draw(seed, int(self.counts[0]), self.newest, games, payoffs)
         self.drawn[1] = self.drawn[0].clone()
-        self.drawn[0] = torch.tensor(drawn)
+        self.drawn[0] = torch.tensor([self._number(place) for place in drawn])
         return drawn
+
+    def _number(self, place: int) -> int:
+        """Of a place's snapshot, counted from the first one ever taken."""
+        return int(self.counts[1]) - 1 - (self.newest - place) % self.league.size
 
     # ------------------------------------------------------------------ matches between snapshots
 
@@ -235,8 +248,7 @@ class Pool(nn.Module):
         """
         there = slice(self.filled)
         pair = self.league.pair(seed, int(self.counts[0]), self.payoffs[there, there, 0].numpy())
-        last, size = int(self.counts[1]) - 1, self.league.size
-        numbers = (-1, -1) if pair is None else [last - (self.newest - place) % size for place in pair]
+        numbers = [-1, -1] if pair is None else [self._number(place) for place in pair]
         self.match[:] = torch.tensor(numbers)
         return pair
 

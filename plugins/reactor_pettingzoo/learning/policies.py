@@ -124,7 +124,14 @@ class Actor(nn.Module):
     def forward(self, observations: torch.Tensor) -> Any:
         """The distribution of actions."""
         policy: Any = self.policy
+        if observations.ndim == 4 and observations.shape[1:] != policy.observation_space["own"].shape:
+            observations = observations.permute(0, 3, 1, 2)  # images, which the policy has seen channels first
         return policy.get_distribution({"own": observations}).distribution
+
+
+def acting_alone(policy: Any) -> Any:
+    """A policy as it acts by what its agent sees: of a centralised one the actor."""
+    return Actor(policy) if isinstance(policy, CentralisedPolicy) else policy
 
 
 def forbid(distribution: Any, masks: torch.Tensor) -> None:

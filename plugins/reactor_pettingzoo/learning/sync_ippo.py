@@ -22,7 +22,7 @@ from reactor_pettingzoo.learning.joint_env import JointMaker
 from reactor_pettingzoo.learning.joint_policy import JointPolicy, Part
 from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Matches, Pool, sides_of
 from reactor_pettingzoo.learning.payoffs import LeagueReport, Payoffs
-from reactor_pettingzoo.learning.policies import Actor, AgentPolicies, CentralisedPolicy, MaskedLoss, rows_of
+from reactor_pettingzoo.learning.policies import AgentPolicies, CentralisedPolicy, MaskedLoss, acting_alone, rows_of
 from reactor_pettingzoo.learning.seats import TOTALS, Block, Seats, names_of, seats_of, state_size
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.plugin import (
@@ -195,7 +195,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
     def policies(self) -> dict[str, Any]:
         """The policies that learn, by name."""
         policies: Any = {block.policy: self.policy.agents[block.policy] for block in self.seats.learning}
-        return {name: Actor(one) if isinstance(one, CentralisedPolicy) else one for name, one in policies.items()}
+        return {name: acting_alone(one) for name, one in policies.items()}
 
     @property
     def policy_of(self) -> dict[AgentID, str]:
@@ -379,7 +379,8 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         Raises:
             ValueError: If there is no league.
         """
-        return self._pool().snapshots(self.policy.agents[MAIN])
+        found = self._pool().snapshots(self.policy.agents[MAIN])
+        return {name: acting_alone(policy) for name, policy in found.items()}
 
     def payoffs(self) -> Payoffs:
         """How snapshots have played each other so far, beside the training; the oldest first.
@@ -410,7 +411,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         Raises:
             ValueError: If there is no league, or no environment.
         """
-        population = {**self.snapshots(), "now": self.policy.agents[MAIN]}
+        population = {**self.snapshots(), "now": acting_alone(self.policy.agents[MAIN])}
         if self.env is None:
             raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
         env_fn = self.env.get_attr("env_fn")[0]

@@ -123,7 +123,7 @@ def groups_of(
     groups: list[PolicyGroup] = []
     for agent_group in specs.groups:
         used = sorted({names[agent] for names in acts for agent in agent_group.agents}, key=list(policies).index)
-        layers = {name: dense_layers(policies[name], agent_group) for name in used}
+        layers = {name: dense_layers(policies[name], agent_group, greedy) for name in used}
         together: dict[Any, list[str]] = {}
         for name in used:
             shape = layers[name]

@@ -70,7 +70,7 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
                 f"the policy {name!r} was trained to observe {sb3.observation_space}, and its agents "
                 f"{_listed(group)} observe {group.observation_space}"
             )
-        if sb3.action_space != group.action_space:
+        if not _same_actions(sb3.action_space, group.action_space):
             raise ValueError(
                 f"the policy {name!r} was trained for the actions {sb3.action_space}, and its agents {_listed(group)} have "
                 f"{group.action_space}"
@@ -87,6 +87,13 @@ def _fits(space: Any, group: AgentGroup) -> bool:
     return space in (image, group.observation_space, turned)
 
 
+def _same_actions(space: Any, other: Any) -> bool:
+    """Whether actions of two spaces are the same, but for the number of the first one."""
+    if isinstance(space, spaces.Discrete) and isinstance(other, spaces.Discrete):
+        return bool(space.n == other.n)
+    return bool(space == other)
+
+
 def _listed(group: AgentGroup) -> str:
     shown = ", ".join(map(str, group.agents[:3]))
     return shown if len(group.agents) <= 3 else f"{shown}, ..."
@@ -101,13 +108,13 @@ def acting_part(policy: Any) -> Any:
     return part
 
 
-def dense_layers(policy: Any, group: AgentGroup) -> DenseNetwork | None:
+def dense_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | None:
     """The layers of a policy that can be evaluated together with others of the same shape, ``None`` if it cannot."""
     if not isinstance(group.space, spaces.Box) or not isinstance(group.action_space, spaces.Discrete):
         return None
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        return _sb3_layers(sb3, group)
+        return _sb3_layers(sb3, group, greedy)
     network = dense_network_of(policy, group.space) if isinstance(policy, nn.Module) else None
     # One that scores other actions is left to be asked by itself, where its mistake is named.
     return network if network is not None and len(network.weights[-1][1]) == group.action_space.n else None
@@ -242,8 +249,8 @@ def _sb3_policy(policy: Any) -> Any:
     return policy if isinstance(policy, BasePolicy) else None
 
 
-def _sb3_layers(policy: Any, group: AgentGroup) -> DenseNetwork | None:
-    """The layers of an MlpPolicy's actor or Q-network, if it consists of them alone."""
+def _sb3_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | None:
+    """The layers of an MlpPolicy's actor or Q-network, if it consists of them alone: no action is drawn by Q-values."""
     from stable_baselines3.common.policies import ActorCriticPolicy
     from stable_baselines3.common.preprocessing import is_image_space
     from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
@@ -254,7 +261,7 @@ def _sb3_layers(policy: Any, group: AgentGroup) -> DenseNetwork | None:
     if type(policy).__name__ == "ActorCriticPolicy" and type(policy) is ActorCriticPolicy:
         if type(policy.pi_features_extractor) is FlattenExtractor and type(policy.mlp_extractor) is MlpExtractor:
             return dense_network_of(nn.Sequential(nn.Flatten(), policy.mlp_extractor.policy_net, policy.action_net), group.space)
-    elif type(policy) is DQNPolicy and type(policy.q_net.features_extractor) is FlattenExtractor:
+    elif greedy and type(policy) is DQNPolicy and type(policy.q_net.features_extractor) is FlattenExtractor:
         return dense_network_of(nn.Sequential(nn.Flatten(), policy.q_net.q_net), group.space)
     return None
 

@@ -89,13 +89,15 @@ class Bernoulli:
 
     Attributes:
         dtype: Of the numbers.
+        count: How many there are.
     """
 
     dtype: np.dtype[Any]
+    count: int
 
     def noise(self, random: np.random.Generator, steps: int, envs: int, parameters: Array) -> Array:
         """Logistic noise: a bit is 1, with the right probability, where it lies below the logit."""
-        return random.logistic(size=(steps, envs, parameters["action_net.bias"].size)).astype(np.float32)
+        return random.logistic(size=(steps, envs, self.count)).astype(np.float32)
 
     def choose(self, outputs: Array, noise: Array) -> Array:
         return (outputs > noise).astype(self.dtype)
@@ -158,7 +160,7 @@ def distribution_of(space: gymnasium.Space[Any]) -> ActionDistribution:
         case spaces.MultiDiscrete():
             return Categorical(tuple(map(int, space.nvec)), several=True)
         case spaces.MultiBinary():
-            return Bernoulli(np.dtype(space.dtype))
+            return Bernoulli(np.dtype(space.dtype), math.prod(space.shape))
         case spaces.Box():
             return Gaussian(space.shape)
     raise TypeError(f"there is no distribution of actions of {space}")

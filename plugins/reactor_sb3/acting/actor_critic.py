@@ -26,7 +26,17 @@ from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from reactor_sb3.acting.action_distributions import ActionDistribution, Categorical, distribution_of
 from reactor_sb3.acting.forwards import features_of, image_forward, torch_forward
 from reactor_sb3.acting.policy import BoundPolicy, Bounds, Field, Rollout, Turn
-from reactor_torch import ConvolvedForward, DenseForward, Layer, TorchForward, bound_layers, drawing_nothing, layers_of
+from reactor_torch import (
+    PARTS,
+    ConvolvedForward,
+    DenseForward,
+    Layer,
+    TorchForward,
+    bound_layers,
+    drawing_nothing,
+    is_untouched,
+    layers_of,
+)
 
 __all__ = [
     "FORBIDDEN",
@@ -58,6 +68,9 @@ _METHODS = (
 )  # fmt: skip
 
 
+_PARTS = ("pi_features_extractor", "vf_features_extractor", "mlp_extractor")
+
+
 class Base(NamedTuple):
     """A class of policies, and the distributions that its actions may have."""
 
@@ -78,7 +91,9 @@ def is_plain(policy: Any, base: Base = SB3) -> bool:
         base: What it derives from.
     """
     own = any(getattr(type(policy), name) is not getattr(base.policy, name) for name in _METHODS)
-    return type(policy.action_dist) in base.distributions and not own
+    parts = (policy, *(getattr(policy, name, None) for name in _PARTS))
+    untouched = all(is_untouched(part) for part in parts if part is not None) and vars(policy).keys().isdisjoint(_METHODS)
+    return type(policy.action_dist) in base.distributions and untouched and not own
 
 
 _BEHIND = ("policy_net", "value_net")
@@ -135,10 +150,13 @@ def layers_behind(
         width: How many numbers they are given.
         before: Layers before those of the extractor, by name.
     """
-    last = "action_net" if name == "policy_net" else name
-    modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(getattr(policy.mlp_extractor, name))]
-    layers = layers_of([*before, *modules, (last, getattr(policy, last))], width)
-    return layers if layers is not None and DenseForward.knows(layers) else None
+    last, body = "action_net" if name == "policy_net" else name, getattr(policy.mlp_extractor, name)
+    modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(body)]
+    layers = layers_of([*before, *modules, (last, getattr(policy, last))], width) if is_untouched(body) else None
+    if layers is None or not DenseForward.knows(layers):
+        return None
+    named = {name for name, _ in policy.named_parameters()}  # what actor and critic share has one of its names only
+    return layers if all(f"{layer.name}.{part}" in named for layer in layers for part in PARTS.get(layer.kind, ())[:1]) else None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from reactor_sb3.acting.forwards import dense_forward, image_forward, torch_forward
+from reactor_sb3.acting.forwards import LIBRARIES, dense_forward, image_forward, torch_forward
 from reactor_sb3.acting.policy import Field, Rollout, Turn
 from reactor_torch import BoundForward, Forward
 
@@ -37,7 +37,9 @@ class EpsilonGreedy:
     quantiles: int = 1
 
     @classmethod
-    def of(cls, q_net: Any, action_space: Any, spread: float = 0.0, layers: str = "q_net", quantiles: int = 1) -> EpsilonGreedy:
+    def of(
+        cls, q_net: Any, action_space: Any, spread: float = 0.0, layers: str = "q_net", quantiles: int = 1, policy: Any = None
+    ) -> EpsilonGreedy:
         """The policy of a Q-network of SB3's, as light to evaluate as possible.
 
         Args:
@@ -46,8 +48,19 @@ class EpsilonGreedy:
             spread: See :attr:`spread`.
             layers: Name of the layers in the network, which follow its features extractor.
             quantiles: See :attr:`quantiles`.
+            policy: What the network belongs to, if anything.
+
+        Raises:
+            ValueError: If one of them chooses actions in a way of its own.
         """
         assert isinstance(action_space, spaces.Discrete)
+        for module in (q_net, policy):
+            chooses = getattr(type(module), "_predict", None)
+            if chooses is not None and chooses.__module__.partition(".")[0] not in LIBRARIES:
+                raise ValueError(
+                    f"{type(module).__name__} has a _predict() of its own, and actors take the action that the network values "
+                    "most: let the network's forward() say so, or use SB3's algorithm with ReactorVecEnv"
+                )
         light = dense_forward(q_net, q_net.observation_space, layers) or image_forward(q_net, layers)
         return cls(light or torch_forward(q_net), int(action_space.n), spread, quantiles)
 

@@ -12,7 +12,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 from torch import nn
 
-from reactor_torch import ConvolvedForward, DenseForward, TorchForward, image_layers_of, layers_of
+from reactor_torch import ConvolvedForward, DenseForward, TorchForward, image_layers_of, is_untouched, layers_of
 
 __all__ = ["LIBRARIES", "as_written", "copied", "dense_forward", "features_of", "image_forward", "torch_forward"]
 
@@ -40,9 +40,10 @@ def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, boo
 
 
 def as_written(network: nn.Module) -> bool:
-    """Whether a network does what a library has written it to do with its layers, and nobody has given it a forward of its own."""
+    """Whether a network does what a library has written it to do with its layers, and nobody has hung anything onto it."""
     methods = [getattr(type(network), name) for name in _METHODS if hasattr(type(network), name)]
-    return "forward" not in vars(network) and all(method.__module__.partition(".")[0] in LIBRARIES for method in methods)
+    untouched = is_untouched(network) and vars(network).keys().isdisjoint(_METHODS)
+    return untouched and all(method.__module__.partition(".")[0] in LIBRARIES for method in methods)
 
 
 def dense_forward(
@@ -63,8 +64,10 @@ def dense_forward(
     """
     body = getattr(network, name, None)
     flat = features_of(space, normalized=getattr(network, "normalize_images", True))
-    extractor = type(getattr(network, "features_extractor", None))
-    if extractor is not FlattenExtractor or not as_written(network) or type(body) is not nn.Sequential or flat is None:
+    extractor = getattr(network, "features_extractor", None)
+    if type(extractor) is not FlattenExtractor or not as_written(network) or type(body) is not nn.Sequential or flat is None:
+        return None
+    if not (is_untouched(extractor) and is_untouched(body)):
         return None
     features, one_hot = flat
     named = ((f"{name}.{number}", module) for number, module in enumerate(body))
@@ -85,7 +88,7 @@ def image_forward(network: Any, name: str = "") -> ConvolvedForward | None:
     parts: dict[str, Any] = {"features_extractor.cnn": extractor.cnn, "features_extractor.linear": extractor.linear}
     if name:
         parts[name] = getattr(network, name, None)
-    if any(type(part) is not nn.Sequential for part in parts.values()):
+    if any(type(part) is not nn.Sequential or not is_untouched(part) for part in parts.values()):
         return None
     modules = [(f"{prefix}.{number}", module) for prefix, part in parts.items() for number, module in enumerate(part)]
     layers = image_layers_of(modules, space.shape)
@@ -95,7 +98,7 @@ def image_forward(network: Any, name: str = "") -> ConvolvedForward | None:
 
 
 def _is_nature(extractor: NatureCNN) -> bool:
-    return type(extractor).forward is NatureCNN.forward and "forward" not in vars(extractor)
+    return type(extractor).forward is NatureCNN.forward and is_untouched(extractor)
 
 
 def torch_forward(module: Any) -> TorchForward:

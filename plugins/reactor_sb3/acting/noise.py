@@ -86,8 +86,8 @@ class ActionNoises:
     def _normal(self, random: np.random.Generator, steps: int) -> Array:
         """Noise without a memory, for a whole round at once."""
         noises: list[Any] = self.noises
-        mean, sigma = np.stack([one._mu for one in noises]), np.stack([one._sigma for one in noises])
-        return random.normal(mean, sigma, (steps, *np.broadcast_shapes(mean.shape, sigma.shape))).astype(noises[0]._dtype)
+        mean, sigma = map(np.stack, zip(*(np.broadcast_arrays(one._mu, one._sigma) for one in noises), strict=True))
+        return random.normal(mean, sigma, (steps, *mean.shape)).astype(noises[0]._dtype)
 
     def _reset(self, dones: Array) -> None:
         for number in np.flatnonzero(dones):

@@ -26,7 +26,7 @@ from torch import nn
 from reactor_sb3.acting.forwards import dense_forward, torch_forward
 from reactor_sb3.acting.noise import ActionNoises
 from reactor_sb3.acting.policy import Bounds, Field, Rollout, Turn
-from reactor_torch import DenseForward, TorchForward, layers_of
+from reactor_torch import DenseForward, TorchForward, is_untouched, layers_of
 
 __all__ = ["GaussianActor", "SquashedPolicy", "is_plain_actor"]
 
@@ -43,6 +43,7 @@ def is_plain_actor(actor: nn.Module, gaussian: type[nn.Module] = SACActor) -> bo
     """
     kind: type[nn.Module] = gaussian if isinstance(actor, gaussian) else TD3Actor
     own = any(getattr(type(actor), name, None) is not getattr(kind, name, None) for name in _METHODS)
+    own = own or not is_untouched(actor) or not vars(actor).keys().isdisjoint(_METHODS)
     squashed = type(getattr(actor, "action_dist", None)) in (type(None), SquashedDiagGaussianDistribution)
     return isinstance(actor, kind) and squashed and not own
 

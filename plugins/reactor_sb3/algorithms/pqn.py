@@ -152,7 +152,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The Q-network, and actions that are greedy but for some."""
-        return self.q_net, EpsilonGreedy.of(self.q_net, self.action_space, self.epsilon_spread)
+        return self.q_net, EpsilonGreedy.of(self.q_net, self.action_space, self.epsilon_spread, policy=self.policy)
 
     def batch(self, rollouts: Rollouts) -> QBatch:
         """A round with its Q(lambda) returns: Gallici et al. 2024, with the values that the network has before the updates."""

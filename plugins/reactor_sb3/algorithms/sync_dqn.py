@@ -186,4 +186,4 @@ class SyncDQN(QLearningTrainer, DQN):
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The Q-network, and actions that are greedy but for some."""
-        return self.q_net, EpsilonGreedy.of(self.q_net, self.action_space, self.epsilon_spread)
+        return self.q_net, EpsilonGreedy.of(self.q_net, self.action_space, self.epsilon_spread, policy=self.policy)

@@ -114,4 +114,5 @@ class SyncQRDQN(QLearningTrainer, QRDQN):
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The network, and actions that are greedy by its mean quantiles but for some."""
         net = self.policy.quantile_net
-        return net, EpsilonGreedy.of(net, self.action_space, self.epsilon_spread, "quantile_net", net.n_quantiles)
+        spread = self.epsilon_spread
+        return net, EpsilonGreedy.of(net, self.action_space, spread, "quantile_net", net.n_quantiles, policy=self.policy)

@@ -51,7 +51,7 @@ _OUTLINE: dict[str, Any] = {
     ),
     "arguments": lambda value: _is_dict(value) and all(type(name) is str for name in value),
     "environment": _is_environment,
-    "sent": lambda value: type(value) in (bool, type(None)),
+    **dict.fromkeys(("sent", "afresh"), lambda value: type(value) in (bool, type(None))),
     "run": _is_run,
 }  # fmt: skip
 
@@ -74,7 +74,8 @@ def check_outline(state: Any, size: int) -> None:
     for name in ("learner_threads", "n_learners"):
         count = arguments.get(name, 1)
         want(count is None or (is_count(count, 1) and count <= _MOST_THREADS), name)
-    want((state["sent"] is None) == (run is None), "sent")
+    for name in ("sent", "afresh"):
+        want((state[name] is None) == (run is None), name)
     if run is not None:
         others = len(run["reactors"]) - actors - (arguments.get("evaluate_every") is not None)
         want(others in (0, 1), "the number of actors")  # whether there is a referee is known when there is a program
@@ -93,7 +94,9 @@ def expected_state(fresh: Mapping[str, Any], optimizers: Mapping[str, torch.opti
     """
     return {
         **fresh,
-        **dict.fromkeys(("arguments", "environment", "sent", "run"), anything),  # checked before, and when there is a program
+        **dict.fromkeys(
+            ("arguments", "environment", "sent", "afresh", "run"), anything
+        ),  # checked before, and when there is a program
         "counters": {name: _counter(name, value) for name, value in fresh["counters"].items()},
         "optimizers": {name: _optimizer(optimizer) for name, optimizer in optimizers.items()},
         "streams": dict.fromkeys(fresh["streams"], is_stream),

@@ -6,11 +6,13 @@ What is learned is asked of SB3's ``_get_torch_save_params()``: an algorithm has
 from __future__ import annotations
 
 from collections import deque
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import torch
 from stable_baselines3.common.save_util import recursive_getattr
+from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule
 
 from reactor_sb3 import streams
 from reactor_sb3.acting.evaluator import Evaluation
@@ -24,7 +26,7 @@ __all__ = ["go_on", "optimizers_of", "restore", "state_of"]
 
 COUNTERS = (
     "num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_episode_num", "_n_updates", "_n_calls", "_learned_timesteps",
-    "_current_progress_remaining", "exploration_rate", "_base_seed",
+    "_current_progress_remaining", "exploration_rate", "_base_seed", "use_masking",
 )  # fmt: skip
 
 
@@ -45,7 +47,7 @@ def state_of(model: Model) -> dict[str, Any]:
     return {
         "arguments": {name: _plain_now(model, name, value) for name, value in model.arguments.items()},
         "environment": environment_state(model.session.makes),
-        "counters": {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)},
+        "counters": {name: _number(getattr(model, name)) for name in COUNTERS if hasattr(model, name)},
         "policy": dict(model.policy.state_dict()),
         "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers_of(model).items()},
         "learned": _tensors_of(model),
@@ -57,6 +59,7 @@ def state_of(model: Model) -> dict[str, Any]:
         "normalization": statistics_state(model._vec_normalize_env),
         "replay_buffer": replay_state(_buffer(model), model.wants_infos),
         "sent": None if part is None else not model.session.outdated(model),
+        "afresh": None if part is None else model.session.afresh,
         "run": None if part is None else run_state(part, model.session.saved_parts, whole_infos=model.wants_infos),
     }
 
@@ -68,8 +71,15 @@ def _buffer(model: Model) -> Any:
 def _plain_now(model: Model, name: str, value: Any) -> Any:
     """A constructor's argument as it is by now, where it has become an attribute that was changed since."""
     now = vars(model).get(name, value)
-    plain = (bool, int, float)
-    return now if isinstance(now, plain) and isinstance(value, plain) else value
+    if isinstance(now, FloatSchedule):  # what SB3 makes of a number, too
+        now = now.value_schedule
+        return now.val if isinstance(now, ConstantSchedule) else now
+    plain = (bool, int, float, NoneType)
+    return now if name == "learning_rate" or (isinstance(now, plain) and isinstance(value, plain)) else value
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value
 
 
 def restore(model: Model, state: dict[str, Any]) -> None:
@@ -123,7 +133,7 @@ def go_on(model: Model, state: dict[str, Any]) -> None:
     # After the start, which would mark the end of episodes that go on.
     _fill_replay(model, state["replay_buffer"])
     _put_statistics(model, state["normalization"])
-    model.session.afresh = False
+    model.session.afresh = state["afresh"]
     reactors = [saved["reactors"][name] for name in named.reactors]
     actors = [reactor for reactor in reactors if "random" in reactor]
     begun = np.array([one["way"] is None and one["episode"] >= 0 for actor in actors for one in actor["envs"]], np.bool_)

@@ -134,7 +134,7 @@ class SeededEnvs:
         def ask(step: int) -> None:
             for field, row, method in asked:
                 try:
-                    field[step, row] = method()
+                    field[step, row] = np.reshape(method(), field.shape[2:])  # a row for each choice, perhaps
                 except Exception as error:
                     error.add_note(f"raised in environment {self.first + row}")
                     raise

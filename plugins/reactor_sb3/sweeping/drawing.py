@@ -78,7 +78,7 @@ class Drawing:
         self.sign = 1 if direction == "maximize" else -1
         self.sampler = type(sampler).__name__
         self._check_seeded(sampler)
-        self.study = self._in_memory(sampler)
+        self.study = self._in_memory(copy.deepcopy(sampler))  # the user's is as it was for the next search
         self.study.stop = self._stop  # type: ignore[method-assign]  # which a sampler calls that has drawn all there is
         self.stopped = False
         self.running: dict[int, optuna.Trial] = {}

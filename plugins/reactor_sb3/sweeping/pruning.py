@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -143,14 +144,24 @@ class OptunaPruner(Pruner):
                 intermediate_values={at: reported for at, reported in one.reports.items() if at <= upto},
             )  # fmt: skip
             storage.create_new_trial(number, template_trial=frozen)
-        study = optuna.Study(name, storage, pruner=self.pruner)
+        pruner = copy.deepcopy(self.pruner)  # some note in themselves what they see first
+        study = optuna.Study(name, storage, pruner=pruner)
         last = study.get_trials(deepcopy=False)[-1]
-        stops = bool(self.pruner.prune(study, last))
+        stops = bool(pruner.prune(study, last))
         own.attributes[step] = dict(storage.get_trial(last._trial_id).system_attrs)
         return stops
 
     def __repr__(self) -> str:
-        return type(self.pruner).__name__
+        return _told(self.pruner)
+
+
+def _told(pruner: BasePruner) -> str:
+    """A pruner and its settings: another one is another search."""
+    from optuna.pruners import BasePruner
+
+    of_optuna = {name: isinstance(one, BasePruner) for name, one in vars(pruner).items()}
+    given = [f"{name.lstrip('_')}={_told(one) if of_optuna[name] else repr(one)}" for name, one in vars(pruner).items()]
+    return f"{type(pruner).__name__}({', '.join(sorted(given))})"
 
 
 def pruner_of(prune: Any) -> Pruner | None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from reactor_sb3.replacing import locked
+
 __all__ = ["Record"]
 
 _KEY = "search"
@@ -29,7 +31,7 @@ class Record:
         ends: Ends of trainings, by trial and repeat.
 
     Raises:
-        ValueError: If the file has another search, or something else.
+        ValueError: If the file has another search, or something else, or another process is at work on it.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, about: Mapping[str, Any]) -> None:
@@ -44,8 +46,14 @@ class Record:
             raise ValueError(f"path must be a folder, and {self.folder} is a file")
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / FILE
-        end = self._read(path, about) if path.exists() else 0
-        self.file = path.open("r+" if path.exists() else "w")
+        self.file = path.open("a+")
+        try:
+            if not locked(self.file):
+                raise ValueError(f"another process carries out the search in {self.folder}: wait for it, or give another path")
+            end = self._read(path, about)
+        except BaseException:
+            self.file.close()
+            raise
         self.file.seek(end)
         self.file.truncate()  # a line whose writer died has no end
         if not end:

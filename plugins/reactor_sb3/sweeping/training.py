@@ -178,12 +178,14 @@ class _Reporting(BaseCallback):
         self.trial, self.env, self.episodes, self.every = trial, env, episodes, every
         self.passed = 0  # how many reports are due or done
 
-    def _due(self) -> int:
-        steps = self.num_timesteps
+    def _on_training_start(self) -> None:
+        self.passed = self._due(max(self.trial._last, 0))  # of a training that is resumed
+
+    def _due(self, steps: int) -> int:
         return steps // self.every if self.every is not None else sum(steps >= rung for rung in self.trial._job.rungs)
 
     def _on_step(self) -> bool:
-        due = self._due()
+        due = self._due(self.num_timesteps)
         if due > self.passed:
             self.passed = due
             trial, steps = self.trial, self.num_timesteps

@@ -13,6 +13,7 @@ import numpy as np
 from reactor_rl import Program
 from reactor_rl.plugin import global_random_state
 from reactor_sb3.acting.actor import Actor
+from reactor_sb3.environments.copies import without_logs
 from reactor_sb3.trainers.learner import throw_away_update
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
@@ -36,7 +37,7 @@ def lone_actor(config: ProgramConfig, steps: int) -> Iterator[Callable[[], None]
     program.connect(program.input("exploration", (steps,), np.float32), actor.exploration)
     program.connect(program.input("orders", (2,), np.bool_), actor.orders)
     rates, orders = np.zeros(steps, np.float32), np.zeros(2, np.bool_)
-    with program.start(executor="inline", fingerprint="off") as run:
+    with without_logs(), program.start(executor="inline", fingerprint="off") as run:
 
         def sample() -> None:
             run.set(parameters=record, exploration=rates, orders=orders)

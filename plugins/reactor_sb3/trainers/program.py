@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from reactor_gymnasium.plugin import repeat_registrations
 from reactor_rl import Program
@@ -22,7 +23,7 @@ from reactor_sb3.acting.viewer import ViewConfig, Viewer
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.streams import Purpose
 from reactor_sb3.trainers.learner import Learner, LocalRef, Logger, ParallelLearner
-from reactor_torch import GradientWorker, Loss, SlicedGradients, WorkerConfig, exchanged_bytes
+from reactor_torch import GradientWorker, Networks, SlicedGradients, WorkerConfig, exchanged_bytes
 
 __all__ = ["ProgramConfig", "SavedParts", "config_of", "program_of", "saved_parts", "with_learners"]
 
@@ -144,13 +145,17 @@ def config_of(model: Any) -> ProgramConfig:
         parameters=session.parameters(model), pipeline=model.pipeline, executor=model.executor, workers=model.workers,
         learner_threads=model.learner_threads, viewing=session.display.plan_of(model, played, steps), matches=matches,
         n_learners=model.n_learners, blocks=blocks, split=model.split, exchanged=exchanged_bytes(model.nets), shares=model.shares(),
-        helped=on_cpu and model.nets.may_be_helped, independent=_independent(list(model.nets.losses.values())),
+        helped=on_cpu and model.nets.may_be_helped, independent=_independent(model.nets),
     )  # fmt: skip
     return with_learners(config, model, min(model.n_learners or 1, blocks))
 
 
-def _independent(losses: Sequence[Loss]) -> bool:
-    return len({loss.learns for loss in losses}) == len(losses) > 1 and not any(loss.reads for loss in losses)
+def _independent(nets: Networks) -> bool:
+    """Whether no loss looks at what another one learns, draws when it is its turn, or changes what gradients do not tell of."""
+    losses = list(nets.losses.values())
+    apart = len({loss.learns for loss in losses}) == len(losses) > 1 and not any(loss.reads for loss in losses)
+    normalised = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for module in nets.modules() for part in module.modules())
+    return apart and not nets.draws and not normalised
 
 
 def with_learners(config: ProgramConfig, model: Any, slices: int) -> ProgramConfig:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from stable_baselines3.common import utils
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
@@ -44,6 +45,7 @@ class Report:
     def __init__(self) -> None:
         self.evaluations: list[Evaluation] = []
         self.records: tuple[dict[str, Any], dict[str, Any], int] | None = None
+        self._due = False  # whether it is time to log
         self._logged = 0, 0, 0  # when the rates were logged last, in nanoseconds, with the steps and the updates by then
 
     def begin(self, model: Model) -> None:
@@ -73,9 +75,16 @@ class Report:
             go_on = _tell(model, run, step_infos, callback)
         model._update_current_progress_remaining(model.num_timesteps, model._total_timesteps)
         model.round_done()
-        if log_interval is not None and counted(model) // log_interval > before // log_interval:
-            model.dump_logs()
+        self._due = log_interval is not None and counted(model) // log_interval > before // log_interval
+        if model.log_unit == "episodes":
+            self.dump_due(model)
         return go_on
+
+    def dump_due(self, model: Model) -> None:
+        """Log what there is, if it is time to; where rounds are counted, when callbacks have seen the end of one, as in SB3."""
+        if self._due:
+            self._due = False
+            model.dump_logs()
 
     def _evaluated(self, model: Model, run: Run) -> None:
         evaluation: Evaluation | None = None if model.evaluate_every is None else run.evaluation
@@ -165,7 +174,9 @@ def _tell(model: Model, run: Run, step_infos: list[StepInfo], callback: BaseCall
     """Call a callback, step by step."""
     n, env, layout, go_on = model.n_envs, model.env, model.session.layout, True
     rounds = run.transitions
-    columns = {name: by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts")}
+    names = {"values", "log_probs", "policy_actions"}.intersection(rounds.dtype.names or ())
+    on_policy = {"values", "log_probs"} <= names
+    columns = {name: by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts", *names)}
     nexts = {key: by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
     news = {key: by_step(part) for key, part in layout.of(rounds, "observations").items()}
     known: list[dict[int, dict[str, Any]]] = [{} for _ in range(model.rollout_steps + 1)]
@@ -193,6 +204,13 @@ def _tell(model: Model, run: Run, step_infos: list[StepInfo], callback: BaseCall
                 "self": model, "env": env, "callback": callback, "replay_buffer": replay_buffer, "num_collected_steps": step + 1,
                 "actions": actions, "rewards": rewards, "dones": dones, "infos": infos, "new_obs": new_obs,
             })  # fmt: skip
+            if on_policy:
+                callback.update_locals({
+                    "actions": columns.get("policy_actions", columns["actions"])[step], "clipped_actions": actions, "n_steps": step,
+                    "n_rollout_steps": model.rollout_steps, "rollout_buffer": getattr(model, "rollout_buffer", None),
+                    "values": torch.from_numpy(columns["values"][step])[:, None],
+                    "log_probs": torch.from_numpy(columns["log_probs"][step]),
+                })  # fmt: skip
             go_on = callback.on_step()
             if go_on:
                 model.session.assert_runs(model, run)

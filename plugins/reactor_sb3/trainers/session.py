@@ -161,6 +161,10 @@ class Session:
             write_parameters(record, {name: state[name] for name in self._buffers})
         write_parameters(record, _statistics(model))
 
+    def _versions(self) -> int:
+        """A number that grows where torch writes to what the actors get, as ``set_parameters()`` does."""
+        return self._writer.versions
+
     def outdated(self, model: Model) -> bool:
         """Whether the actors have other parameters than there are: somebody may have set some."""
         return self.sent is None or self.sent.tobytes() != self.parameters(model).tobytes()
@@ -252,25 +256,33 @@ class Session:
             self.report.begin(model)
             if self.outdated(model):  # set_parameters(), say: what is under way is out of date
                 run.set(parameters=self.parameters(model))
+            seen = self._versions()
             for sentence in self.advice:
                 model.logger.info(sentence)
             while model.num_timesteps < total_timesteps:
                 callback.on_rollout_start()
                 self.in_round = True
                 self.assert_runs(model, run)
+                if self._versions() != seen:  # a callback has set some
+                    run.set(parameters=self.parameters(model))
                 self.tick(model, run, watched)
+                seen = self._versions()
                 self.display.show_round(model, run)
                 go_on = self.report.round(model, run, callback if watched else None, log_interval)
                 self.in_round = False
                 self._save_due(model)
+                if go_on:
+                    callback.on_rollout_end()
+                self.report.dump_due(model)
                 if not go_on:
                     break
-                callback.on_rollout_end()
             self.report.write(model)
-            self.sent = self.parameters(model)
+            changed = self._versions() != seen
+            record = self.parameters(model)
+            self.sent = None if changed else record
             if model.num_timesteps > model._num_timesteps_at_start:
                 with model.limited_threads():
-                    self.display.show_trained(model, max(model._learned_timesteps, 0), self.sent)
+                    self.display.show_trained(model, max(model._learned_timesteps, 0), record)
         finally:
             self.in_round, self.due = False, []
             if self.team is not None:

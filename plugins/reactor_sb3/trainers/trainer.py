@@ -162,8 +162,10 @@ class Trainer(RunOwner, BaseAlgorithm):
     def _setup_actors(self) -> None:
         """Make what the actors need; an algorithm's ``_setup_model`` begins with it."""
         count = live_count(self.env)
-        if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
-            self._share_out(None, self.envs_per_actor, self.env)
+        if (
+            count is not None and count != self.n_actors * self.envs_per_actor
+        ):  # a model that has been loaded, with other environments
+            self._share_out(None, None if count % self.envs_per_actor else self.envs_per_actor, self.env)
         self.n_envs = self.n_actors * self.envs_per_actor
         self.session.layout = Observations(self.observation_space, self.observation_space)
         if self.env is not None:
@@ -542,7 +544,11 @@ class Trainer(RunOwner, BaseAlgorithm):
             )
         if "device" in kwargs:
             kwargs["device"] = get_device(kwargs["device"])  # as in SB3, a model from a GPU is loaded on a machine without one
-        return super().load(path, *args, **kwargs)
+        elif len(args) < 2:
+            kwargs["device"] = "cpu"  # as by the constructor
+        model = super().load(path, *args, **kwargs)
+        model.arguments = {**model.arguments, "device": str(model.device)}
+        return model
 
     # ------------------------------------------------------------------ how far it is
 

@@ -5,7 +5,7 @@ Only for the place of hyperparameters there is no table: a method of its ``Exper
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,7 @@ def register() -> None:
     ALGOS.update(TRAINERS)
     for name in TRAINERS:
         like = name.removeprefix("sync_")
-        HYPERPARAMS_SAMPLER[name] = HYPERPARAMS_SAMPLER.get(like, sample_pqn)
-        HYPERPARAMS_CONVERTER[name] = HYPERPARAMS_CONVERTER.get(like, convert_pqn)
+        HYPERPARAMS_SAMPLER[name], HYPERPARAMS_CONVERTER[name] = _search_of(like)
     plain = ExperimentManager.read_hyperparameters
     if hasattr(plain, "__wrapped__"):
         return
@@ -56,6 +55,24 @@ def register() -> None:
         return plain(self)
 
     ExperimentManager.read_hyperparameters = read_hyperparameters
+
+
+def _search_of(like: str) -> tuple[Any, Any]:
+    """What draws and converts hyperparameters: the zoo's own, or for what it does not know those of the nearest that it knows."""
+    if like == "pqn":
+        return sample_pqn, convert_pqn
+    if like in HYPERPARAMS_SAMPLER:
+        return HYPERPARAMS_SAMPLER[like], HYPERPARAMS_CONVERTER[like]
+    if like == "ppo_mask":
+        return HYPERPARAMS_SAMPLER["ppo"], HYPERPARAMS_CONVERTER["ppo"]
+    assert like == "crossq"  # SAC without targets
+
+    def without_targets(of_sac: Any, *given: Any) -> dict[str, Any]:
+        found = dict(of_sac(*given))
+        found.pop("tau", None)
+        return found
+
+    return tuple(partial(without_targets, table["sac"]) for table in (HYPERPARAMS_SAMPLER, HYPERPARAMS_CONVERTER))  # type: ignore[return-value]
 
 
 # ---------------------------------------------------------------------- the search for PQN's hyperparameters

@@ -100,7 +100,8 @@ class WorkerClock:
         self.later.append(call)
 
     def request_stop(self) -> None:
-        self.words[ControlBlock.STOP] = Stop.REQUESTED
+        if self.words[ControlBlock.STOP] == Stop.NO:  # else it has stopped, and this is a shutdown reaction
+            self.words[ControlBlock.STOP] = Stop.REQUESTED
 
     def wake_at(self, time: int, mask: int) -> None:
         """Trigger reactions at microstep 0 of a future tick."""

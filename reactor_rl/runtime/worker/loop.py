@@ -243,7 +243,7 @@ class WorkerLoop(WorkerClock):
             if self.again:
                 self._passes()
             time += 1
-            if self.failures or words[ControlBlock.STOP]:
+            if self.failures or words[ControlBlock.STOP] or words[ControlBlock.ABORT]:
                 break
             hold()  # a reaction may have raised the number of threads
         return time

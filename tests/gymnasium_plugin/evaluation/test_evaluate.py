@@ -323,3 +323,61 @@ def test_the_caller_keeps_its_random_numbers() -> None:
     report = evaluate(careless, Walk, episodes=3, executor="inline")
     assert isinstance(report, EvaluationReport)
     assert np.array_equal(np.random.random(3), expected)
+
+
+def clipped(observations: Any) -> Any:
+    """Whole numbers where it is clipped, as ``max`` and ``min`` give them."""
+    return [[max(-2, min(2, -5 * speed))] for _, _, speed in observations.tolist()]
+
+
+def test_numbers_that_are_whole_now_and_then() -> None:
+    reports = [evaluate(clipped, "Pendulum-v1", episodes=8, seed=0, num_envs=n, executor="inline") for n in (1, 4)]
+    assert reports[0].fingerprint() == reports[1].fingerprint()
+
+
+class Starting:
+    """Without a state: it asks only whether an episode begins."""
+
+    def predict(self, observations: Any, episode_start: Any = None, deterministic: bool = True) -> Any:
+        self.asked.append(np.array(episode_start))
+        return np.where(episode_start, 1, 0), None
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+
+def test_a_policy_is_told_where_episodes_begin() -> None:
+    policy = Starting()
+    report = evaluate(policy, Walk, episodes=6, seed=0, num_envs=2, batch_size=2, executor="inline")
+    starts = np.concatenate(policy.asked[-int(report.lengths.sum()) :])
+    assert 0 < starts.sum() < len(starts) / 2
+
+
+class Telling(Walk):
+    """Its last info has names that reports have, too."""
+
+    def step(self, action: Any) -> Any:
+        *others, info = super().step(action)
+        return (*others, {**info, "episode": 17, "length": 5} if info else info)
+
+
+def test_infos_called_like_columns() -> None:
+    pytest.importorskip("pandas")
+    table = evaluate(rightwards, Telling, episodes=4, executor="inline").to_dataframe()
+    assert table["info.length"].tolist() == [5] * 4 and table["info.episode"].tolist() == [17] * 4
+    assert table["episode"].tolist() == [0, 1, 2, 3]
+
+
+class Unlucky(Walk):
+    """Cannot begin one of its episodes."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed == seeds_of(0, 8)[5]:
+            raise RuntimeError("no such level")
+        return super().reset(seed=seed, options=options)
+
+
+def test_a_reset_that_fails_names_its_episode() -> None:
+    with pytest.raises(RuntimeError, match="no such level") as error:
+        evaluate(rightwards, Unlucky, episodes=8, seed=0, num_envs=2, executor="inline")
+    assert "raised by the reset of episode 5" in error.value.__notes__[0]

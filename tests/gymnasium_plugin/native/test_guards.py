@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control import cartpole
 from gymnasium.envs.toy_text import blackjack
+from gymnasium.vector import SyncVectorEnv
 
+from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.native import guards
 from reactor_gymnasium.native.classic import CartPole
 from reactor_gymnasium.native.compiled import missing
@@ -59,3 +63,36 @@ def test_a_helper_that_somebody_changed_means_python(monkeypatch: pytest.MonkeyP
     assert choose_kernel(blackjack.BlackjackEnv) is Blackjack
     monkeypatch.setattr(blackjack, "deck", [1, 10])
     assert choose_kernel(blackjack.BlackjackEnv) == "somebody has changed deck of gymnasium.envs.toy_text.blackjack"
+
+
+def test_states_of_another_length_are_left_to_python() -> None:
+    envs = ReactorVectorEnv([cartpole.CartPoleEnv] * 4, executor="inline")
+    envs.reset(seed=0)
+    envs.step(np.zeros(4, np.int64))
+    envs.set_attr("state", [np.zeros(3)] * 4)
+    with pytest.raises(ValueError, match="not enough values to unpack"), pytest.warns(UserWarning, match="ValueError"):
+        envs.step(np.zeros(4, np.int64))
+    envs.close()
+
+
+def test_passengers_who_are_not_fickle_any_more() -> None:
+    fns = [partial(gymnasium.make, "Taxi-v4", fickle_passenger=True, fickle_probability=1.0)] * 4
+    ours, theirs = ReactorVectorEnv(fns, executor="inline"), SyncVectorEnv(fns)
+    random = np.random.default_rng(0)
+    for envs in (ours, theirs):
+        envs.reset(seed=0)
+        envs.set_attr("fickle_passenger", False)
+    for _ in range(600):
+        actions = random.integers(0, 6, 4)
+        np.testing.assert_array_equal(ours.step(actions)[0], theirs.step(actions)[0])
+    ours.close()
+
+
+def test_actions_of_another_shape_are_left_to_python() -> None:
+    envs = ReactorVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 2, executor="inline")
+    envs.reset(seed=0)
+    for _ in range(6):
+        envs.step(np.zeros(2, np.int64))
+    with pytest.raises(AssertionError, match="invalid"), pytest.warns(UserWarning, match="AssertionError"):
+        envs.step([np.array([0]), np.array([1])])
+    envs.close()

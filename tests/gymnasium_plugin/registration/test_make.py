@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -307,3 +308,27 @@ def test_episode_statistics() -> None:
             lengths += infos["episode"]["l"][infos["_episode"]].tolist()
     assert lengths == [5] * 6
     envs.close()
+
+
+def test_helpers_make_what_is_registered_here() -> None:
+    """An id that every process knows, registered anew or changed."""
+    before = gymnasium.spec("CartPole-v1")
+    try:
+        gymnasium.registry["CartPole-v1"] = deepcopy(before)
+        gymnasium.registry["CartPole-v1"].max_episode_steps = 5
+        fns = [lambda: gymnasium.make("CartPole-v1")] * 4
+        envs = ReactorVectorEnv(fns, executor="processes", workers=2)
+        envs.reset(seed=0)
+        assert [envs.step(np.zeros(4, np.int64))[3].tolist() for _ in range(5)][-1] == [True] * 4
+        envs.close()
+    finally:
+        gymnasium.registry["CartPole-v1"] = before
+
+
+def test_the_spec_of_a_vector_environment_makes_it_again() -> None:
+    with make_vec("CartPole-v1", 3, max_episode_steps=7, wrappers=[TimeAwareObservation], **INLINE) as envs:
+        spec = envs.spec
+    assert spec is not None
+    with make_vec(spec) as again:
+        assert again.num_envs == 3 and again.single_observation_space.shape == (5,)
+        assert again.executor == "inline"  # type: ignore[attr-defined]

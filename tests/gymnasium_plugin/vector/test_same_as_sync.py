@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,11 @@ from compare import assert_like_sync, rollout
 from envs import INFOS, Facts, Named, Reuses, Rewarded, Samples
 from every_other import in_turn
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from hypothesis import example, given, settings
+
+from reactor_gymnasium import ReactorVectorEnv
 
 Box, Dict, Discrete, Tuple = spaces.Box, spaces.Dict, spaces.Discrete, spaces.Tuple
 Graph, MultiBinary, MultiDiscrete, OneOf, Sequence, Text = (
@@ -314,3 +318,85 @@ def test_an_explicit_reset_after_the_end_of_an_episode_counts(mode: AutoresetMod
 
     for memory in (True, False):
         assert_like_sync(facts(2), play, autoreset_mode=mode, shared_memory=memory, executor="threads", workers=2)
+
+
+class Seeded(gymnasium.Env[Any, Any]):
+    """Whose ``reset`` has defaults of its own, which wrappers never let it use."""
+
+    observation_space, action_space = Box(0, 1, (1,)), Discrete(2)
+
+    def reset(self, *, seed: int | None = 7, options: Any = "mine") -> Any:
+        assert options is None
+        super().reset(seed=seed)
+        self.left = 3
+        return self.np_random.random(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        return self.np_random.random(1, np.float32), 0.0, self.left == 0, False, {}
+
+
+@pytest.mark.filterwarnings("ignore:.*default seed argument:UserWarning", "ignore:.*is expected to:UserWarning")
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_resets_name_seed_and_options_as_wrappers_do(mode: AutoresetMode) -> None:
+    fns = [partial(gymnasium.wrappers.TimeLimit, gymnasium.wrappers.OrderEnforcing(Seeded()), 50) for _ in range(2)]
+    ours, theirs = ReactorVectorEnv(fns, executor="inline", autoreset_mode=mode), SyncVectorEnv(fns, autoreset_mode=mode)
+    for envs in (ours, theirs):
+        envs.reset(seed=0)
+    for _ in range(20):
+        np.testing.assert_array_equal(ours.step(np.zeros(2, np.int64))[0], theirs.step(np.zeros(2, np.int64))[0])
+    ours.close()
+
+
+class Halves(gymnasium.Env[Any, Any]):
+    """Changes the action that it is given."""
+
+    observation_space, action_space = Box(-1, 1, (1,)), Box(-1, 1, (2,))
+
+    def reset(self, **kwargs: Any) -> Any:
+        super().reset(**kwargs)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        action *= 0.5
+        return np.zeros(1, np.float32), float(action[0]), False, False, {}
+
+
+@pytest.mark.parametrize("place", [*PLACES, {"executor": "processes", "workers": 2}])
+def test_an_action_that_is_given_twice_is_two(place: dict[str, Any]) -> None:
+    """As if each environment were on a worker of its own."""
+    with closing(ReactorVectorEnv([Halves] * 4, **place)) as envs:
+        envs.reset(seed=0)
+        action = np.array([1.0, 1.0])  # not of the space's dtype
+        assert envs.step([action] * 4)[1].tolist() == [0.5] * 4
+        assert action.tolist() == [1.0, 1.0]
+
+
+class Quaternion(gymnasium.Space[Any]):
+    """A space of the user's, which says how its elements are put together."""
+
+    def __init__(self) -> None:
+        super().__init__((4,), np.float64)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        return self.np_random.random(4)
+
+    def contains(self, x: Any) -> bool:
+        return np.shape(x) == (4,)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Quaternion
+
+
+batch_space.register(Quaternion, lambda space, n=1: Box(0, 1, (n, 4), np.float64))
+create_empty_array.register(Quaternion, lambda space, n=1, fn=np.zeros: fn((n, 4)))
+concatenate.register(Quaternion, lambda space, items, out: np.stack(list(items), out=out))
+
+
+def test_spaces_that_say_how_they_are_put_together() -> None:
+    fns = [partial(Samples, Quaternion(), length=3)] * 3
+    ours, theirs = ReactorVectorEnv(fns, executor="inline", shared_memory=False), SyncVectorEnv(fns)
+    seen, expected = ours.reset(seed=0)[0], theirs.reset(seed=0)[0]
+    assert seen in ours.observation_space and seen.shape == (3, 4)
+    np.testing.assert_array_equal(seen, expected)
+    ours.close()

@@ -54,6 +54,22 @@ def test_one_report_on_workers(name: str, deterministic: bool) -> None:
     assert len({report.fingerprint() for report in found}) == 1 and found[0].row_independent
 
 
+def at_random(observations: Any, masks: Any) -> Any:
+    return np.array([np.random.choice(np.flatnonzero(mask)) for mask in masks])
+
+
+def test_players_who_come_later_may_draw_too() -> None:
+    policies = {"player_0": central, "player_1": at_random}
+    reports = [evaluate(policies, connect_four.env, episodes=8, seed=0, num_envs=n, executor="inline") for n in (1, 4)]
+    assert len({report.fingerprint() for report in reports}) == 1 and "draws from the process's generators" in reports[0].policy
+
+
+def test_modules_beside_functions_go_on_learning() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(84, 7))
+    evaluate({"player_0": module, "player_1": central}, connect_four.env, episodes=1, executor="inline")
+    assert module.training and all(one.requires_grad for one in module.parameters())
+
+
 def test_it_is_what_a_loop_gives() -> None:
     module = network()
     report = evaluate(module, spread, episodes=3, seed=2, executor="inline")

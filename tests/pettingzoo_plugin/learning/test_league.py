@@ -156,6 +156,19 @@ def test_games_are_counted_for_who_was_played() -> None:
         assert pool.games[1 - late].tolist() == [3.0, 1.5] and pool.games[late].tolist() == [0.0, 0.0]
 
 
+def test_games_against_a_snapshot_that_has_gone_are_not_counted() -> None:
+    """With ``pipeline=1`` a round is learned from when another snapshot may be in that one's place."""
+    policy = torch.nn.Linear(2, 2)
+    pool = Pool(policy, League(every=100, size=2, opponents=2, rule="uniform"))
+    for _ in range(3):
+        pool.add(policy)  # by now 2 and 3 are there
+    pool.drawn[1] = torch.tensor([1, 3])
+    pool.round_over(0, policy, np.array([0, 1, 1]), np.array([1.0, 1.0, 0.0]), 1)
+    assert pool.games.tolist() == [[0, 0], [2, 1]]
+    with pytest.raises(ValueError, match="without the running statistics of batch normalisation"):
+        Pool(torch.nn.Sequential(torch.nn.BatchNorm1d(2)), League())
+
+
 def test_rules() -> None:
     games, payoffs = np.array([[6.0, 6.0], [6.0, 0.0], [0.0, 0.0]]), np.zeros((3, 3, 2))
     payoffs[2, :2], payoffs[:2, 2] = (4, 4), (4, 0)  # the newest has won against both

@@ -366,9 +366,9 @@ def test_a_model_draws_discrete_actions_by_their_probabilities() -> None:
 
 def test_plain_models_are_stacked() -> None:
     (group,) = probe_agents(Herd).groups
-    assert all(dense_layers(made_by(algorithm, Trained()), group) for algorithm in (PPO, A2C, DQN))
+    assert all(dense_layers(made_by(algorithm, Trained()), group, greedy=True) for algorithm in (PPO, A2C, DQN))
     (continuous,) = probe_agents(partial(Herd, actions=SMALL)).groups
-    assert dense_layers(made_by(PPO, Trained(SMALL)), continuous) is None
+    assert dense_layers(made_by(PPO, Trained(SMALL)), continuous, greedy=True) is None
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["sees the mask", "sees none"])
@@ -534,7 +534,7 @@ def test_a_softmax_at_the_end_of_what_is_not_stacked() -> None:
     """Probabilities are drawn from as they are, whether or not a network can be stacked."""
     (group,) = probe_agents(Still).groups
     network = nn.Sequential(mlp(0, *(group.space.shape or ()), 5), nn.Hardtanh(-99, 99), nn.Softmax(-1))
-    assert dense_layers(network, group) is None
+    assert dense_layers(network, group, greedy=True) is None
     with torch.inference_mode():
         is_drawn_from(actions_of(network), network(torch.from_numpy(Still().sight[None]))[0].numpy())
 

@@ -23,7 +23,9 @@ import torch
 from every_other import every_other, in_turn
 from gymnasium.utils import EzPickle
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.common.utils import LinearSchedule
 from trainers import (
     ALGORITHMS,
     BUFFERS,
@@ -44,7 +46,7 @@ from trainers import (
 )
 
 from reactor_rl import ProgramError
-from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN
+from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN, SyncPPO
 from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.archive import CorruptError
 from reactor_sb3.replacing import replacing
@@ -314,6 +316,45 @@ def test_functions_and_other_arguments(algorithm: str, tmp_path: Path) -> None:
     assert (resumed.max_grad_norm, resumed.gamma, resumed.n_envs) == (0.7, 0.9, 8)
     assert resumed.lr_schedule(0.5) == pytest.approx(2.5e-3)
     assert finished(resumed) == expected
+
+
+def test_settings_that_were_changed_since(tmp_path: Path) -> None:
+    path, saved = tmp_path / "run.zip", tmp_path / "model.zip"
+    with new("dqn", gradient_steps=None) as model:
+        model.gradient_steps = 3
+        model.learn(128).save_checkpoint(path)
+    assert resume("dqn", path).gradient_steps == 3
+    new("ppo", learning_rate=lambda left: 1e-3 * left).save(saved)
+    schedule = LinearSchedule(1e-3, 1e-4, 1.0)
+    changed = {"clip_range": 0.1, "clip_range_vf": schedule, "learning_rate": schedule, "target_kl": 0.02, "max_grad_norm": 0.7}
+    with SyncPPO.load(saved, "CartPole-v1", custom_objects=changed, **INLINE) as model:
+        model.learn(320, callback=SaveCheckpoint(path, every=3))
+        expected = outcome(model)
+    resumed = resume("ppo", path)
+    assert (resumed.clip_range(1), resumed.clip_range_vf(1), resumed.lr_schedule(0)) == (0.1, 1e-3, schedule(0))
+    assert (resumed.target_kl, resumed.max_grad_norm) == (0.02, 0.7)
+    assert finished(resumed) == expected
+
+
+def test_steps_that_another_number_of_environments_has_decided(tmp_path: Path) -> None:
+    path, saved = tmp_path / "run.zip", tmp_path / "model.zip"
+    new("ppo", n_steps=None, n_actors=8).save(saved)
+    with SyncPPO.load(saved, make_vec_env("CartPole-v1", 4), **INLINE) as model:
+        assert (model.n_steps, model.n_envs) == (256, 4)
+        model.learn(2048, callback=SaveCheckpoint(path, every=1))
+        expected = outcome(model)
+    assert finished(resume("ppo", path)) == expected
+
+
+def test_new_episodes_that_are_due(tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    with new("dqn") as model:
+        model.learn(320)
+        model.set_env(model.get_env())  # which begins new ones
+        model.save_checkpoint(path)
+        with resume("dqn", path) as resumed:
+            resumed.learn(192, reset_num_timesteps=False)
+            assert outcome(model.learn(192, reset_num_timesteps=False)) == outcome(resumed)
 
 
 class Noisy(FlattenExtractor):

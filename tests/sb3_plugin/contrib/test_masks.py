@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from contrib_trainers import Masked, ToyOf, make
+from gymnasium import spaces
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from sb3_contrib.common.wrappers import ActionMasker
 from stable_baselines3.common.policies import ActorCriticPolicy
 from trainers import PROCESSES, Toy
+
+from reactor_sb3.contrib import SyncMaskablePPO
 
 
 class Closed(Masked):
@@ -64,7 +68,28 @@ def test_a_policy_of_your_own_is_given_masks() -> None:
         assert len(model.evaluations) > 1
 
 
-def test_without_masking() -> None:
+def test_without_masking(tmp_path: Path) -> None:
     with make("maskable_ppo", Toy) as model:
         model.learn(64, use_masking=False)
         assert set(np.unique(model.rollout_buffer.actions)) == {0, 1, 2}
+        model.save_checkpoint(tmp_path / "run.zip")
+        weights = model.learn(64, use_masking=False, reset_num_timesteps=False).fingerprint()
+    with SyncMaskablePPO.resume(tmp_path / "run.zip") as model:
+        assert model.learn(64, use_masking=False, reset_num_timesteps=False).fingerprint() == weights
+
+
+class ByChoice(Toy):
+    """Whose masks have a row for each choice."""
+
+    def __init__(self) -> None:
+        super().__init__(actions=spaces.MultiDiscrete([3, 3]))
+
+    def action_masks(self) -> Any:
+        return [[True, False, True], [False, True, True]]
+
+
+def test_masks_with_a_row_for_each_choice() -> None:
+    with make("maskable_ppo", ByChoice) as model:
+        model.learn(128)
+        taken = model.rollout_buffer.actions.reshape(-1, 2)
+    assert set(taken[:, 0]) == {0, 2} and set(taken[:, 1]) == {1, 2}

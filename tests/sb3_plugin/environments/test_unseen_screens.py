@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TimeLimit
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, OrderEnforcing, RecordEpisodeStatistics, TimeLimit
 from stable_baselines3.common import atari_wrappers
-from stable_baselines3.common.atari_wrappers import AtariWrapper, MaxAndSkipEnv, WarpFrame
+from stable_baselines3.common.atari_wrappers import AtariWrapper, FireResetEnv, MaxAndSkipEnv, StickyActionEnv, WarpFrame
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
@@ -183,6 +183,39 @@ def patched_warp() -> Env:
     return env
 
 
+def patched_preprocessing() -> Env:
+    env = AtariPreprocessing(gymnasium.make("ALE/Pong-v5", frameskip=1))
+    env._get_obs = lambda: np.zeros((84, 84), np.uint8)  # type: ignore[method-assign]
+    return env
+
+
+class Proxy(gymnasium.Env[Any, Any]):
+    """Wraps a game, and is not a ``Wrapper``."""
+
+    def __init__(self, env: Env) -> None:
+        self.env, self.observation_space, self.action_space = env, env.observation_space, env.action_space
+
+    @property
+    def unwrapped(self) -> Any:
+        return self.env.unwrapped
+
+    def reset(self, **kwargs: Any) -> Any:
+        return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        frame, *others = self.env.step(action)
+        return 255 - frame, *others
+
+
+def proxied() -> Env:
+    return AtariWrapper(Proxy(gymnasium.make("PongNoFrameskip-v4")))
+
+
+def fire_inside() -> Env:
+    """Whose first observation may be from before a reset."""
+    return WarpFrame(MaxAndSkipEnv(FireResetEnv(gymnasium.make("BreakoutNoFrameskip-v4"))))
+
+
 def swapped() -> Env:
     """A picture is made small before what is larger of two is taken."""
     return MaxAndSkipEnv(WarpFrame(gymnasium.make("PongNoFrameskip-v4")))
@@ -190,6 +223,7 @@ def swapped() -> Env:
 
 OTHERS: dict[str, Callable[[], Env]] = {
     "inside": inside, "around": around, "subclassed": subclassed, "patched": patched, "patched warp": patched_warp,
+    "patched preprocessing": patched_preprocessing, "proxied": proxied, "fire inside": fire_inside,
     "swapped": swapped, "larger": partial(of_sb3, screen_size=96), "taller screens": partial(of_sb3, "Carnival"),
     "no skipping": partial(of_sb3, frame_skip=1), "grey screens": partial(gymnasium.make, "ALE/Pong-v5", obs_type="grayscale"),
     "Gymnasium, colours": partial(of_gymnasium, grayscale_obs=False), "Gymnasium, one frame": partial(of_gymnasium, frame_skip=1),
@@ -272,6 +306,50 @@ def test_frames_that_opencv_makes_otherwise_are_not_made(kind: Any, monkeypatch:
     unseen._untrue.cache_clear()
     assert "OpenCV makes other frames" in str(unseen._untrue(kind))
     unseen._untrue.cache_clear()
+
+
+def test_frames_that_cannot_be_compared_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(ale: Any, random: Any) -> bool:
+        raise AttributeError("no OpenCV")
+
+    monkeypatch.setattr(unseen.SkippedScreens, "differs", failing)
+    unseen._untrue.cache_clear()
+    assert unseen._untrue(unseen.SkippedScreens) == "they could not be compared: AttributeError('no OpenCV')"
+    unseen._untrue.cache_clear()
+
+
+def own_method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self.env.step(0)
+
+
+CHANGED = [
+    (unseen.SkippedScreens, MaxAndSkipEnv, "step"),
+    (unseen.SkippedScreens, MaxAndSkipEnv, "reset"),
+    (unseen.SkippedScreens, StickyActionEnv, "step"),
+    (unseen.SkippedScreens, FireResetEnv, "step"),
+    (unseen.SkippedScreens, WarpFrame, "step"),
+    (unseen.SkippedScreens, RecordEpisodeStatistics, "step"),
+    (unseen.PreprocessedScreens, AtariPreprocessing, "_get_obs"),
+    (unseen.PreprocessedScreens, OrderEnforcing, "reset"),
+    (unseen.PreprocessedScreens, RecordEpisodeStatistics, "step"),
+]
+
+
+@pytest.mark.parametrize(("kind", "cls", "name"), CHANGED)
+@pytest.mark.parametrize("before", [True, False])
+def test_classes_that_somebody_has_changed(kind: Any, cls: Any, name: str, before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anybody asked, or later."""
+    if not before:
+        assert not kind.changed()
+    unseen._untrue.cache_clear()
+    monkeypatch.setattr(cls, name, own_method, raising=False)
+    if before:
+        assert "somebody has changed" in str(unseen._untrue(kind))
+    else:
+        assert name in str(kind.changed())
+    monkeypatch.undo()
+    unseen._untrue.cache_clear()
+    assert unseen._untrue(kind) is None
 
 
 def test_the_doctor_says_so() -> None:

@@ -225,6 +225,22 @@ def test_modules_of_torch() -> None:
         evaluate(nn.Linear(3, 3), BITS, episodes=1)
 
 
+@pytest.mark.parametrize("in_use", [False, True])
+def test_accelerators_are_seeded_where_one_is_in_use(monkeypatch: pytest.MonkeyPatch, in_use: bool) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: in_use)
+
+    def drawing(seen: Any) -> Any:
+        return torch.randint(0, 2, (len(seen),)).numpy()
+
+    torch.manual_seed(0)
+    seeds.clear()
+    one, other = (evaluate(drawing, "CartPole-v1", episodes=4, num_envs=n, executor="inline") for n in (1, 3))
+    assert "draws from the process's generators" in one.policy and one.fingerprint() == other.fingerprint()
+    assert (len(set(seeds)) > 40) == in_use and bool(seeds) == in_use
+
+
 def test_a_model_of_something_else_is_refused() -> None:
     with pytest.raises(ValueError, match="PPO was trained to observe"):
         evaluate(model_of("dense"), pendulum, episodes=1)

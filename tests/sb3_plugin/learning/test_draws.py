@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 from trainers import EVALUATED, PLACES, Grainy, each, new, outcome
 
-from reactor_sb3 import PQN, algorithms
+from reactor_sb3 import PQN, SyncPPO, algorithms
 from reactor_sb3.algorithms import pqn_policies
 from reactor_torch import draws
 
@@ -173,6 +174,32 @@ def test_modules_that_nobody_knows_count_as_drawing(activation: type[nn.Module])
     model = PQN("MlpPolicy", "CartPole-v1", policy_kwargs={"activation_fn": activation})
     assert model.nets.draws and draws(model.policy)
     assert not PQN("MlpPolicy", "CartPole-v1").nets.draws
+
+
+class Extracting(ActorCriticPolicy):
+    """Draws in a method that SB3's ``forward`` calls."""
+
+    def extract_features(self, obs: Any, features_extractor: Any = None) -> Any:
+        return nn.functional.dropout(super().extract_features(obs, features_extractor), 0.1, self.training)
+
+
+class Narrow(ActorCriticPolicy):
+    """Makes other layers, and computes nothing otherwise."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "net_arch": [8]})
+
+
+def test_policies_that_compute_otherwise_may_draw() -> None:
+    model = SyncPPO(Extracting, "CartPole-v1", n_steps=32, seed=0)
+    assert model.nets.draws and model.session.draws and draws(model.policy)
+    assert not SyncPPO(Narrow, "CartPole-v1", n_steps=32, seed=0).nets.draws
+    weights = set()
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        with SyncPPO(Extracting, "CartPole-v1", n_actors=2, n_steps=32, n_epochs=1, seed=0, executor="inline") as model:
+            weights.add(model.learn(128).fingerprint())
+    assert len(weights) == 1
 
 
 DROPPING = [nn.Dropout, nn.AlphaDropout, nn.RReLU, partial(nn.MultiheadAttention, 4, 2), partial(nn.LSTM, 4, 4, 2, dropout=0.5)]

@@ -25,6 +25,7 @@ from reactor_rl import NodeDiedError, ProgramError, RecoveryWarning
 from reactor_rl.federation.in_process import InProcess
 from reactor_rl.plugin import encode
 from reactor_sb3 import SearchReport, SuccessiveHalving, Trial, sweep
+from reactor_sb3.replacing import locked
 from reactor_sb3.sweeping.pruning import Contender, OptunaPruner
 from reactor_sb3.sweeping.rooms import NodeSeat, seats_on
 from reactor_sb3.sweeping.training import Job
@@ -526,3 +527,26 @@ def test_the_report_says_what_it_found() -> None:
     assert report.study.best_trial.number == report.best.number
     assert "complete=" in repr(report) and max(max(one.reports[0]) for one in report.trials) == STEPS[-1]
     assert json.dumps([dict(one.params) for one in report.trials])
+
+
+@pytest.mark.parametrize("prune", [None, optuna.pruners.HyperbandPruner(min_resource=100), optuna.pruners.MedianPruner()])
+def test_samplers_and_pruners_may_be_used_again(prune: Any) -> None:
+    sampler = TPESampler(seed=0)
+    reports = [searched(sampler=sampler, prune=prune, executor="inline") for _ in range(2)]
+    assert reports[0].fingerprint() == reports[1].fingerprint()
+
+
+def test_another_pruner_is_another_search(tmp_path: Path) -> None:
+    searched(path=tmp_path, prune=optuna.pruners.MedianPruner(n_startup_trials=5), executor="inline", trials=3)
+    with pytest.raises(ValueError, match="prune"):
+        searched(path=tmp_path, prune=optuna.pruners.MedianPruner(n_startup_trials=50), executor="inline", trials=3)
+
+
+def test_a_search_is_carried_out_by_one_process(tmp_path: Path) -> None:
+    searched(path=tmp_path, executor="inline", trials=2)
+    before = (tmp_path / "trials.jsonl").read_text()
+    with (tmp_path / "trials.jsonl").open("a") as file:
+        assert locked(file)
+        with pytest.raises(ValueError, match="another process carries out the search"):
+            searched(path=tmp_path, executor="inline", trials=2)
+    assert (tmp_path / "trials.jsonl").read_text() == before

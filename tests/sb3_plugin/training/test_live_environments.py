@@ -22,9 +22,10 @@ from stable_baselines3.common.vec_env import (
     VecNormalize,
     VecTransposeImage,
 )
-from trainers import ALGORITHMS, BOX, EVALUATED, PLACES, SPACES, Seen, Toy, alone, each, new, outcome, suited
+from trainers import ALGORITHMS, BOX, EVALUATED, INLINE, PLACES, SPACES, Seen, Toy, alone, each, new, outcome, suited
 
 from reactor_sb3 import ReactorVecEnv, SyncPPO
+from reactor_sb3.trainers.costs import actor_cost
 from reactor_sb3.trainers.options import most_actors, shared_out
 
 pytestmark = pytest.mark.timeout(60)
@@ -117,13 +118,33 @@ def double(reward: Any) -> Any:
     return 2 * reward
 
 
-@pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv, ReactorVecEnv])
-@pytest.mark.parametrize(("env", "count", "on_policy", "off_policy"), [
+@pytest.mark.parametrize(("count", "shared"), [(1, (1, 1)), (4, (1, 4)), (6, (2, 3)), (16, (4, 4))])
+def test_load_with_any_number_of_them(count: int, shared: tuple[int, int], tmp_path: Path) -> None:
+    SyncPPO("MlpPolicy", make_vec_env("CartPole-v1", 8), n_steps=8, batch_size=8).save(tmp_path / "model")  # 2 actors with 4 each
+    with SyncPPO.load(tmp_path / "model", make_vec_env("CartPole-v1", count), **INLINE) as model:
+        assert (model.n_actors, model.envs_per_actor) == shared
+        assert model.learn(8 * count).num_timesteps == 8 * count
+
+
+def test_what_is_timed_is_in_no_log_of_episodes(tmp_path: Path) -> None:
+    venv = make_vec_env(Toy, 4, monitor_dir=str(tmp_path))
+    model = new("dqn", venv, n_actors=None)
+    before = [file.read_text() for file in sorted(tmp_path.iterdir())]
+    assert actor_cost(model.program_config()) > 0
+    assert [file.read_text() for file in sorted(tmp_path.iterdir())] == before and len(before) == 4
+    venv.close()
+
+
+SHARED_OUT: list[tuple[Any, int, int, int]] = [
     ("CartPole-v1", 8, 2, 2), ("CartPole-v1", 96, 3, 3), ("HalfCheetah-v5", 8, 8, 2), (Toy, 8, 8, 8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "env", "count", "on_policy", "off_policy"), [
+    *((kind, *case) for kind in (DummyVecEnv, ReactorVecEnv) for case in SHARED_OUT),
+    (SubprocVecEnv, *SHARED_OUT[2]),  # whose processes take seconds to start
 ])  # fmt: skip
 def test_fewer_actors_share_out_what_kernels_step(kind: Any, env: Any, count: int, on_policy: int, off_policy: int) -> None:
-    if kind is SubprocVecEnv and count > 8:
-        kind = DummyVecEnv  # so many processes take long, and the question is the same
     venv = make_vec_env(env, count, vec_env_cls=kind)
     try:
         assert most_actors(venv, few_steps=False) == on_policy

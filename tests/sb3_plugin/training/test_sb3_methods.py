@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 from saved_runs import saved_data
+from stable_baselines3.common import base_class
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -34,6 +36,7 @@ from trainers import (
     suited,
 )
 
+from reactor_sb3 import SaveCheckpoint
 from reactor_sb3.trainers.costs import actor_cost
 
 
@@ -151,6 +154,45 @@ def test_set_parameters_is_seen_by_the_actors(algorithm: str, pipeline: int, pla
             model.set_parameters(parameters)
             model.learn(128, callback=(seen := Seen()), reset_num_timesteps=action != 0)
             assert all((row[3] == action).all() for row in seen.rows), action
+
+
+class Turning(BaseCallback):
+    """After each round, lets the policy take the next action."""
+
+    rounds = 0
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.rounds += 1
+        model: Any = self.model
+        parameters = model.get_parameters()
+        parameters["policy"]["q_net.q_net.2.bias"] = torch.eye(3)[self.rounds % 3] * 100
+        model.set_parameters(parameters)
+
+
+@pytest.mark.parametrize("pipeline", [0, 1])
+def test_parameters_that_a_callback_sets(pipeline: int, tmp_path: Path) -> None:
+    """The next round is sampled with them, also in a run that is resumed."""
+    arguments: dict[str, Any] = {"exploration_initial_eps": 0.0, "exploration_final_eps": 0.0, "gradient_steps": 0}
+    with new("dqn", Toy, pipeline=pipeline, learning_starts=0, **arguments) as model:
+        callbacks = [seen := Seen(), Turning(), SaveCheckpoint(tmp_path / "run.zip", every=4)]
+        model.learn(5 * 32, callback=callbacks)  # type: ignore[arg-type]
+    for number, row in enumerate(seen.rows):
+        assert number < 8 or (row[3] == number // 8 % 3).all(), number
+    with ALGORITHMS["dqn"][0].resume(tmp_path / "run.zip", **INLINE) as resumed:
+        resumed.learn(32, callback=(again := Seen()), reset_num_timesteps=False)
+    assert [row[3].tolist() for row in again.rows] == [row[3].tolist() for row in seen.rows[-8:]]
+
+
+def test_load_puts_a_model_where_the_constructor_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new("dqn").save(tmp_path / "model")
+    asked: list[Any] = []
+    monkeypatch.setattr(base_class, "get_device", lambda device="auto": (asked.append(device), torch.device("cpu"))[1])
+    ALGORITHMS["dqn"][0].load(tmp_path / "model")
+    ALGORITHMS["dqn"][0].load(tmp_path / "model", None, "auto")
+    assert asked == ["cpu", "auto"]
 
 
 @pytest.mark.parametrize("pipeline", [0, 1])

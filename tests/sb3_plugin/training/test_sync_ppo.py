@@ -450,3 +450,40 @@ class Mine(RolloutBuffer):
 def test_refusals(given: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         new(**given)
+
+
+class Looking(BaseCallback):
+    """Notes what SB3's loop has, and records a number after each round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[dict[str, Any]] = []
+        self.rounds: list[dict[str, Any]] = []
+
+    def _on_step(self) -> bool:
+        names = ("actions", "clipped_actions", "values", "log_probs", "n_steps")
+        self.steps.append({name: copy.deepcopy(self.locals[name]) for name in names})
+        return True
+
+    def _on_rollout_end(self) -> None:
+        buffer = self.locals["rollout_buffer"]
+        self.rounds.append({name: getattr(buffer, name).copy() for name in ("actions", "values", "log_probs")})
+        self.logger.record("my/rounds", len(self.rounds))
+
+
+def test_callbacks_find_what_the_policy_has_said(tmp_path: Path) -> None:
+    box = ACTIONS["box"]
+    with new(partial(Toy, actions=box)) as model:
+        model.set_logger(configure(str(tmp_path), ["csv"]))
+        model.learn(3 * 64, callback=(looking := Looking()), log_interval=1)
+        model.logger.close()
+    assert len(looking.steps) == 3 * 16 and len(looking.rounds) == 3
+    for number, step in enumerate(looking.steps):
+        of_round = {name: part[number % 16] for name, part in looking.rounds[number // 16].items()}
+        assert step["n_steps"] == number % 16 and np.array_equal(step["actions"], of_round["actions"])
+        assert np.array_equal(step["clipped_actions"], np.clip(step["actions"], box.low, box.high))  # type: ignore[attr-defined]
+        assert step["values"].shape == (4, 1) and step["log_probs"].shape == (4,)
+        assert np.array_equal(step["values"][:, 0], of_round["values"]) and np.array_equal(step["log_probs"], of_round["log_probs"])
+    assert any((step["actions"] != step["clipped_actions"]).any() for step in looking.steps)
+    logged = [row["my/rounds"] for row in csv.DictReader((tmp_path / "progress.csv").read_text().splitlines())]
+    assert logged == ["1", "2", "3"]

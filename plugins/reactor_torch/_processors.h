@@ -1,0 +1,480 @@
+/* What is computed for each kind of processor: the same functions for all of them, in a table each, and which one is in use. */
+
+#define INLINE static inline __attribute__((always_inline))
+#define RESTRICT restrict
+#define ALIGNED(n) __attribute__((aligned(n)))
+#define BITS(x) __builtin_popcount(x)
+#if defined(__clang__)
+#define STRAIGHT _Pragma("unroll")
+#else
+#define STRAIGHT _Pragma("GCC unroll 16")
+#endif
+#if defined(__x86_64__)
+#define FUSED __attribute__((target("avx2,fma")))
+#endif
+
+typedef enum { NONE, RELU, TANH } Kind;
+typedef enum { AS_IT_IS, RECTIFIED, WHERE_POSITIVE, ADDED } Finish;
+typedef enum { VALUES, SQUARES, ALONG } Summed; /* down a column: values, their squared distances from a centre, products with distances */
+enum { LEAF = 64, SUPER = 512, LEVELS = 4, TALL = 576, FEW = 4, MANY = 8 };
+enum { DEPTH = 512, DEEPEST = 2 * DEPTH, ROWS = 288, APART = DEEPEST + 16 }; /* of the blocks of a product, see multiply() */
+#define TILE(rows, columns) ((rows) * (columns) + 16) /* a multiple of 4 KB would have all tiles in one set of the cache */
+#define TILES(columns) (((columns) + 11) / 12 * 2 * TILE(SUPER, 6)) /* of 6 columns, or of 12 */
+#define ASIDE (ROWS * APART)
+enum { WIDEST = 32, UNIT = WIDEST, HIGH = 12 /* rows of the tallest tile */ }; /* numbers of the widest panel of any kind */
+enum { FAR = 1 << 15 }; /* numbers of a right factor that a near cache will not have kept */
+enum { LARGE = 1 << 18 }; /* multiply-adds from which on others may have the interpreter meanwhile */
+#define FORBIDDEN -1e8f /* the logit of a choice that is masked, as sb3-contrib has it */
+
+typedef struct {
+    float rest1, beta2, rest2, step, root, epsilon, decay, keep;
+    int momentum;
+} Adam;
+
+/* Sums that wait for another one, in the order in which they are added to it */
+typedef struct {
+    const float *from[32];
+    int count;
+} Earlier;
+
+/* Windows of images, each of which gives some numbers */
+typedef struct {
+    long height, width, channels; /* of an image */
+    long tall, wide, down, right; /* windows: their rows and columns, and how far the next one is */
+    long rows, columns, outputs; /* of what they give */
+} Windows;
+
+typedef struct {
+    const float *values, *log_prob, *entropy, *advantages, *returns, *old_log_prob, *old_values;
+    float clip, clip_vf, ent_coef, vf_coef, share;
+    float *by_values, *by_log_prob;
+} Surrogate;
+
+typedef struct {
+    void (*forward)(Kind, long, long, long, const float *, long, const float *, const float *, float *, float *);
+    void (*multiply)(long, long, long, const float *, long, const float *, long, int, float *, long, const float *, Kind, const float *,
+                     float *);
+    void (*outer)(long, long, long, const float *, long, const float *, long, float *, float *);
+    void (*columns)(Summed, long, long, const float *, long, const float *, const float *, long, float *);
+    void (*shifted)(long, long, const float *, long, const float *, const float *, const float *, float *);
+    void (*combined)(Kind, long, long, const float *, const float *, long, const float *, const float *, const float *, const float *, float *);
+    void (*weighted)(long, long, const float *, long, const float *, float *);
+    void (*activate)(Kind, float *, long);
+    void (*differentiate)(Kind, const float *, float *, long);
+    void (*adam)(long, float *, const float *, float *, float *, const Adam *);
+    void (*blend)(long, float *, const float *, float, float);
+    double (*squares)(long, const float *);
+    void (*lay_out)(long, long, const float *, long, int, float *);
+    void (*add_product)(long, long, long, const float *, long, const float *, float *, long);
+    void (*add)(float *, const float *, long);
+    void (*pixels)(long, long, const unsigned char *, long, float, float *);
+    void (*windows)(const Windows *, long, const float *, long, const float *, const float *, Kind, float *);
+    void (*leaf_of_units)(const Windows *, long, const float *, long, const float *, long, long, float *, float *, float *);
+    void (*unwindow)(const Windows *, long, const float *, float *);
+    float (*exponential)(float);
+    void (*squash)(long, long, float, float, const float *, const float *, const float *, float *, float *, float *, float *, float *);
+    void (*unsquash)(long, float, float, const float *, float, const float *, const float *, const float *, const float *, float *, float *);
+    void (*choose)(long, long, long, const int64_t *, const float *, const int64_t *, const uint8_t *, float *, float *, float *, float *, float *);
+    void (*unchoose)(long, long, long, const int64_t *, const int64_t *, const uint8_t *, const float *, const float *, const float *,
+                     const float *, float, float *);
+    void (*toss)(long, long, const float *, const float *, float *, float *, float *, float *);
+    void (*untoss)(long, long, const float *, const float *, const float *, const float *, float, float *);
+    void (*draw)(long, long, const float *, const float *, const float *, float *, float *, float *, float *);
+    void (*undraw)(long, long, const float *, const float *, const float *, float, float *, float *);
+    void (*vary)(long, long, const float *, const float *, const float *, float, float *, float *, float *, float *);
+    void (*unvary)(long, long, const float *, const float *, const float *, float, float *, float *);
+    void (*variances)(long, const float *, float *);
+    void (*surrogate)(long, const Surrogate *, float *);
+    float (*td)(long, long, const float *, const float *, const float *, float, const float *, const float *, const float *, float, float,
+                float *);
+    void (*best)(long, long, const float *, const float *, const float *, const float *, const float *, float, float *);
+    float (*taken)(long, long, const float *, const int64_t *, const float *, int, float, float *);
+    float (*quantiles)(long, long, long, long, const float *, const float *, float, float *);
+    float (*total)(long, const float *, float, const float *, float);
+    void (*standardise)(long, const float *, float *);
+    void (*normalise)(long, long, const float *, long, const float *, const float *, float, float *, float *, float *);
+    void (*unnormalise)(long, long, float *, const float *, const float *, const float *, const int64_t *, float *);
+    void (*cells)(long, long, float *, const float *, float *, float *);
+    void (*uncells)(long, long, const float *, const float *, const float *, const float *, float *, float *);
+} Products;
+
+/* ---------------------------------------------------------------- sums over rows, leaf by leaf */
+
+typedef struct {
+    float level[33];
+    int waiting;
+    unsigned leaves;
+} Tree;
+
+INLINE void
+leaf_of(Tree *tree, float sum)
+{
+    for (unsigned bits = tree->leaves++; bits & 1; bits >>= 1) {
+        sum = tree->level[--tree->waiting] + sum;
+    }
+    tree->level[tree->waiting++] = sum;
+}
+
+INLINE float
+whole_of(Tree *tree)
+{
+    while (tree->waiting > 1) {
+        tree->waiting--;
+        tree->level[tree->waiting - 1] += tree->level[tree->waiting];
+    }
+    return tree->waiting ? tree->level[0] : 0.0f;
+}
+
+INLINE float
+within(float x, float low, float high) /* what is no number stays it */
+{
+    float least = x < low ? low : x;
+    return least > high ? high : least;
+}
+
+INLINE float
+nearest(float x) /* half to even, for |x| < 2^22 */
+{
+    return (x + 12582912.0f) - 12582912.0f;
+}
+
+typedef union {
+    float f;
+    int32_t i;
+    uint32_t u;
+} Word;
+
+INLINE float
+scaled(float x, float n) /* x 2^n; the addition leaves n in the last bits */
+{
+    Word two = {.f = n + 12583039.0f}; /* 1.5 * 2^23 + 127 */
+    two.u <<= 23;
+    return x * two.f;
+}
+
+INLINE float
+parts(float x, float *e) /* x = m 2^e, m in [sqrt(1/2), sqrt(2)) */
+{
+    Word word = {.f = x};
+    int32_t shifted = (int32_t)(word.u - 0x3f3504f3u) >> 23;
+    *e = (float)shifted;
+    word.u -= (uint32_t)shifted << 23;
+    return word.f;
+}
+
+#define LOSSES_OF(F)                                                                                                              \
+    F(exponential), F(squash), F(unsquash), F(choose), F(unchoose), F(toss), F(untoss), F(draw), F(undraw), F(vary), F(unvary),   \
+        F(variances), F(surrogate), F(td), F(best), F(taken), F(quantiles), F(total), F(standardise), F(normalise),               \
+        F(unnormalise), F(cells), F(uncells)
+#define PORTABLY(x) x##_portably
+#define F PORTABLY
+#define ATTRIBUTE
+#include "_losses.h"
+static float
+exponential_portably(float x)
+{
+    return exp_portably(x);
+}
+
+#if defined(__x86_64__)
+#define FUSEDLY(x) x##_fused
+#define F FUSEDLY
+#define ATTRIBUTE FUSED
+#include "_losses.h"
+FUSED static float
+exponential_fused(float x)
+{
+    return exp_fused(x);
+}
+#endif
+
+#define SIX_CASES(v) CASE(1, v) CASE(2, v) CASE(3, v) CASE(4, v) CASE(5, v) CASE(6, v)
+#define TWELVE_CASES(v) SIX_CASES(v) CASE(7, v) CASE(8, v) CASE(9, v) CASE(10, v) CASE(11, v) CASE(12, v)
+
+/* ---------------------------------------------------------------- portable */
+
+#define NAME(x) x##_portable
+#define TARGET
+#define LOSSES LOSSES_OF(PORTABLY)
+#define V float
+#define WIDTH 1
+#define LOAD(p) (*(p))
+#define STORE(p, x) (*(p) = (x))
+#define SPREAD(x) (x)
+#define FMA(a, b, c) fmaf(a, b, c)
+#define ADD(a, b) ((a) + (b))
+#define SUB(a, b) ((a) - (b))
+#define MUL(a, b) ((a) * (b))
+#define DIV(a, b) ((a) / (b))
+#define SQRT(a) sqrtf(a)
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define POSITIVE(y, g) ((y) <= 0.0f ? 0.0f : (g))
+#define SOME int
+#define FIRST(n) ((n) > 0)
+#define LOAD_SOME(p, some) ((some) ? *(p) : 0.0f)
+#define STORE_SOME(p, x, some) ((some) ? (void)(*(p) = (x)) : (void)0)
+#define MR 6
+#define NV 4
+#define ROW_CASES SIX_CASES
+#include "_products.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+/* ---------------------------------------------------------------- NEON: every such processor has it, and fused multiply-adds */
+
+static __attribute__((noinline)) float32x4_t
+load_some_neon(const float *from, long some)
+{
+    float all[4] = {0};
+    for (long i = 0; i < some; i++) {
+        all[i] = from[i];
+    }
+    return vld1q_f32(all);
+}
+
+static __attribute__((noinline)) void
+store_some_neon(float *to, float32x4_t x, long some)
+{
+    float all[4];
+    vst1q_f32(all, x);
+    for (long i = 0; i < some; i++) {
+        to[i] = all[i];
+    }
+}
+
+#define NAME(x) x##_neon
+#define TARGET
+#define LOSSES LOSSES_OF(PORTABLY)
+#define V float32x4_t
+#define WIDTH 4
+#define LOAD vld1q_f32
+#define STORE vst1q_f32
+#define SPREAD vdupq_n_f32
+#define FMA(a, b, c) vfmaq_f32(c, a, b)
+#define ADD vaddq_f32
+#define SUB vsubq_f32
+#define MUL vmulq_f32
+#define DIV vdivq_f32
+#define SQRT vsqrtq_f32
+#define MAX(a, b) vbslq_f32(vcgtq_f32(a, b), a, b) /* as x86 has them: the second one where they cannot be compared */
+#define MIN(a, b) vbslq_f32(vcltq_f32(a, b), a, b)
+#define POSITIVE(y, g) vbslq_f32(vcleq_f32(y, vdupq_n_f32(0.0f)), vdupq_n_f32(0.0f), g)
+#define SOME long
+#define FIRST(n) (n)
+#define LOAD_SOME(p, some) ((some) >= 4 ? vld1q_f32(p) : load_some_neon(p, some))
+#define STORE_SOME(p, x, some) ((some) >= 4 ? vst1q_f32(p, x) : store_some_neon(p, x, some))
+#define MR 6
+#define NV 4
+#define ROW_CASES SIX_CASES
+#include "_products.h"
+#endif
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+/* ---------------------------------------------------------------- AVX2 and FMA */
+
+static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+FUSED INLINE __m256i
+first_avx2(long n)
+{
+    return _mm256_loadu_si256((const __m256i *)(lanes + (n >= 8 ? 0 : n <= 0 ? 8 : 8 - n)));
+}
+
+FUSED INLINE void
+transpose_avx2(float *to, long wide, const float *from, long ld)
+{
+    __m256 r[8], s[8];
+    STRAIGHT for (int i = 0; i < 8; i++) {
+        r[i] = _mm256_loadu_ps(from + i * ld);
+    }
+    STRAIGHT for (int i = 0; i < 8; i += 2) {
+        s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    STRAIGHT for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(s[i], s[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(s[i], s[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(s[i + 1], s[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(s[i + 1], s[i + 3], 0xee);
+    }
+    STRAIGHT for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(to + i * wide, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+        _mm256_storeu_ps(to + (i + 4) * wide, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+    }
+}
+
+#define NAME(x) x##_avx2
+#define TARGET FUSED
+#define LOSSES LOSSES_OF(FUSEDLY)
+#define V __m256
+#define WIDTH 8
+#define LOAD _mm256_loadu_ps
+#define STORE _mm256_storeu_ps
+#define SPREAD _mm256_set1_ps
+#define FMA _mm256_fmadd_ps
+#define ADD _mm256_add_ps
+#define SUB _mm256_sub_ps
+#define MUL _mm256_mul_ps
+#define DIV _mm256_div_ps
+#define SQRT _mm256_sqrt_ps
+#define MAX _mm256_max_ps
+#define MIN _mm256_min_ps
+#define POSITIVE(y, g) _mm256_and_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_NLE_UQ), g)
+#define SOME long
+#define FIRST(n) (n)
+#define LOAD_SOME(p, some) ((some) >= 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, first_avx2(some)))
+#define STORE_SOME(p, x, some) ((some) >= 8 ? _mm256_storeu_ps(p, x) : _mm256_maskstore_ps(p, first_avx2(some), x))
+#define MR 6
+#define NV 2
+#define ROW_CASES SIX_CASES
+#define TRANSPOSE transpose_avx2
+#include "_products.h"
+
+/* ---------------------------------------------------------------- AVX-512 */
+
+#define AVX512 __attribute__((target("avx512f")))
+
+AVX512 INLINE void
+transpose_avx512(float *to, long wide, const float *from, long ld)
+{
+    __m512 r[16], s[16];
+    STRAIGHT for (int i = 0; i < 16; i++) {
+        r[i] = _mm512_loadu_ps(from + i * ld);
+    }
+    STRAIGHT for (int i = 0; i < 16; i += 2) {
+        s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    STRAIGHT for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_shuffle_ps(s[i], s[i + 2], 0x44);
+        r[i + 1] = _mm512_shuffle_ps(s[i], s[i + 2], 0xee);
+        r[i + 2] = _mm512_shuffle_ps(s[i + 1], s[i + 3], 0x44);
+        r[i + 3] = _mm512_shuffle_ps(s[i + 1], s[i + 3], 0xee);
+    }
+    STRAIGHT for (int i = 0; i < 4; i++) { /* r[i], r[i+4], r[i+8], r[i+12] hold columns i, i+4, i+8, i+12 in 128-bit lanes */
+        __m512 a = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88), b = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+        __m512 c = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88), d = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+        _mm512_storeu_ps(to + i * wide, _mm512_shuffle_f32x4(a, c, 0x88));
+        _mm512_storeu_ps(to + (i + 8) * wide, _mm512_shuffle_f32x4(a, c, 0xdd));
+        _mm512_storeu_ps(to + (i + 4) * wide, _mm512_shuffle_f32x4(b, d, 0x88));
+        _mm512_storeu_ps(to + (i + 12) * wide, _mm512_shuffle_f32x4(b, d, 0xdd));
+    }
+}
+
+#define NAME(x) x##_avx512
+#define TARGET AVX512
+#define LOSSES LOSSES_OF(FUSEDLY)
+#define V __m512
+#define WIDTH 16
+#define LOAD _mm512_loadu_ps
+#define STORE _mm512_storeu_ps
+#define SPREAD _mm512_set1_ps
+#define FMA _mm512_fmadd_ps
+#define ADD _mm512_add_ps
+#define SUB _mm512_sub_ps
+#define MUL _mm512_mul_ps
+#define DIV _mm512_div_ps
+#define SQRT _mm512_sqrt_ps
+#define MAX _mm512_max_ps
+#define MIN _mm512_min_ps
+#define POSITIVE(y, g) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_NLE_UQ), g)
+#define SOME __mmask16
+#define FIRST(n) ((__mmask16)((n) >= 16 ? 0xffff : (n) <= 0 ? 0 : (1 << (n)) - 1))
+#define LOAD_SOME(p, some) _mm512_maskz_loadu_ps(some, p)
+#define STORE_SOME(p, x, some) _mm512_mask_storeu_ps(p, some, x)
+#define MR 12
+#define NV 2
+#define ROW_CASES TWELVE_CASES
+#define TRANSPOSE transpose_avx512
+#include "_products.h"
+#endif
+
+/* ---------------------------------------------------------------- which kind is in use */
+
+typedef struct {
+    const char *name;
+    const Products *products;
+} Named;
+
+static const Named kinds[] = {
+#if defined(__x86_64__)
+    {"avx512", &products_avx512},
+    {"avx2", &products_avx2},
+#endif
+#if defined(__aarch64__)
+    {"neon", &products_neon},
+#endif
+    {"portable", &products_portable},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static const Products *products = &products_portable;
+static const char *in_use = "portable";
+
+static int
+supported(const char *name)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    int fused = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (strcmp(name, "avx512") == 0) {
+        return fused && __builtin_cpu_supports("avx512f");
+    }
+    if (strcmp(name, "avx2") == 0) {
+        return fused;
+    }
+#endif
+    (void)name;
+    return 1;
+}
+
+/* Whether a kind gives the portable one's bits for a few odd shapes; memory for all arrays, or it does. */
+static int
+agrees(const Products *other)
+{
+    static const long shapes[][3] = {{13, 19, 37}, {70, 33, 5}, {5, 40, 3}, {130, 3, 18}, {66, 5, 17}, {30, 130, 13}};
+    static const Windows of = {9, 7, 3, 3, 2, 2, 1, 4, 6, 19};
+    enum { MOST = 4096, RESULTS = 6 };
+    const Products *both[2] = {&products_portable, other};
+    float *memory = calloc((size_t)MOST * (3 + 2 * RESULTS) + TILES(64) + 2 * 64 * 64, sizeof(float)), *x = memory, *w = x + MOST, *g = w + MOST;
+    int same = 1;
+
+    for (size_t s = 0; memory != NULL && s < sizeof shapes / sizeof shapes[0]; s++) {
+        long m = shapes[s][0], k = shapes[s][1], n = shapes[s][2];
+        uint32_t state = 12345;
+        float *results = g + MOST, *scratch = results + 2 * RESULTS * MOST;
+        for (long e = 0; e < 3 * MOST; e++) {
+            state = state * 1664525u + 1013904223u;
+            memory[e] = (float)(int32_t)state / 1.5e9f;
+        }
+        memset(results, 0, (size_t)MOST * 2 * RESULTS * sizeof(float));
+        for (int i = 0; i < 2; i++) {
+            float *result = results + i * RESULTS * MOST;
+            both[i]->forward((Kind)(s % 3), m, k, n, x, k, w, g, result, NULL);
+            if (m * n <= MOST) {
+                both[i]->multiply(m, n, k, g, n, w, k, 0, result + MOST, k, NULL, (Kind)(s % 3), x, NULL);
+                both[i]->outer(m, n, k, g, n, x, k, result + 2 * MOST, scratch);
+                both[i]->columns((Summed)(s % 3), m, n, g, n, w, x, n, result + 3 * MOST);
+                both[i]->combined((Kind)(s % 3), m, n, g, x, n, w, w + n, w + 2 * n, w + 3 * n, result + 3 * MOST + n);
+            }
+            Adam how = {0.1f, 0.999f, 0.001f, 0.01f, 0.5f, 1e-8f, 0.01f, 1.0f, 0};
+            memcpy(result + 4 * MOST, x, 1024 * sizeof(float));
+            both[i]->adam(301, result + 4 * MOST, w, result + 4 * MOST + 512, result + 4 * MOST + 1024, &how);
+            both[i]->squash(33, 3, -1.0f, 1.0f, x, w, g, result + 4 * MOST + 1600, result + 4 * MOST + 1700, result + 4 * MOST + 1800,
+                            result + 4 * MOST + 1900, result + 4 * MOST + 2000);
+            float *seen = result + 5 * MOST;
+            both[i]->lay_out(18, of.outputs, w, 18, 1, scratch);
+            both[i]->windows(&of, 2, x, 9 * 7 * 3, scratch, g, (Kind)(s % 3), seen);
+            both[i]->leaf_of_units(&of, 2, x, 9 * 7 * 3, g, 0, 3, seen + 1000, seen + 2900, scratch + MOST);
+            both[i]->unwindow(&of, 2, g, seen + 3000);
+            both[i]->pixels(50, 3 + (long)s % 2, (const unsigned char *)x, 50, 255.0f, seen + 3500);
+        }
+        same = same && memcmp(results, results + RESULTS * MOST, (size_t)RESULTS * MOST * sizeof(float)) == 0;
+    }
+    free(memory);
+    return same;
+}
