@@ -216,6 +216,53 @@ def test_who_hangs_again_is_named(places: list[Hashable], restarts: int, why: st
         trajectory(12, **how, on={"sum": 1})
 
 
+class Leaves(Reactor):
+    each = Timer(period=1)
+
+    @reaction(each)
+    def leave(self) -> None:
+        sys.exit(3)
+
+
+@pytest.mark.timeout(60)
+def test_a_reaction_that_exits_on_a_node_is_an_error() -> None:
+    program = Program("leaves")
+    program.add(Leaves)
+    with (
+        program.start(executor=InProcess(2, 1), on={"leaves": 1}) as run,
+        pytest.raises(RuntimeError, match="SystemExit was raised: 3"),
+    ):
+        run.tick()
+
+
+class Loses(Reactor):
+    """Loses a node, and then gives it something."""
+
+    each = Timer(period=1)
+    out = Output((), np.int64)
+
+    @reaction(each, effects=out)
+    def go(self) -> None:
+        if self.tag[0] == 2:
+            LOSING[-1].lose(1)
+        self.out.set(self.tag[0])
+
+
+LOSING: list[InProcess] = []
+
+
+@pytest.mark.timeout(60)
+def test_a_node_that_is_lost_while_home_computes_is_an_error() -> None:
+    """Home hears of it as it sends a message, in a reaction of its own, and would wait for the node ever after."""
+    program = Program("loses")
+    loses, adds = program.add(Loses), program.add(Sum)
+    program.connect(loses.out, adds.inp, after=1)
+    program.connect(adds.out, program.output("sum"))
+    LOSING.append(InProcess(2, 1))
+    with program.start(executor=LOSING[-1], on={"sum": 1}) as run, pytest.raises(NodeDiedError, match="node 1"):
+        run.run(6)
+
+
 def test_what_recovery_does_not_go_with() -> None:
     with pytest.raises(ProgramError, match="fingerprint='all'"):
         sums().start(executor=InProcess(2, 1), recover=Recover(), fingerprint="all")

@@ -828,3 +828,44 @@ def test_closing_ends_ticks_of_another_thread(tmp_path: Path) -> None:
     thread.join(10)
     assert not thread.is_alive() and isinstance(said[0], RunClosedError)
     assert len((tmp_path / "ended").read_text().split()) == 1
+
+
+class Struck(Reactor):
+    each = Timer(period=1)
+    out = Output()
+
+    @reaction(each, effects=out)
+    def go(self) -> None:
+        if self.tag[0] == 2:
+            raise KeyboardInterrupt
+        self.out.set(1)
+
+
+class Ends(Reactor):
+    inp = Input()
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @reaction(inp)
+    def see(self) -> None: ...
+
+    @reaction(shutdown)
+    def end(self) -> None:
+        Path(self.path).touch()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_helpers_that_wait_within_a_pass_end_with_it(executor: Any, tmp_path: Path) -> None:
+    """Not by force: their shutdown reactions run."""
+    program = Program("struck")
+    struck, ends = program.add(Struck), program.add(Ends, str(tmp_path / "ended"))
+    program.connect(struck.out, ends.inp)
+    run = program.start(executor=executor, workers=2, placement={"struck": 0, "ends": 1})
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        run.run(5)
+    run.close()
+    assert (tmp_path / "ended").exists()
+    assert threading.active_count() == before - (executor == "threads")

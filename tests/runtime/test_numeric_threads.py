@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from reactor_rl import Output, Program, Reactor, Timer, reaction, shutdown, startup
-from reactor_rl.runtime import numeric_threads
+from reactor_rl.runtime import launch, numeric_threads
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.numeric_threads import SingleThreaded, one_numeric_thread
 
@@ -270,3 +271,26 @@ def test_an_interrupt_before_startup_reactions_puts_the_variables_back() -> None
         assert dict(os.environ) == before, wanted
         assert not numeric_threads._loaders
     assert wanted > 5
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("lock", [numeric_threads._lock, launch._lock])
+def test_a_lock_that_a_thread_holds_is_free_in_a_child(lock: Any) -> None:
+    held, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            let_go.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(30)
+    child = os.fork()
+    if not child:
+        os._exit(0 if lock.acquire(timeout=5) else 1)
+    let_go.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -68,7 +68,6 @@ def test_a_helper_that_somebody_changed_means_python(monkeypatch: pytest.MonkeyP
 def test_states_of_another_length_are_left_to_python() -> None:
     envs = ReactorVectorEnv([cartpole.CartPoleEnv] * 4, executor="inline")
     envs.reset(seed=0)
-    envs.step(np.zeros(4, np.int64))
     envs.set_attr("state", [np.zeros(3)] * 4)
     with pytest.raises(ValueError, match="not enough values to unpack"), pytest.warns(UserWarning, match="ValueError"):
         envs.step(np.zeros(4, np.int64))

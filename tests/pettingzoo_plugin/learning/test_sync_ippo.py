@@ -23,6 +23,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.dqn.policies import DQNPolicy
+from torch import nn
 from trainers import Grainy
 
 from reactor_pettingzoo import MultiAgentRunner
@@ -445,6 +446,30 @@ def test_what_networks_draw_where_they_act_is_the_actors_own() -> None:
             found.append(outcome(model.learn(256)))
             assert torch.equal(before, torch.get_rng_state())
     assert found[0]["evaluations"] and found[0] == found[1]
+
+
+class Dropping(FlattenExtractor):
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(super().forward(observations), 0.2, self.training)
+
+
+class Normalising(FlattenExtractor):
+    def __init__(self, observation_space: Any) -> None:
+        super().__init__(observation_space)
+        self.norm = nn.BatchNorm1d(self.features_dim)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.norm(super().forward(observations))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("extractor", [Dropping, Normalising])
+def test_policies_that_draw_or_normalise_batches_learn_the_same(extractor: Any) -> None:
+    found = []
+    for how in ({"n_learners": 1, **INLINE}, {"n_learners": 2, **THREADS}):
+        given = {"policy_kwargs": {"net_arch": [16], "features_extractor_class": extractor}, **how}
+        with make("deaths", **given) as model:
+            found.append(outcome(model.learn(256)))
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow

@@ -364,9 +364,19 @@ def test_a_model_draws_discrete_actions_by_their_probabilities() -> None:
     is_drawn_from(actions_of(model), probs)
 
 
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_values_are_no_probabilities(deterministic: bool) -> None:
+    """A DQN model takes what it values most."""
+    model = made_by(DQN, Trained())
+    with torch.inference_mode():
+        best = int(model.policy.q_net(torch.from_numpy(Still().sight[None])).argmax())
+    assert set(actions_of(model, deterministic=deterministic).ravel().tolist()) == {best}
+
+
 def test_plain_models_are_stacked() -> None:
     (group,) = probe_agents(Herd).groups
     assert all(dense_layers(made_by(algorithm, Trained()), group, greedy=True) for algorithm in (PPO, A2C, DQN))
+    assert dense_layers(made_by(DQN, Trained()), group, greedy=False) is None
     (continuous,) = probe_agents(partial(Herd, actions=SMALL)).groups
     assert dense_layers(made_by(PPO, Trained(SMALL)), continuous, greedy=True) is None
 

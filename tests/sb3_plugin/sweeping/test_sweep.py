@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from reactor_sb3 import SearchReport, SuccessiveHalving, Trial, sweep
 from reactor_sb3.replacing import locked
 from reactor_sb3.sweeping.pruning import Contender, OptunaPruner
 from reactor_sb3.sweeping.rooms import NodeSeat, seats_on
-from reactor_sb3.sweeping.training import Job
+from reactor_sb3.sweeping.training import Job, _Reporting
 
 FOLDER = str(Path(__file__).parent.parent)
 HALVING = SuccessiveHalving((100, 200))
@@ -550,3 +551,11 @@ def test_a_search_is_carried_out_by_one_process(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="another process carries out the search"):
             searched(path=tmp_path, executor="inline", trials=2)
     assert (tmp_path / "trials.jsonl").read_text() == before
+
+
+@pytest.mark.parametrize(("last", "every", "passed"), [(-1, None, 0), (256, None, 1), (600, None, 2), (256, 100, 2), (-1, 100, 0)])
+def test_a_training_that_goes_on_has_reported_already(last: int, every: int | None, passed: int) -> None:
+    trial: Any = SimpleNamespace(_last=last, _job=SimpleNamespace(rungs=(256, 512)))
+    reporting = _Reporting(trial, None, None, every)
+    reporting._on_training_start()
+    assert reporting.passed == passed

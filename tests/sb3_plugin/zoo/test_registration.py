@@ -55,7 +55,8 @@ def zoo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNames
         (folder / f"{name}.yml").write_text(json.dumps(by_env))  # which is YAML too
     algos: dict[str, Any] = {"ppo": "SB3's"}
     tables: dict[str, dict[str, Any]] = {
-        f"HYPERPARAMS_{table}": {name: f"{table} of {name}" for name in FILES} for table in ("SAMPLER", "CONVERTER")
+        f"HYPERPARAMS_{table}": {name: f"{table} of {name}" for name in FILES if name != "crossq"}
+        for table in ("SAMPLER", "CONVERTER")
     }
     (tmp_path / "rl_zoo3" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
@@ -81,6 +82,13 @@ def test_trainers_are_algorithms_and_environments_are_ours(zoo: SimpleNamespace)
     assert zoo.manager.default_vec_env_cls is ReactorVecEnv
     assert zoo.HYPERPARAMS_SAMPLER["sync_sac"] == "SAMPLER of sac" and zoo.HYPERPARAMS_CONVERTER["sync_dqn"] == "CONVERTER of dqn"
     assert set(zoo.algos) - {"ppo"} <= set(zoo.HYPERPARAMS_SAMPLER) & set(zoo.HYPERPARAMS_CONVERTER)
+
+
+def test_searches_of_what_the_zoo_does_not_know(zoo: SimpleNamespace) -> None:
+    assert zoo.HYPERPARAMS_SAMPLER["sync_ppo_mask"] == "SAMPLER of ppo"
+    without_targets = zoo.HYPERPARAMS_SAMPLER["sync_crossq"]
+    assert without_targets.args == ("SAMPLER of sac",)
+    assert without_targets.func(lambda *given: {"tau": 0.1, "gamma": 0.9}, "a trial", 1, 2, {}) == {"gamma": 0.9}
 
 
 def test_registering_again_changes_nothing(zoo: SimpleNamespace) -> None:
