@@ -86,6 +86,18 @@ def _add(name: str) -> None:
     spec, twin = gymnasium.registry[name], _twin(name)
     if name.startswith(_NAMESPACE) or spec.entry_point is None:
         return
+    if spec.additional_wrappers:  # with which no twin could be made by make_vec
+        make = partial(gymnasium.make, name)
+        gymnasium.registry[twin] = EnvSpec(
+            id=twin,
+            entry_point=make,
+            reward_threshold=spec.reward_threshold,
+            nondeterministic=spec.nondeterministic,
+            order_enforce=False,
+            disable_env_checker=True,
+            vector_entry_point=f"{_MAKER}:{name}",
+        )
+        return
     gymnasium.registry[twin] = EnvSpec(
         id=twin,
         entry_point=spec.entry_point,

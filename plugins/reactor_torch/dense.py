@@ -27,6 +27,7 @@ __all__ = [
     "bound_layers",
     "forward_all",
     "input_gradients",
+    "is_untouched",
     "layers_of",
     "least_and_slopes",
 ]

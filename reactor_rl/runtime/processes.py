@@ -257,7 +257,8 @@ class ProcessesExecutor:
             self._lines.pop().close()
         self.attached()
         while self._blocks:
-            self._blocks.pop().close()
+            block = self._blocks.pop()
+            block.close(readable=block in self._side_blocks)  # outputs are read when all is over, too
 
 
 _Job = tuple[int, ChildProcess, Any]

@@ -122,15 +122,22 @@ class SharedMemory:
         if path is not None and _POSIX and os.getpid() == self._owner:
             Path(path).unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Close the file once no other process writes. Views keep the content, on POSIX in memory of their own."""
-        self._map = None
+    def close(self, *, readable: bool = False) -> None:
+        """Close the file once no other process writes. Views keep the content, on POSIX in memory of their own.
+
+        Args:
+            readable: Whether views of the content can be made afterwards, too.
+        """
+        if readable and self._fd >= 0 and (reserved := self.reserved):
+            self.view(reserved)
+        kept, self._map = self._map if readable else None, None
         maps, self._maps = self._maps, []
         if _POSIX:
             for one in maps:
                 memory = one()
                 if memory is not None:
                     _detach(memory)
+        self._map = kept
         self._release()
 
     def _release(self) -> None:

@@ -138,7 +138,7 @@ class ThreadsExecutor:
                 thread.join(None if end is None else max(0.0, end - time.monotonic()))
         if not any(thread.is_alive() for thread in self._threads):
             for block in self._blocks:
-                block.close()
+                block.close(readable=True)  # outputs are read when all is over, too
         # Otherwise the last reference frees the memory.
         numeric_threads.ended(id(self.memory))
         self._threads, self._blocks, self._lines = [], [], []

@@ -869,3 +869,26 @@ def test_helpers_that_wait_within_a_pass_end_with_it(executor: Any, tmp_path: Pa
     run.close()
     assert (tmp_path / "ended").exists()
     assert threading.active_count() == before - (executor == "threads")
+
+
+class Long(Reactor):
+    each = Timer(period=1)
+    report = Output()
+
+    def __init__(self, bank_index: int) -> None:
+        pass
+
+    @reaction(each, effects=report)
+    def tell(self) -> None:
+        self.report.set({"tick": self.tag[0], "text": "x" * 5000})
+
+
+def test_long_objects_can_be_read_when_all_is_over(way: dict[str, Any]) -> None:
+    program = Program("long")
+    tellers = program.bank(Long, 3, name="tell")
+    for number, one in enumerate(tellers):
+        program.connect(one.report, program.output(f"report_{number}"))
+    run = program.start(**way)
+    run.run(3)
+    run.close()
+    assert [run.report_0["tick"], run.report_1["tick"], len(run.report_2["text"])] == [2, 2, 5000]

@@ -57,7 +57,7 @@ def test_slices_have_the_bits_of_the_whole(training: str, monkeypatch: pytest.Mo
 def test_minibatches_without_leaves_are_whole(training: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[int | None] = []
 
-    def look(nets: Networks, *_: Any) -> str:
+    def look(nets: Networks, *_: Any, **__: Any) -> str:
         found.extend(nets.block(name) for name in nets.losses)
         return ""
 

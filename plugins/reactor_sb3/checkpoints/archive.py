@@ -127,6 +127,10 @@ class Archive:
         """Names of the arrays that nobody has asked for."""
         return list(self._arrays)
 
+    def pickle_names(self) -> list[str]:
+        """Names of the pickles that nobody has asked for."""
+        return list(self._pickles)
+
     def array(self, name: Any) -> Array:
         """An array, which nobody else has asked for."""
         info = _taken(self._arrays, name)

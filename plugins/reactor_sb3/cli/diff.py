@@ -67,14 +67,32 @@ def differences(a: str, b: str) -> Iterator[Difference]:
         FileNotFoundError: If one of them is not there.
         ValueError: If one of them is damaged or no checkpoint.
     """
+    for path in (a, b):  # what is wrong with one is not the other's fault
+        with opened(path, allow_pickle=True):
+            pass
     with opened(a, allow_pickle=True) as first, opened(b, allow_pickle=True) as second:
         for name in first.document | second.document:
             if name not in ("versions", "machine"):
                 pair = first.document.get(name), second.document.get(name)
-                if name == "state":
+                if name == "state" and None not in pair:
                     yield from _values(name, pair, (first, second))
                 elif pair[0] != pair[1]:
                     yield Difference(name, _said(*pair))
+        if "state" not in first.document | second.document:  # of SaveRun, which says nothing of its other entries
+            yield from _entries(first, second)
+
+
+def _entries(first: Archive, second: Archive) -> Iterator[Difference]:
+    for kind in ("array", "pickle"):
+        names, others = (getattr(archive, f"{kind}_names")() for archive in (first, second))
+        for name in dict.fromkeys([*names, *others]):
+            if name not in names or name not in others:
+                yield Difference(f"{kind} {name}", f"only in the {'first' if name in names else 'second'}")
+            elif kind == "array":
+                if said := _of_arrays(first.array(name), second.array(name)):
+                    yield Difference(f"array {name}", said)
+            elif (one := first.pickled(name)) != (other := second.pickled(name)):
+                yield Difference(f"pickle {name}", f"pickles of {len(one)} and {len(other)} bytes differ")
 
 
 def _values(entry: str, pair: _Pair, archives: tuple[Archive, Archive]) -> Iterator[Difference]:

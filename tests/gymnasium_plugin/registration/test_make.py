@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from copy import deepcopy
 from functools import partial
 from types import ModuleType
@@ -18,7 +19,7 @@ from envs import Facts
 from every_other import in_turn
 from gymnasium.error import Error, NameNotFound
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import TimeAwareObservation
+from gymnasium.wrappers import FlattenObservation, TimeAwareObservation
 from gymnasium.wrappers import vector as wrappers
 
 import reactor_gymnasium
@@ -332,3 +333,14 @@ def test_the_spec_of_a_vector_environment_makes_it_again() -> None:
     with make_vec(spec) as again:
         assert again.num_envs == 3 and again.single_observation_space.shape == (5,)
         assert again.executor == "inline"  # type: ignore[attr-defined]
+
+
+def test_a_twin_has_the_wrappers_of_its_original() -> None:
+    gymnasium.register("facts/Wrapped-v0", entry_point=Facts, additional_wrappers=(FlattenObservation.wrapper_spec(),))
+    try:
+        env, twin = gymnasium.make("facts/Wrapped-v0", index=1), gymnasium.make("reactor/facts.Wrapped-v0", index=1)
+        assert twin.observation_space == env.observation_space
+        with closing(gymnasium.make_vec("reactor/facts.Wrapped-v0", 2, index=1)) as envs:
+            assert envs.single_observation_space == env.observation_space
+    finally:
+        del gymnasium.registry["facts/Wrapped-v0"], gymnasium.registry["reactor/facts.Wrapped-v0"]

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
 from trainers import new
 
 from reactor_rl.plugin import UsageError
+from reactor_sb3 import ReactorVecEnv, SaveRun
 from reactor_sb3.cli.diff import differences, main
 
 
@@ -77,3 +80,20 @@ def test_what_is_no_checkpoint(saved: dict[str, Path], tmp_path: Path) -> None:
         main([str(saved["one"]), str(broken)])
     with pytest.raises(UsageError, match="No such file"):
         main([str(tmp_path / "none.zip"), str(broken)])
+
+
+def test_runs_of_sb3s_algorithms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
+        env = make_vec_env("CartPole-v1", 2, seed=seed, vec_env_cls=ReactorVecEnv)
+        model = PPO("MlpPolicy", env, n_steps=16, batch_size=16, n_epochs=1, seed=seed, device="cpu")
+        model.learn(64, callback=SaveRun(tmp_path / f"{name}.zip", every=32))
+        env.close()
+    assert told(tmp_path / "one.zip", tmp_path / "other.zip", capsys=capsys)[0] == 1
+    assert told(tmp_path / "one.zip", tmp_path / "one.zip", capsys=capsys) == (0, ["the same"])
+
+
+def test_the_file_that_is_not_there_is_named(saved: dict[str, Path], tmp_path: Path) -> None:
+    for pair in ((saved["one"], tmp_path / "gone"), (tmp_path / "gone", saved["one"])):
+        with pytest.raises(UsageError, match="gone") as error:
+            main(list(map(str, pair)))
+        assert "one.zip" not in str(error.value)
