@@ -7,11 +7,12 @@ way that :mod:`reactor_gymnasium.environments.saving` has seen to work for it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -69,7 +70,7 @@ def warn_if_elsewhere(path: str | os.PathLike[str], document: dict[str, Any], st
         )
 
 
-FORMAT = 7
+FORMAT = 8
 RUN_FORMAT = "run 1"
 """In its place in the files of :mod:`reactor_sb3.checkpoints.saved_run`."""
 PLACES = (
@@ -128,9 +129,20 @@ def is_checkpoint(path: Any) -> bool:
     return archive.DOCUMENT in archive.entries(path) | archive.entries(beside)
 
 
+@contextlib.contextmanager
+def _fitting(path: str | os.PathLike[str]) -> Iterator[None]:
+    """As :func:`archive.blaming`, where the caller has given an environment, which may be the one that does not fit."""
+    try:
+        with archive.blaming(path):
+            yield
+    except archive.CorruptError as error:
+        raise ValueError(f"env= is not like the environment of the run that was saved, or {error}") from error
+
+
 def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> Model:
     """Make a trainer from a checkpoint; see :meth:`reactor_sb3.trainers.trainer.Trainer.resume`."""
     check_places(changed)  # what is wrong with them is not the file's fault
+    given_env = env is not None
     if {"data", "policy.pth"} <= archive.entries(path):
         raise ValueError(
             f"{path} was written by save(): it has weights and settings, and no run to go on with. Use {cls.__name__}.load(), or "
@@ -171,7 +183,7 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
     venv = env if isinstance(env, VecEnv) else spare_envs(maker_of(env), count)  # what is wrong with them is not its fault either
     if normalized is None and unwrap_vec_normalize(venv) is not None:
         raise ValueError("the run that was saved has no VecNormalize: pass the vector environment without it")
-    with archive.blaming(path):
+    with _fitting(path) if given_env else archive.blaming(path):
         if normalized is not None and unwrap_vec_normalize(venv) is None:
             venv = normalized_again(venv, normalized)
         spare = cls._wrap_env(venv)

@@ -346,6 +346,13 @@ def test_steps_that_another_number_of_environments_has_decided(tmp_path: Path) -
     assert finished(resume("ppo", path)) == expected
 
 
+def test_an_environment_that_does_not_fit_is_not_the_files_fault(tmp_path: Path) -> None:
+    with new("dqn") as model:
+        model.learn(64).save_checkpoint(tmp_path / "run.zip")
+    with pytest.raises(ValueError, match="env= is not like the environment of the run that was saved"):
+        SyncDQN.resume(tmp_path / "run.zip", "Acrobot-v1", **INLINE)
+
+
 def test_new_episodes_that_are_due(tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
     with new("dqn") as model:
@@ -443,7 +450,7 @@ def test_it_is_an_ordinary_zip(tmp_path: Path) -> None:
         assert archive.testzip() is None
         manifest = json.loads(archive.read("manifest.json"))
         names = set(archive.namelist())
-    assert manifest["format"] == 7 and manifest["algorithm"] == "SyncDQN" and manifest["timesteps"] == 192
+    assert manifest["format"] == 8 and manifest["algorithm"] == "SyncDQN" and manifest["timesteps"] == 192
     assert manifest["versions"]["torch"] == torch.__version__
     assert manifest["pickles"] and {f"pickles/{name}" for name in manifest["pickles"]} == {
         n for n in names if n.startswith("pickles/")
@@ -711,7 +718,7 @@ def test_other_files(tmp_path: Path) -> None:
     path = saved("dqn", tmp_path / "run.zip")
     with pytest.raises(ValueError, match=r"is a checkpoint of SyncDQN, not of PQN: use SyncDQN\.resume\(\)"):
         PQN.resume(path)
-    with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 7"):
+    with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 8"):
         SyncDQN.resume(changed_manifest(path, format=99))
     manifest = json.loads(zipfile.ZipFile(path).read("manifest.json"))
     versions, machine = (
