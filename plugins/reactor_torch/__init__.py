@@ -9,7 +9,7 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.autograd import Autograd
     from reactor_torch.batches import Batch, MaskedBatch, MinibatchSlicer, PPOBatch, QBatch, TransitionBatch, normalized
     from reactor_torch.convolved import Convolved, ConvolvedForward, image_layers_of
-    from reactor_torch.dense import PARTS, Dense, Function, Layer, Renormalisation, bound_layers, is_untouched, layers_of
+    from reactor_torch.dense import Dense, Function, Layer, Renormalisation, bound_layers, is_untouched, layers_of
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
         ActorCritic,
@@ -87,7 +87,6 @@ __all__ = [
     "MaskedBatch",
     "MinibatchSlicer",
     "Network",
-    "PARTS",
     "Networks",
     "PPOFormula",
     "ParameterWriter",

@@ -27,7 +27,6 @@ from reactor_sb3.acting.action_distributions import ActionDistribution, Categori
 from reactor_sb3.acting.forwards import features_of, image_forward, torch_forward
 from reactor_sb3.acting.policy import BoundPolicy, Bounds, Field, Rollout, Turn
 from reactor_torch import (
-    PARTS,
     ConvolvedForward,
     DenseForward,
     Layer,
@@ -152,11 +151,11 @@ def layers_behind(
     """
     last, body = "action_net" if name == "policy_net" else name, getattr(policy.mlp_extractor, name)
     modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(body)]
-    layers = layers_of([*before, *modules, (last, getattr(policy, last))], width) if is_untouched(body) else None
-    if layers is None or not DenseForward.knows(layers):
-        return None
+    modules.append((last, getattr(policy, last)))
+    layers = layers_of([*before, *modules], width) if is_untouched(body) else None
     named = {name for name, _ in policy.named_parameters()}  # what actor and critic share has one of its names only
-    return layers if all(f"{layer.name}.{part}" in named for layer in layers for part in PARTS.get(layer.kind, ())[:1]) else None
+    own = all(f"{name}.{part}" in named for name, module in modules for part, _ in module.named_parameters())
+    return layers if layers is not None and own and DenseForward.knows(layers) else None
 
 
 @dataclass(frozen=True)
