@@ -89,11 +89,11 @@ def make_vec(
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else find_spec(id))
     if spec.entry_point is None:
         raise Error(f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point defined.")
-    of_spec = spec.kwargs
-    num_envs = of_spec.pop("num_envs", num_envs)  # what the spec of a vector environment says, as for Gymnasium's own
-    vector = dict(of_spec.pop("vector_kwargs", vector_kwargs) or {})
-    wrappers, preprocess = of_spec.pop("wrappers", wrappers), of_spec.pop("preprocess", preprocess)
-    shards = of_spec.pop("shards", shards)
+    # What the spec of a vector environment says, as for Gymnasium's own.
+    num_envs, wrappers = spec.kwargs.pop("num_envs", num_envs), spec.kwargs.pop("wrappers", wrappers)
+    vector = dict(spec.kwargs.pop("vector_kwargs", vector_kwargs) or {})
+    if isinstance(id, EnvSpec):
+        preprocess, shards = spec.kwargs.pop("preprocess", preprocess), spec.kwargs.pop("shards", shards)
     for name in OURS:
         if name in kwargs:
             if name in vector:

@@ -193,9 +193,8 @@ class ObservationLayout:
         assert objects is not None
         number = self.objects.index(path)
         out: Any = create_empty_array(space, len(objects))
-        return concatenate(
-            space, [leaves[number] for leaves in objects], out
-        )  # mostly a tuple; a space of the user's may know better  # a tuple, unless a space of the user's has its own
+        # A tuple, unless a space of the user's is put together otherwise.
+        return concatenate(space, [leaves[number] for leaves in objects], out)
 
 
 def joint_writer(rows: Array, casting: Casting) -> Callable[[list[Any]], None]:

@@ -107,8 +107,9 @@ class EvaluationReport:
         return hashed((self.seed, self.deterministic, self.returns, self.lengths, self.terminated, arrays, list(self.digests)))
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A table of pandas with a row for each episode: ``episode``, ``return``, ``length``, ``terminated``, and the infos;
-        one of the same name as one of these is ``info.NAME``.
+        """A table of pandas with a row for each episode: ``episode``, ``return``, ``length``, ``terminated``, and the infos.
+
+        An info that is called like one of the first four is ``info.NAME``.
 
         Raises:
             ModuleNotFoundError: If pandas is not installed.

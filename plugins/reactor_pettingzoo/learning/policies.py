@@ -17,7 +17,7 @@ from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, 
 from reactor_pettingzoo.learning.seats import Block, Seats
 from reactor_sb3.plugin import PPOLoss, copied
 
-__all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedLoss", "rows_of", "acting_alone"]
+__all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedLoss", "acting_alone", "rows_of"]
 
 FORBIDDEN = -1e8
 """Logit of what is forbidden."""

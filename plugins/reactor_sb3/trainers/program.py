@@ -151,7 +151,7 @@ def config_of(model: Any) -> ProgramConfig:
 
 
 def _independent(nets: Networks) -> bool:
-    """Whether no loss looks at what another one learns, draws when it is its turn, or changes what gradients do not tell of."""
+    """Whether losses may be computed side by side: none looks at what another one learns, nothing draws or normalises batches."""
     losses = list(nets.losses.values())
     apart = len({loss.learns for loss in losses}) == len(losses) > 1 and not any(loss.reads for loss in losses)
     normalised = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for module in nets.modules() for part in module.modules())

@@ -162,9 +162,8 @@ class Trainer(RunOwner, BaseAlgorithm):
     def _setup_actors(self) -> None:
         """Make what the actors need; an algorithm's ``_setup_model`` begins with it."""
         count = live_count(self.env)
-        if (
-            count is not None and count != self.n_actors * self.envs_per_actor
-        ):  # a model that has been loaded, with other environments
+        if count is not None and count != self.n_actors * self.envs_per_actor:
+            # Those that a model was loaded with.
             self._share_out(None, None if count % self.envs_per_actor else self.envs_per_actor, self.env)
         self.n_envs = self.n_actors * self.envs_per_actor
         self.session.layout = Observations(self.observation_space, self.observation_space)

@@ -344,3 +344,20 @@ def test_a_twin_has_the_wrappers_of_its_original() -> None:
             assert envs.single_observation_space == env.observation_space
     finally:
         del gymnasium.registry["facts/Wrapped-v0"], gymnasium.registry["reactor/facts.Wrapped-v0"]
+
+
+class Choosing(Facts):
+    """Has keywords that ``make_vec`` has, too."""
+
+    def __init__(self, preprocess: bool = False, shards: int = 0) -> None:
+        super().__init__(1)
+        assert preprocess and shards == 3
+
+
+def test_keywords_of_an_environment_that_are_called_like_ours() -> None:
+    gymnasium.register("facts/Choosing-v0", entry_point=Choosing, kwargs={"preprocess": True, "shards": 3})
+    try:
+        with make_vec("facts/Choosing-v0", 2, **INLINE) as envs:
+            assert envs.num_envs == 2
+    finally:
+        del gymnasium.registry["facts/Choosing-v0"], gymnasium.registry["reactor/facts.Choosing-v0"]
