@@ -256,7 +256,7 @@ def test_a_node_that_is_lost_while_home_computes_is_an_error() -> None:
     """Home hears of it as it sends a message, in a reaction of its own, and would wait for the node ever after."""
     program = Program("loses")
     loses, adds = program.add(Loses), program.add(Sum)
-    program.connect(loses.out, adds.inp, after=1)
+    program.connect(loses.out, adds.inp)
     program.connect(adds.out, program.output("sum"))
     LOSING.append(InProcess(2, 1))
     with program.start(executor=LOSING[-1], on={"sum": 1}) as run, pytest.raises(NodeDiedError, match="node 1"):

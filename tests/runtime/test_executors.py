@@ -837,18 +837,23 @@ class Struck(Reactor):
     @reaction(each, effects=out)
     def go(self) -> None:
         if self.tag[0] == 2:
+            time.sleep(0.3)  # meanwhile the other worker waits
             raise KeyboardInterrupt
         self.out.set(1)
 
 
 class Ends(Reactor):
+    """Has the last word in a pass, for which it waits until somebody tells it something."""
+
     inp = Input()
+    back = Output()
 
     def __init__(self, path: str) -> None:
         self.path = path
 
-    @reaction(inp)
-    def see(self) -> None: ...
+    @reaction(inp, effects=back)
+    def see(self) -> None:
+        self.back.set(self.inp.value)
 
     @reaction(shutdown)
     def end(self) -> None:
@@ -862,6 +867,7 @@ def test_helpers_that_wait_within_a_pass_end_with_it(executor: Any, tmp_path: Pa
     program = Program("struck")
     struck, ends = program.add(Struck), program.add(Ends, str(tmp_path / "ended"))
     program.connect(struck.out, ends.inp)
+    program.connect(ends.back, program.output("back"))
     run = program.start(executor=executor, workers=2, placement={"struck": 0, "ends": 1})
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
