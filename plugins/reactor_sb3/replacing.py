@@ -69,14 +69,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 def locked(file: IO[Any]) -> bool:
     """Lock an open file for this process, as long as it is open. Returns ``False`` if another process has it."""
-    if _locks is None:
-        return True
-    try:
-        _locks.flock(file.fileno(), _locks.LOCK_EX | _locks.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
+    if _locks is not None:
+        try:
+            _locks.flock(file.fileno(), _locks.LOCK_EX | _locks.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # a file system without locks
     return True
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "backward_all",
     "bound_layers",
     "forward_all",
+    "has_hooks",
     "input_gradients",
     "is_untouched",
     "layers_of",
@@ -78,8 +79,12 @@ class Layer(NamedTuple):
 
 def is_untouched(module: nn.Module) -> bool:
     """Whether a module computes what its class does: nobody has hung hooks onto it, or given it a forward of its own."""
-    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    return not any(hooks) and "forward" not in vars(module)
+    return not has_hooks(module) and "forward" not in vars(module)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether something of the user's runs before or after a module's forward or backward pass."""
+    return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
 
 
 def layers_of(

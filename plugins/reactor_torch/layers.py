@@ -16,6 +16,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
+from reactor_torch.dense import has_hooks, is_untouched
 from reactor_torch.images import Images, computes, rows_of, sizes_of, window_of
 
 __all__ = ["CompiledLayers"]
@@ -341,7 +342,7 @@ class _Convolutions:
             return False
         if torch.is_grad_enabled() and shape[0] < LEAST_ROWS:
             return False
-        if len(self.modules) > 1 and any(map(_hooked, self.modules)):
+        if len(self.modules) > 1 and any(map(_touched, self.modules)):
             return False
         return min(min(sizes) for sizes in self._sizes(shape)) > 0
 
@@ -383,10 +384,9 @@ def _channels_first(rows: torch.Tensor, height: int, width: int) -> torch.Tensor
     return images.clone(memory_format=torch.contiguous_format)
 
 
-def _hooked(module: Any) -> bool:
-    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    own = "forward" in vars(module) and not isinstance(vars(module)["forward"], _Convolutions)
-    return own or any(hooks)
+def _touched(module: nn.Module) -> bool:
+    ours = isinstance(vars(module).get("forward"), _Convolutions)
+    return has_hooks(module) if ours else not is_untouched(module)
 
 
 def _sequence(kernels: Any, module: nn.Sequential, prefix: str, find: Find) -> Callable[[torch.Tensor], torch.Tensor] | None:

@@ -18,7 +18,7 @@ from gymnasium import Space
 from torch import nn
 
 from reactor_rl.plugin import aligned_zeros, compiled_module
-from reactor_torch.dense import layers_of
+from reactor_torch.dense import is_untouched, layers_of
 
 __all__ = ["DenseNetwork", "Stacked", "dense_network_of", "ends_in_softmax", "is_compiled", "stack"]
 
@@ -80,8 +80,8 @@ def ends_in_softmax(module: nn.Module) -> bool:
 
 
 def _flattened(module: nn.Module) -> Any:
-    """The modules in a Sequential, however deep, in order; None for one with hooks, which may do anything."""
-    if module._forward_hooks or module._forward_pre_hooks:
+    """The modules in a Sequential, however deep, in order; None for one that is touched, and may do anything."""
+    if not is_untouched(module):
         yield None
     elif type(module) is nn.Sequential:
         for part in module:

@@ -121,7 +121,7 @@ def wait_for(channel: Channel, spinning: SpinControl, words: memoryview) -> None
         while not channel.poll(True, SLICE):
             if words[ControlBlock.ABORT]:
                 raise Aborted
-    if words[ControlBlock.ABORT]:  # then the token may be the one that says so, after which there is none
+    if words[ControlBlock.ABORT]:  # the token may be the one that ends the run: no other will come
         raise Aborted
 
 

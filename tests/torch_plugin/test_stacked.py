@@ -173,3 +173,16 @@ def test_no_reference_is_kept() -> None:
         with pytest.raises(TypeError):
             kernel_network(avx3=True)
     assert max(abs(after - one) for one, after in zip(before, every(), strict=True)) < 10
+
+
+def test_sequences_with_hooks_or_a_forward_of_their_own_are_no_dense_networks() -> None:
+    space = spaces.Box(-9, 9, (3,), np.float32)
+    for touch in (
+        lambda part: part.register_forward_hook(lambda module, inputs, out: -out),
+        lambda part: setattr(part, "forward", lambda inputs: inputs),
+    ):
+        for number in range(3):  # the sequence, one within, and a linear layer of that
+            module = nn.Sequential(nn.Sequential(nn.Linear(3, 3)))
+            assert dense_network_of(module, space) is not None
+            touch([module, module[0], module[0][0]][number])
+            assert dense_network_of(module, space) is None

@@ -159,9 +159,8 @@ def _told(pruner: BasePruner) -> str:
     """A pruner and its settings: another one is another search."""
     from optuna.pruners import BasePruner
 
-    of_optuna = {name: isinstance(one, BasePruner) for name, one in vars(pruner).items()}
-    given = [f"{name.lstrip('_')}={_told(one) if of_optuna[name] else repr(one)}" for name, one in vars(pruner).items()]
-    return f"{type(pruner).__name__}({', '.join(sorted(given))})"
+    told = {name.lstrip("_"): _told(one) if isinstance(one, BasePruner) else repr(one) for name, one in vars(pruner).items()}
+    return f"{type(pruner).__name__}({', '.join(sorted(f'{name}={one}' for name, one in told.items()))})"
 
 
 def pruner_of(prune: Any) -> Pruner | None:

@@ -161,10 +161,6 @@ class Session:
             write_parameters(record, {name: state[name] for name in self._buffers})
         write_parameters(record, _statistics(model))
 
-    def _versions(self) -> int:
-        """A number that grows where torch writes to what the actors get, as ``set_parameters()`` does."""
-        return self._writer.versions
-
     def outdated(self, model: Model) -> bool:
         """Whether the actors have other parameters than there are: somebody may have set some."""
         return self.sent is None or self.sent.tobytes() != self.parameters(model).tobytes()
@@ -256,17 +252,17 @@ class Session:
             self.report.begin(model)
             if self.outdated(model):  # set_parameters(), say: what is under way is out of date
                 run.set(parameters=self.parameters(model))
-            seen = self._versions()
+            seen = self._writer.versions
             for sentence in self.advice:
                 model.logger.info(sentence)
             while model.num_timesteps < total_timesteps:
                 callback.on_rollout_start()
                 self.in_round = True
                 self.assert_runs(model, run)
-                if self._versions() != seen:  # a callback has set some
+                if self._writer.versions != seen:  # a callback has set some
                     run.set(parameters=self.parameters(model))
                 self.tick(model, run, watched)
-                seen = self._versions()
+                seen = self._writer.versions
                 self.display.show_round(model, run)
                 go_on = self.report.round(model, run, callback if watched else None, log_interval)
                 self.in_round = False
@@ -277,7 +273,7 @@ class Session:
                 if not go_on:
                     break
             self.report.write(model)
-            changed = self._versions() != seen
+            changed = self._writer.versions != seen
             record = self.parameters(model)
             self.sent = None if changed else record
             if model.num_timesteps > model._num_timesteps_at_start:

@@ -58,7 +58,7 @@ def register() -> None:
 
 
 def _search_of(like: str) -> tuple[Any, Any]:
-    """What draws and converts hyperparameters: the zoo's own, or for what it does not know those of the nearest that it knows."""
+    """The zoo's sampler and converter of an algorithm's hyperparameters; where it has none, those of the most similar algorithm."""
     if like == "pqn":
         return sample_pqn, convert_pqn
     if like in HYPERPARAMS_SAMPLER:

@@ -159,11 +159,13 @@ def test_parts_that_draw_nothing_need_no_generator(part: Callable[[], nn.Module]
     assert not draws(nn.Sequential(nn.Linear(8, 8), part()))
 
 
-@pytest.mark.parametrize("change", ["hook", "replaced"])
+@pytest.mark.parametrize("change", ["hook", "backward", "replaced"])
 def test_what_a_user_hangs_onto_a_part_may_draw(change: str) -> None:
     part = Plain()
     if change == "hook":
         part.register_forward_hook(lambda _, __, found: helper(found))
+    elif change == "backward":
+        part.register_full_backward_hook(lambda _, __, gradients: tuple(map(helper, gradients)))
     else:
         part.forward = lambda features: helper(features)  # type: ignore[method-assign]
     assert draws(part)
