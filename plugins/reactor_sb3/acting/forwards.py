@@ -19,7 +19,10 @@ __all__ = ["LIBRARIES", "as_written", "copied", "dense_forward", "features_of", 
 M = TypeVar("M", bound=nn.Module)
 LIBRARIES = ("stable_baselines3", "sb3_contrib", "reactor_sb3")
 """Packages whose networks and trainers are known here."""
-_METHODS = ("forward", "extract_features", "_predict")
+_METHODS = (
+    "forward", "forward_actor", "extract_features",
+    "get_distribution", "get_action_dist_params", "_get_action_dist_from_latent", "_predict",
+)  # fmt: skip
 
 
 def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, bool] | None:

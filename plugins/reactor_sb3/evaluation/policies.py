@@ -29,7 +29,7 @@ from torch import nn
 
 from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed, own
 from reactor_sb3.acting.actor_critic import FORBIDDEN
-from reactor_sb3.acting.forwards import copied
+from reactor_sb3.acting.forwards import as_written, copied
 from reactor_torch import DenseNetwork, dense_network_of, is_compiled, stack
 
 __all__ = ["asked"]
@@ -397,19 +397,24 @@ def _layers(policy: Any, context: PolicyContext) -> DenseNetwork | None:
     if not isinstance(space, spaces.Box) or space != policy.observation_space:
         return None
     parts: tuple[nn.Module, ...] = ()
-    extractor: Any = None
+    holder: Any = None  # of the features extractor
     match _kind_of(policy):
-        case "categorical" | "gaussian" | "categoricals" | "bernoullis" if type(policy.mlp_extractor) is MlpExtractor:
-            extractor, parts = policy.pi_features_extractor, (policy.mlp_extractor.policy_net, policy.action_net)
+        case "categorical" | "gaussian" | "categoricals" | "bernoullis" if _is_plain(policy.mlp_extractor):
+            holder, parts = policy, (policy.mlp_extractor.policy_net, policy.action_net)
         case "scores":
-            extractor, parts = policy.q_net.features_extractor, (policy.q_net.q_net,)
+            holder, parts = policy.q_net, (policy.q_net.q_net,)
         case "squashed":
-            extractor, parts = policy.actor.features_extractor, (policy.actor.latent_pi, policy.actor.mu)
+            holder, parts = policy.actor, (policy.actor.latent_pi, policy.actor.mu)
         case "bounded":
-            extractor, parts = policy.actor.features_extractor, (policy.actor.mu,)
-    if type(extractor) is not FlattenExtractor:
+            holder, parts = policy.actor, (policy.actor.mu,)
+    extractor = getattr(holder, "pi_features_extractor" if holder is policy else "features_extractor", None)
+    if type(extractor) is not FlattenExtractor or not all(map(as_written, (policy, holder, extractor))):
         return None
     return dense_network_of(nn.Sequential(nn.Flatten(), *copy.deepcopy(parts)), space)
+
+
+def _is_plain(extractor: nn.Module) -> bool:
+    return type(extractor) is MlpExtractor and as_written(extractor)
 
 
 def _chosen(scores: Array, uniform: Any) -> Array:

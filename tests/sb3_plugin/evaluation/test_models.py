@@ -202,6 +202,26 @@ def test_observations_are_normalised_as_they_were_learned() -> None:
     assert report.digests != evaluate(model.policy, "CartPole-v1", episodes=5, executor="inline").digests
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "part"),
+    [
+        *((PPO, part) for part in ("features_extractor", "mlp_extractor.policy_net", "action_net")),
+        *((DQN, part) for part in ("q_net", "q_net.features_extractor")),
+        *((SAC, part) for part in ("actor.features_extractor", "actor.latent_pi")),
+        *((TD3, part) for part in ("actor", "actor.features_extractor")),
+    ],
+)
+def test_hooks_act_as_they_do_in_predict(algorithm: Any, part: str) -> None:
+    env = "CartPole-v1" if algorithm in (PPO, DQN) else "Pendulum-v1"
+    model = algorithm("MlpPolicy", env, seed=3, device="cpu")
+    plain = evaluate(model, env, episodes=2, executor="inline")
+    model.policy.get_submodule(part).register_forward_hook(lambda module, given, found: 1 - 3 * found)
+    report = evaluate(model, env, episodes=2, executor="inline")
+    assert "by construction" in plain.policy and "in batches" in report.policy
+    by_predict = evaluate(lambda seen: model.predict(seen, deterministic=True)[0], env, episodes=2, executor="inline")
+    assert report.returns == pytest.approx(by_predict.returns, rel=1e-3) != plain.returns
+
+
 def test_modules_of_torch() -> None:
     torch.manual_seed(0)
     dense = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
