@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,12 @@ def _threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.is_alive()}
 
 
+def _stack(thread: threading.Thread) -> str:
+    """Say where a thread is."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return f"{thread.name}:\n" + "".join(traceback.format_stack(frame) if frame else ())
+
+
 def _shared() -> set[str]:
     try:
         mine = f"rrl-{os.getpid():x}-"  # other sessions may run beside this one
@@ -169,7 +176,8 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         gc.collect()
         time.sleep(0.02)
     if problems:
-        pytest.fail("this test left behind: " + "; ".join(problems))
+        stacks = map(_stack, _threads() - threads)
+        pytest.fail("\n".join(["this test left behind: " + "; ".join(problems), *stacks]))
 
 
 @pytest.fixture(scope="session")

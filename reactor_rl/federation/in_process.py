@@ -42,6 +42,7 @@ class InProcess:
         self.workers = (workers or usable_cores(),) * self.nodes
         self._configs: tuple[bytes, ...] = ()
         self._threads: dict[int, _Thread] = {}
+        self._leaving: list[_Thread] = []  # those of lost nodes
         self._replies: queue.SimpleQueue[tuple[_Thread, NodeReply]] = queue.SimpleQueue()
         self._lost: list[int] = []
 
@@ -67,7 +68,9 @@ class InProcess:
 
     def lose(self, node: int) -> None:
         """Lose a node, as a cluster may: its request is never answered."""
-        self._threads.pop(node).end(0.0)
+        thread = self._threads.pop(node)
+        thread.hang_up(0.0)
+        self._leaving.append(thread)
         self._lost.append(node)
 
     def replace(self, node: int) -> None:
@@ -82,7 +85,7 @@ class InProcess:
         threads = list(self._threads.values())
         for thread in threads:
             thread.hang_up(timeout)
-        for thread in threads:
+        for thread in (*threads, *self._leaving):
             thread.join(timeout)
         self._threads.clear()
 
@@ -110,10 +113,6 @@ class _Thread(threading.Thread):
         """Let the thread end after its request."""
         self._timeout = timeout
         self.requests.put(None)
-
-    def end(self, timeout: float) -> None:
-        self.hang_up(timeout)
-        self.join(timeout)
 
 
 GROUP = "reactor_rl.carriers"

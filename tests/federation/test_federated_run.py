@@ -227,6 +227,34 @@ def test_a_lost_node_is_named() -> None:
             run.tick()
 
 
+class Sleeps(Reactor):
+    beat = Timer(period=1)
+
+    @reaction(beat)
+    def go(self) -> None:
+        time.sleep(0.3)
+
+
+def test_closing_waits_for_lost_nodes_too() -> None:
+    class Loses(InProcess):
+        def send(self, node: int, call: NodeRequest) -> None:
+            super().send(node, call)
+            if call.command == "first" and call.time == 1:
+                self.lose(node)
+
+    program = Program("sleeping")
+    program.add(Sleeps, name="sleeps")
+    transport = Loses(2, 1)
+    before = set(threading.enumerate())
+    with program.start(executor=transport, on={"sleeps": 1}) as run:
+        run.tick()
+        assert set(threading.enumerate()) > before
+        with pytest.raises(NodeDiedError, match="node 1 was lost in tick 1"):
+            run.tick()
+    transport.close(30.0)
+    assert set(threading.enumerate()) == before
+
+
 class Dies(Reactor):
     beat = Timer(period=1)
 
