@@ -30,8 +30,8 @@ PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 2}
 THREADS: dict[str, Any] = {"executor": "threads", "workers": 2}
 
 
-def trained(**how: Any) -> SyncIPPO:
-    return make(GAME, **{"league": LEAGUE, "n_actors": 4, "envs_per_actor": 1, "n_steps": 24, **EVALUATED, **how})
+def trained(game: Any = GAME, **how: Any) -> SyncIPPO:
+    return make(game, **{"league": LEAGUE, "n_actors": 4, "envs_per_actor": 1, "n_steps": 24, **EVALUATED, **how})
 
 
 def all_of(model: Any) -> dict[str, Any]:
@@ -200,6 +200,28 @@ def test_a_report_has_payoffs_and_ratings() -> None:
     assert report.tournament.names == ("round 0", "round 2", "round 4", "now")
     assert report.tournament.payoffs.shape == (2, 4, 4)
     assert abs(sum(report.elo.values())) < 1e-6 and "Elo: round 0" in str(report)
+
+
+class Told(Late):
+    """It says what its state is."""
+
+    def state(self) -> Any:
+        return np.array([self.t, sum(self.moves)], np.float32)
+
+
+def test_snapshots_of_centralised_policies_act_alone() -> None:
+    """By what their agents see, as tournaments ask of them."""
+    with trained(Told, centralised_critic=True, learning_rate=0.1) as model:
+        model.learn(24 * 4 * 4)
+        snapshots, report = model.snapshots(), model.league_report(episodes=4, workers=1, executor="inline")
+        pool, seen = model.policy.pool, torch.randn(32, 4)
+        scores = [snapshot(seen).logits for snapshot in snapshots.values()]
+        assert not torch.equal(scores[0], scores[1])
+        for (name, place), found in zip(zip(*pool._by_age(), strict=True), scores, strict=True):
+            pool.put(place, model.policy.agents["main"])
+            wanted = model.policies["main"](seen).logits
+            assert torch.equal(found, wanted), name
+    assert report.tournament.names == (*snapshots, "now") and np.isfinite(report.tournament.payoffs).all()
 
 
 def test_ratings() -> None:

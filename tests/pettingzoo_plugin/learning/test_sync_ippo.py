@@ -16,7 +16,7 @@ from gymnasium import Env, spaces
 from killing import Killing
 from learning_envs import ENVS, EVALUATED, Late, Pair, Solo, make, outcome
 from mpe2.simple_spread import simple_spread
-from runner_envs import Herd, Table
+from runner_envs import Herd, Table, ran
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
@@ -414,6 +414,31 @@ def test_centralised_critics(env: Any, size: int) -> None:
     assert found[0] == found[1]
     with MultiAgentRunner(ENVS.get(env, env) if isinstance(env, str) else env, model.policies, executor="inline") as runner:
         assert runner.run(steps=10, seed=0, progress_bar=False).steps == 10
+
+
+class Screens(Pair):
+    """Both agents see pictures, channels last."""
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0, 255, (6, 5, 3), np.uint8)
+
+    def _seen(self) -> dict[str, Any]:
+        self.facts = {agent: self.random.normal(size=3) for agent in self.agents}
+        return {agent: self.random.integers(0, 256, (6, 5, 3), np.uint8) for agent in self.agents}
+
+
+def test_actors_of_centralised_policies_see_images_as_the_runner_has_them() -> None:
+    with make(Screens, centralised_critic=True) as model:
+        actors = model.policies
+        for actor in actors.values():
+            nn.init.normal_(actor.policy.action_net.weight)  # else all actions are alike
+    found = ran(Screens, actors, steps=40, deterministic=True).trajectories
+    for number, name in enumerate(("one", "two")):
+        policy, seen = actors[name].policy, torch.as_tensor(found[f"observations.{number}"]).flatten(0, 2)
+        turned = seen.permute(0, 3, 1, 2)
+        assert turned.shape[1:] == policy.observation_space["own"].shape
+        wanted = policy.get_distribution({"own": turned}).mode().numpy()
+        assert np.array_equal(found[f"actions.{number}"].flatten(), wanted) and np.ptp(wanted) > 0
 
 
 def test_all_observations_are_the_state() -> None:

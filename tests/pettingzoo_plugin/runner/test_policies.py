@@ -319,6 +319,18 @@ def test_models_act_as_they_predict(algorithm: Any, space: Any, whole: bool) -> 
         assert (done == space.low).any() and (done == space.high).any()
 
 
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_models_act_for_agents_whose_actions_begin_elsewhere(algorithm: Any) -> None:
+    """SB3 counts actions from 0."""
+    model = made_by(algorithm, Trained())
+    found = ran(partial(Herd, actions=spaces.Discrete(5, start=-3)), {"all": model}, steps=60).trajectories
+    seen, done = (found[name][found["acted"]] for name in ("observations.0", "actions.0"))
+    expected, _ = model.predict(seen, deterministic=True)
+    assert np.array_equal(done, expected - 3) and np.ptp(done) > 0
+    with pytest.raises(ValueError, match=r"for the actions Discrete\(5\), and its agents .* have Discrete\(6, start=-3\)"):
+        ran(partial(Herd, actions=spaces.Discrete(6, start=-3)), {"all": model}, steps=1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [PPO, SAC])
 def test_models_draw_from_their_distribution(algorithm: Any) -> None:
