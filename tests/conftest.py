@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,8 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves something behind."""
     children, threads, shared, open_before = _children(), _threads(), _shared(), _ours(_descriptors())
     yield
-    for _ in range(150):  # not until some time: a machine that stands still for seconds gives nobody the time to end
+    end = time.monotonic() + 3.0
+    for look in count():
         problems = []
         multiprocessing.active_children()  # reaps those that have ended
         if left := _children() - children:
@@ -172,11 +174,10 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
             problems.append("open blocks of memory")
         if not problems:
             break
+        if time.monotonic() > end and look >= 30:  # a machine that stands still for seconds gives nobody the time to end
+            pytest.fail("\n".join(["this test left behind: " + "; ".join(problems), *map(_stack, alive)]))
         gc.collect()
         time.sleep(0.02)
-    else:
-        stacks = map(_stack, _threads() - threads)
-        pytest.fail("\n".join(["this test left behind: " + "; ".join(problems), *stacks]))
 
 
 @pytest.fixture(scope="session")

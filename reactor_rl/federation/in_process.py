@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any
+from weakref import WeakSet
 
 from reactor_rl.errors import ProgramError
 from reactor_rl.federation.node import NodeHost
@@ -42,7 +43,7 @@ class InProcess:
         self.workers = (workers or usable_cores(),) * self.nodes
         self._configs: tuple[bytes, ...] = ()
         self._threads: dict[int, _Thread] = {}
-        self._leaving: list[_Thread] = []  # those of lost nodes
+        self._leaving: WeakSet[_Thread] = WeakSet()  # those of lost nodes; who has ended need not be kept
         self._replies: queue.SimpleQueue[tuple[_Thread, NodeReply]] = queue.SimpleQueue()
         self._lost: list[int] = []
 
@@ -70,7 +71,7 @@ class InProcess:
         """Lose a node, as a cluster may: its request is never answered."""
         thread = self._threads.pop(node)
         thread.hang_up(0.0)
-        self._leaving.append(thread)
+        self._leaving.add(thread)
         self._lost.append(node)
 
     def replace(self, node: int) -> None:

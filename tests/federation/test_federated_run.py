@@ -227,32 +227,22 @@ def test_a_lost_node_is_named() -> None:
             run.tick()
 
 
-class Sleeps(Reactor):
-    beat = Timer(period=1)
-
-    @reaction(beat)
-    def go(self) -> None:
-        time.sleep(0.3)
-
-
 def test_closing_waits_for_lost_nodes_too() -> None:
-    class Loses(InProcess):
-        def send(self, node: int, call: NodeRequest) -> None:
-            super().send(node, call)
-            if call.command == "first" and call.time == 1:
-                self.lose(node)
-
-    program = Program("sleeping")
-    program.add(Sleeps, name="sleeps")
-    transport = Loses(2, 1)
-    before = set(threading.enumerate())
-    with program.start(executor=transport, on={"sleeps": 1}) as run:
-        run.tick()
-        assert set(threading.enumerate()) > before
-        with pytest.raises(NodeDiedError, match="node 1 was lost in tick 1"):
-            run.tick()
-    transport.close(30.0)
-    assert set(threading.enumerate()) == before
+    transport, before = InProcess(3, 1), set(threading.enumerate())
+    GATE[3] = gate = threading.Event()
+    try:
+        with search().start(executor=transport) as run:
+            run.tick_async()
+            transport.lose(2)
+            with pytest.raises(NodeDiedError, match="node 2 was lost in tick 0"):
+                run.tick_wait()
+        (lost,) = set(threading.enumerate()) - before
+        threading.Timer(0.2, gate.set).start()
+        transport.close(30.0)
+        assert not lost.is_alive()
+    finally:
+        gate.set()
+        GATE.clear()
 
 
 class Dies(Reactor):

@@ -215,12 +215,11 @@ def test_snapshots_of_centralised_policies_act_alone() -> None:
         model.learn(24 * 4 * 4)
         snapshots, report = model.snapshots(), model.league_report(episodes=4, workers=1, executor="inline")
         pool, seen = model.policy.pool, torch.randn(32, 4)
-        scores = [snapshot(seen).logits for snapshot in snapshots.values()]
-        assert not torch.equal(scores[0], scores[1])
-        for (name, place), found in zip(zip(*pool._by_age(), strict=True), scores, strict=True):
+        scores = {name: snapshot(seen).logits for name, snapshot in snapshots.items()}
+        assert len({tuple(one.flatten().tolist()) for one in scores.values()}) == 3
+        for place, round in enumerate(pool.rounds.tolist()):
             pool.put(place, model.policy.agents["main"])
-            wanted = model.policies["main"](seen).logits
-            assert torch.equal(found, wanted), name
+            assert torch.equal(scores[f"round {round}"], model.policies["main"](seen).logits)
     assert report.tournament.names == (*snapshots, "now") and np.isfinite(report.tournament.payoffs).all()
 
 
