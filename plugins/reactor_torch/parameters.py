@@ -73,11 +73,6 @@ class ParameterWriter:
         self._pointers: list[int] = []
         self._pieces: list[tuple[slice, torch.Tensor]] = []
 
-    @property
-    def versions(self) -> int:
-        """A number that grows where torch writes to one of them."""
-        return sum(tensor._version for tensor in self._tensors)
-
     def write(self, record: Array) -> None:
         """Fill the fields of parameters."""
         pointers = [tensor.data_ptr() for tensor in self._tensors]

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium import Space, spaces
-from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
-from stable_baselines3.common.vec_env import VecTransposeImage
 
 from reactor_pettingzoo.agents import AgentGroup, AgentID, AgentSpecs, EnvFn
+from reactor_pettingzoo.runner.policies import channels_first
 from reactor_rl.plugin import global_random_state
 
 __all__ = ["ACTS", "ENDED", "REWARDS", "TOTALS", "Block", "Seats", "names_of", "seats_of", "state_size"]
@@ -54,7 +53,7 @@ class Block:
     @cached_property
     def parts(self) -> dict[str, Space[Any]]:
         """The arrays that an observation consists of, as the policy sees them: images are channels-first."""
-        return {key: _turned(part) for key, part in self.group.parts.items()}
+        return {key: channels_first(part) for key, part in self.group.parts.items()}
 
     @property
     def observation_space(self) -> Space[Any]:
@@ -111,13 +110,6 @@ class Block:
             yield self.state_key, _rows_of(self.space_of("state"), self.rows)
         if self.masked:
             yield self.mask_key, spaces.MultiBinary((self.rows, int(self.action_space.n)))  # type: ignore[attr-defined]
-
-
-def _turned(space: Space[Any]) -> Space[Any]:
-    """A space as SB3's policies see it."""
-    if isinstance(space, spaces.Box) and is_image_space(space) and not is_image_space_channels_first(space):
-        return VecTransposeImage.transpose_space(space)
-    return space
 
 
 def _rows_of(space: Space[Any], rows: int) -> spaces.Box:

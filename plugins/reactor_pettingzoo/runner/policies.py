@@ -25,6 +25,7 @@ __all__ = [
     "acting_part",
     "check_policy",
     "callable_policy",
+    "channels_first",
     "dense_layers",
     "assigned",
     "checked",
@@ -65,7 +66,7 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
         )
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        if not _fits(sb3.observation_space, group):
+        if not any(_sees(sb3.observation_space, given) for given in (group.space, group.observation_space)):
             raise ValueError(
                 f"the policy {name!r} was trained to observe {sb3.observation_space}, and its agents "
                 f"{_listed(group)} observe {group.observation_space}"
@@ -77,14 +78,21 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
             )
 
 
-def _fits(space: Any, group: AgentGroup) -> bool:
-    """Whether a policy of SB3 that observes a space can act for a group; it turns images to channels-first by itself."""
-    from stable_baselines3.common.preprocessing import is_image_space
+def _sees(space: Any, given: Any) -> bool:
+    """Whether a policy of SB3 that observes a space can be shown what is given; it turns images to channels-first by itself."""
+    return space in (given, channels_first(given))
+
+
+def channels_first(space: Any) -> Any:
+    """A space as SB3's policies see it: images, also those in a ``Dict``, have their channels first."""
+    from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
     from stable_baselines3.common.vec_env import VecTransposeImage
 
-    image: Any = group.space
-    turned = VecTransposeImage.transpose_space(image) if is_image_space(image) else image
-    return space in (image, group.observation_space, turned)
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: channels_first(part) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Box) and is_image_space(space) and not is_image_space_channels_first(space):
+        return VecTransposeImage.transpose_space(space)
+    return space
 
 
 def _same_actions(space: Any, other: Any) -> bool:
@@ -202,7 +210,7 @@ class _Sb3:
 
     def __init__(self, policy: Any, group: AgentGroup, greedy: bool) -> None:
         self.policy, self.group, self.greedy = policy, group, greedy
-        self.whole = policy.observation_space == group.observation_space and group.mask == "observation"
+        self.whole = group.mask == "observation" and _sees(policy.observation_space, group.observation_space)
         policy.set_training_mode(False)
 
     def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:

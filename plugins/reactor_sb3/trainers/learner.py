@@ -226,7 +226,7 @@ class _Learning(Reactor):
         self.ended = time.perf_counter()
         if trainer.session.sharing is not None and updates:
             trainer.session.sharing.end((self.ended - since) / updates)
-        trainer.session.write_parameters(trainer, self.parameters.buffer)
+        trainer.session.send_parameters(trainer, self.parameters.buffer)
 
 
 class Learner(_Learning):

@@ -161,6 +161,11 @@ class Session:
             write_parameters(record, {name: state[name] for name in self._buffers})
         write_parameters(record, _statistics(model))
 
+    def send_parameters(self, model: Model, record: Array) -> None:
+        """Fill the record that travels to the actors, and note what they get."""
+        self.write_parameters(model, record)
+        self.sent = record.copy()
+
     def outdated(self, model: Model) -> bool:
         """Whether the actors have other parameters than there are: somebody may have set some."""
         return self.sent is None or self.sent.tobytes() != self.parameters(model).tobytes()
@@ -250,19 +255,18 @@ class Session:
             self.team = Team(self.threads) if self.threads > 1 else None
             model.start_time = time.time_ns()  # starting workers does not count as sampling
             self.report.begin(model)
-            if self.outdated(model):  # set_parameters(), say: what is under way is out of date
-                run.set(parameters=self.parameters(model))
-            seen = self._writer.versions
+            record = self.parameters(model)
+            self._replace_sent(run, record)  # set_parameters(), say: what is under way is out of date
             for sentence in self.advice:
                 model.logger.info(sentence)
             while model.num_timesteps < total_timesteps:
                 callback.on_rollout_start()
                 self.in_round = True
                 self.assert_runs(model, run)
-                if self._writer.versions != seen:  # a callback has set some
-                    run.set(parameters=self.parameters(model))
+                if watched:  # a callback may have set some
+                    self.write_parameters(model, record)
+                    self._replace_sent(run, record)
                 self.tick(model, run, watched)
-                seen = self._writer.versions
                 self.display.show_round(model, run)
                 go_on = self.report.round(model, run, callback if watched else None, log_interval)
                 self.in_round = False
@@ -273,17 +277,20 @@ class Session:
                 if not go_on:
                     break
             self.report.write(model)
-            changed = self._writer.versions != seen
-            record = self.parameters(model)
-            self.sent = None if changed else record
             if model.num_timesteps > model._num_timesteps_at_start:
                 with model.limited_threads():
-                    self.display.show_trained(model, max(model._learned_timesteps, 0), record)
+                    self.display.show_trained(model, max(model._learned_timesteps, 0), self.parameters(model))
         finally:
             self.in_round, self.due = False, []
             if self.team is not None:
                 self.team.close()
                 self.team = None
+
+    def _replace_sent(self, run: Run, record: Array) -> None:
+        """Let the actors have these parameters, if others are under way."""
+        if self.sent is None or self.sent.tobytes() != record.tobytes():
+            run.set(parameters=record)
+            self.sent = record.copy()
 
     def assert_runs(self, model: Model, run: Run) -> None:
         """Within ``learn()``: see to it that a callback has not ended what it goes on with.

@@ -108,6 +108,38 @@ def test_agents_that_see_images_beside_others(monkeypatch: pytest.MonkeyPatch) -
             torch.testing.assert_close(tensor, wanted[name][key], rtol=0, atol=1e-4)
 
 
+class Scenes(Pair):
+    """Each agent sees a picture, whose channels lie first or last, and beside it numbers if it is the second one."""
+
+    shapes = {"one": (3, 36, 37), "two": (36, 37, 3)}
+
+    def observation_space(self, agent: str) -> Any:
+        picture = spaces.Box(0, 255, self.shapes[agent], np.uint8)
+        return picture if agent == "one" else spaces.Dict({"numbers": spaces.Box(-1, 1, (2,), np.float32), "picture": picture})
+
+    def _seen(self) -> dict[str, Any]:
+        self.facts = {agent: self.random.normal(size=3) for agent in self.agents}
+        pictures = {agent: self.random.integers(0, 256, self.shapes[agent], np.uint8) for agent in self.agents}
+        numbers = self.random.uniform(-1, 1, 2).astype(np.float32)
+        return {"one": pictures["one"], "two": {"numbers": numbers, "picture": pictures["two"]}}
+
+
+def test_a_runner_shows_images_to_policies_as_these_see_them() -> None:
+    with make(Scenes, policy_kwargs=None) as model:
+        policies = model.policies
+        for policy in policies.values():
+            nn.init.normal_(policy.action_net.weight, std=10.0)  # else all actions are alike
+    found = ran(Scenes, policies, steps=40, deterministic=True).trajectories
+    seen = {name: torch.as_tensor(rows).flatten(0, 2) for name, rows in found.items() if name.startswith("observations")}
+    given = {
+        "one": seen["observations.0"],
+        "two": {"numbers": seen["observations.1.numbers"], "picture": seen["observations.1.picture"].permute(0, 3, 1, 2)},
+    }
+    for number, (name, policy) in enumerate(policies.items()):
+        wanted = policy.get_distribution(given[name]).mode().numpy()
+        assert np.array_equal(found[f"actions.{number}"].flatten(), wanted) and np.ptp(wanted) > 0
+
+
 # ---------------------------------------------------------------------- the oracle
 
 
