@@ -13,8 +13,8 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 
 from reactor_pettingzoo.agents import AgentGroup, AgentID, AgentSpecs, EnvFn
-from reactor_pettingzoo.runner.policies import channels_first
 from reactor_rl.plugin import global_random_state
+from reactor_sb3.plugin import channels_first
 
 __all__ = ["ACTS", "ENDED", "REWARDS", "TOTALS", "Block", "Seats", "names_of", "seats_of", "state_size"]
 

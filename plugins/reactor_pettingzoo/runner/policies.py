@@ -25,7 +25,6 @@ __all__ = [
     "acting_part",
     "check_policy",
     "callable_policy",
-    "channels_first",
     "dense_layers",
     "assigned",
     "checked",
@@ -66,7 +65,10 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
         )
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        if not any(_sees(sb3.observation_space, given) for given in (group.space, group.observation_space)):
+        from reactor_sb3.plugin import channels_first
+
+        given = group.space, group.observation_space
+        if sb3.observation_space not in (*given, *map(channels_first, given)):
             raise ValueError(
                 f"the policy {name!r} was trained to observe {sb3.observation_space}, and its agents "
                 f"{_listed(group)} observe {group.observation_space}"
@@ -76,23 +78,6 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
                 f"the policy {name!r} was trained for the actions {sb3.action_space}, and its agents {_listed(group)} have "
                 f"{group.action_space}"
             )
-
-
-def _sees(space: Any, given: Any) -> bool:
-    """Whether a policy of SB3 that observes a space can be shown what is given; it turns images to channels-first by itself."""
-    return space in (given, channels_first(given))
-
-
-def channels_first(space: Any) -> Any:
-    """A space as SB3's policies see it: images, also those in a ``Dict``, have their channels first."""
-    from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
-    from stable_baselines3.common.vec_env import VecTransposeImage
-
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: channels_first(part) for key, part in space.spaces.items()})
-    if isinstance(space, spaces.Box) and is_image_space(space) and not is_image_space_channels_first(space):
-        return VecTransposeImage.transpose_space(space)
-    return space
 
 
 def _same_actions(space: Any, other: Any) -> bool:
@@ -210,7 +195,7 @@ class _Sb3:
 
     def __init__(self, policy: Any, group: AgentGroup, greedy: bool) -> None:
         self.policy, self.group, self.greedy = policy, group, greedy
-        self.whole = group.mask == "observation" and _sees(policy.observation_space, group.observation_space)
+        self.whole = group.mask == "observation" and MASK in getattr(policy.observation_space, "spaces", ())
         policy.set_training_mode(False)
 
     def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:

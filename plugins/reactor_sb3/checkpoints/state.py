@@ -58,7 +58,7 @@ def state_of(model: Model) -> dict[str, Any]:
         "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in model.evaluations],
         "normalization": statistics_state(model._vec_normalize_env),
         "replay_buffer": replay_state(_buffer(model), model.wants_infos),
-        "sent": None if part is None else not model.session.outdated(model),
+        "sent": None if part is None else model.session.sent == model.session.parameters(model).tobytes(),
         "afresh": None if part is None else model.session.afresh,
         "run": None if part is None else run_state(part, model.session.saved_parts, whole_infos=model.wants_infos),
     }
@@ -129,7 +129,7 @@ def go_on(model: Model, state: dict[str, Any]) -> None:
     alike(saved["outputs"], expected_outputs(fresh.part, saved["outputs"], named), "the ports")
     overlay(fresh.part, saved, named)
     run.restore(fresh)
-    model.session.sent = model.session.parameters(model) if state["sent"] else None
+    model.session.sent = model.session.parameters(model).tobytes() if state["sent"] else None
     # After the start, which would mark the end of episodes that go on.
     _fill_replay(model, state["replay_buffer"])
     _put_statistics(model, state["normalization"])

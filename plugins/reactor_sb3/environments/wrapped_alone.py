@@ -10,10 +10,11 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.vec_env import VecTransposeImage
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
-__all__ = ["StackedFrames", "TransposedImages"]
+__all__ = ["StackedFrames", "TransposedImages", "channels_first"]
 
 Array = npt.NDArray[Any]
 
@@ -102,16 +103,19 @@ class TransposedImages(gymnasium.ObservationWrapper[Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], keys: tuple[str, ...] = ()) -> None:
         super().__init__(env)
         self.keys = keys
-        space: Any = env.observation_space
-        transpose = VecTransposeImage.transpose_space
-        if keys:
-            parts = {key: transpose(part, key) if key in keys else part for key, part in space.spaces.items()}
-            self.observation_space = spaces.Dict(parts)
-        else:
-            self.observation_space = transpose(space)
+        self.observation_space = channels_first(env.observation_space)
 
     def observation(self, observation: Any) -> Any:
         """See Gymnasium."""
         if self.keys:
             return {key: np.transpose(part, (2, 0, 1)) if key in self.keys else part for key, part in observation.items()}
         return np.transpose(observation, (2, 0, 1))
+
+
+def channels_first(space: Any) -> Any:
+    """A space as SB3 shows it to policies: images, also those in a ``Dict``, have their channels first."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: channels_first(part) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Box) and is_image_space(space) and not is_image_space_channels_first(space):
+        return VecTransposeImage.transpose_space(space)
+    return space

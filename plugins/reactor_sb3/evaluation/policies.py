@@ -21,7 +21,7 @@ from stable_baselines3.common.distributions import (
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
-from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage
+from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
@@ -30,6 +30,7 @@ from torch import nn
 from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed, own
 from reactor_sb3.acting.actor_critic import FORBIDDEN
 from reactor_sb3.acting.forwards import as_written, copied
+from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_torch import DenseNetwork, dense_network_of, is_compiled, stack
 
 __all__ = ["asked"]
@@ -70,22 +71,12 @@ def asked(policy: Any, context: PolicyContext) -> AskedPolicy | None:
 
 def _check_spaces(policy: BasePolicy, context: PolicyContext, named: str) -> None:
     given: Any = context.observation_space
-    turned = _turned(given)
-    if policy.observation_space not in (given, turned):
+    if policy.observation_space not in (given, channels_first(given)):
         raise ValueError(f"{named} was trained to observe {policy.observation_space}, and the environment shows {given}")
     if policy.action_space != context.action_space:
         raise ValueError(
             f"{named} was trained for the actions {policy.action_space}, and the environment takes {context.action_space}"
         )
-
-
-def _turned(space: Any) -> Any:
-    """A space as SB3 shows it to networks: images with their channels first."""
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: _turned(part) for key, part in space.spaces.items()})
-    if is_image_space(space) and not is_image_space(space, check_channels=True, normalized_image=False):
-        return space
-    return VecTransposeImage.transpose_space(space) if is_image_space(space) and len(space.shape) == 3 else space
 
 
 class _TorchPolicy(AskedPolicy):

@@ -85,7 +85,7 @@ class Session:
         sampler: Samples the replay buffer, ``None`` before the first minibatch.
         rollouts: The last round of a trainer without a replay buffer, ``None`` before it.
         acting: The policy, and what of it acts; ``None`` if nobody has asked.
-        sent: The parameters that the actors have, ``None`` if that is not known.
+        sent: The record of parameters that the actors have, ``None`` if that is not known.
         afresh: Whether the actors are to begin new episodes.
         referee: Who has matches played beside the training, ``None`` for nobody.
         late_cut: Environments whose episodes end with the round that is still under way, ``(n_envs,)``, bool.
@@ -118,7 +118,7 @@ class Session:
         self.rollouts: Any = None
         self.advice: list[str] = []
         self.acting: tuple[Any, torch.nn.Module] | None = None
-        self.sent: Array | None = None
+        self.sent: bytes | None = None
         self.afresh = True
         self.referee: Referee | None = None
         self.late_cut: Array | None = None
@@ -164,11 +164,7 @@ class Session:
     def send_parameters(self, model: Model, record: Array) -> None:
         """Fill the record that travels to the actors, and note what they get."""
         self.write_parameters(model, record)
-        self.sent = record.copy()
-
-    def outdated(self, model: Model) -> bool:
-        """Whether the actors have other parameters than there are: somebody may have set some."""
-        return self.sent is None or self.sent.tobytes() != self.parameters(model).tobytes()
+        self.sent = record.tobytes()
 
     # ------------------------------------------------------------------ the run
 
@@ -208,7 +204,7 @@ class Session:
         self.saved_parts = saved_parts(program.topology(), program_of(config.saved).topology())
         self.set_order, self.set_exploration = run.writer("orders"), run.writer("exploration")
         self.episodes = run.view("episodes")
-        self.sent = config.parameters
+        self.sent = config.parameters.tobytes()
         self.afresh = False  # they will begin with new episodes anyway
         return run
 
@@ -288,9 +284,9 @@ class Session:
 
     def _replace_sent(self, run: Run, record: Array) -> None:
         """Let the actors have these parameters, if others are under way."""
-        if self.sent is None or self.sent.tobytes() != record.tobytes():
+        if (given := record.tobytes()) != self.sent:
             run.set(parameters=record)
-            self.sent = record.copy()
+            self.sent = given
 
     def assert_runs(self, model: Model, run: Run) -> None:
         """Within ``learn()``: see to it that a callback has not ended what it goes on with.

@@ -393,10 +393,11 @@ def test_plain_models_are_stacked() -> None:
     assert dense_layers(made_by(PPO, Trained(SMALL)), continuous, greedy=True) is None
 
 
+@pytest.mark.parametrize("seen_space", [BOX, spaces.Box(0, 255, (36, 37, 3), np.uint8)], ids=["numbers", "images"])
 @pytest.mark.parametrize("whole", [True, False], ids=["sees the mask", "sees none"])
-def test_models_respect_masks(whole: bool) -> None:
-    env_fn = partial(Herd, "observation")
-    space = env_fn().observation_space("ant") if whole else BOX
+def test_models_respect_masks(whole: bool, seen_space: spaces.Box) -> None:
+    env_fn = partial(Herd, "observation", observations=seen_space)
+    space = env_fn().observation_space("ant") if whole else seen_space
     model = made_by(PPO, Trained(FIVE, space), "MultiInputPolicy" if whole else "MlpPolicy")
     found = ran(env_fn, {"all": model}, steps=60).trajectories
     acted = found["acted"]

@@ -62,12 +62,14 @@ class Actions(Pairs):
 
 
 class Pictures(Actions):
-    """Small pictures, channels last."""
+    """Small pictures, channels last unless the shape says otherwise."""
 
-    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    def __init__(self, action_space: Any, shape: tuple[int, ...] = (36, 36, 1)) -> None:
+        super().__init__(action_space)
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)  # type: ignore[assignment]
 
     def _seen(self) -> Any:
-        return self.np_random.integers(0, 256, (36, 36, 1), np.uint8)
+        return self.np_random.integers(0, 256, self.observation_space.shape, np.uint8)
 
 
 def small() -> dict[str, Any]:
@@ -162,6 +164,16 @@ def test_it_acts_as_predict_does(name: str) -> None:
     report = evaluate(model, env, episodes=4, seed=3, executor="inline")
     by_predict = evaluate(lambda seen: model.predict(seen, deterministic=True)[0], env, episodes=4, seed=3, executor="inline")
     assert report.digests == by_predict.digests
+
+
+@pytest.mark.parametrize("shape", [(3, 36, 37), (12, 36, 37), (36, 37, 12)])
+def test_images_with_channels_first_or_stacked(shape: tuple[int, ...]) -> None:
+    env = partial(Pictures, spaces.Discrete(3), shape)
+    model = PPO("CnnPolicy", env(), n_steps=64, seed=0, device="cpu")
+    nn.init.normal_(model.policy.action_net.weight)  # else all actions are alike
+    report = evaluate(model, env, episodes=4, seed=3, executor="inline")
+    by_predict = evaluate(lambda seen: model.predict(seen, deterministic=True)[0], env, episodes=4, seed=3, executor="inline")
+    assert report.digests == by_predict.digests and len(set(report.returns)) > 1
 
 
 @pytest.mark.parametrize("name", ["continuous", "sac", "td3", "sde"])
