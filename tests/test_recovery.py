@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -36,9 +37,10 @@ from reactor_rl import (
     RunError,
     WorkerDiedError,
     reaction,
+    shutdown,
     startup,
 )  # fmt: skip
-from reactor_rl.runtime import launch, processes, recovery
+from reactor_rl.runtime import launch, lifetime, processes, recovery
 
 pytestmark = pytest.mark.faults
 
@@ -632,6 +634,82 @@ def test_two_deaths_are_two_restarts_whenever_they_come(monkeypatch: pytest.Monk
         run.set(given=10)
         with pytest.raises(WorkerDiedError, match=r"worker 2 .*Recover\(restarts=1\) is used up"):
             run.tick()
+
+
+class Gated(Reactor):
+    """Makes something that has to be closed. A slow one's successor makes it when there is a gate."""
+
+    inp = Input()
+    out = Output((), np.int64)
+
+    def __init__(self, folder: Path, bank_index: int) -> None:
+        self.index, self.folder = bank_index, folder
+
+    @reaction(startup)
+    def begin(self) -> None:
+        (self.folder / f"{self.index}.{os.getpid()}").touch()
+        if self.index == 2 and (self.folder / "again").exists():
+            end = time.monotonic() + 30.0
+            while not (self.folder / "gate").exists() and time.monotonic() < end:
+                time.sleep(0.005)
+            time.sleep(0.1)  # the caller hangs up meanwhile
+
+    @reaction(inp, effects=out)
+    def add(self) -> None:
+        self.out.set(self.inp.value + 1)
+
+    @reaction(shutdown)
+    def end(self) -> None:
+        (self.folder / f"{self.index}.closed").touch()
+
+
+def begun(folder: Path, index: int) -> set[int]:
+    return {int(path.suffix[1:]) for path in folder.glob(f"{index}.[0-9]*")}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("row", [False, True], ids=["helpers side by side", "helpers in a row"])
+@pytest.mark.parametrize("end", ["ctrl-c", "close", "death"])
+def test_whatever_ends_a_run_successors_close_what_they_made(
+    end: str, row: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifetime, "ABORTED", 20.0)  # a busy machine takes its time
+    program = Program("gated")
+    given = program.input("given")
+    bank = program.bank(Gated, 3, tmp_path)
+    for index, one in enumerate(bank):
+        program.connect(bank[index - 1].out if row and index else given, one.inp)
+        program.connect(one.out, program.output(f"out{index}"))
+    placement = {f"gated[{index}]": index for index in range(3)}
+    run = program.start(executor="processes", workers=3, placement=placement, recover=Recover(restarts=2))
+    run.set(given=1)
+    run.tick()
+    before = {index: begun(tmp_path, index) for index in (1, 2)}
+    (tmp_path / "again").touch()
+    for pids in before.values():
+        os.kill(*pids, signal.SIGKILL)
+
+    def strike() -> None:
+        while not all(begun(tmp_path, index) - pids for index, pids in before.items()):
+            time.sleep(0.005)
+        time.sleep(0.2)  # the first successor has said that it is there, the second one waits
+        if end == "death":
+            os.kill(*begun(tmp_path, 2) - before[2], signal.SIGKILL)
+        (tmp_path / "gate").touch()
+        if end == "ctrl-c":
+            os.kill(os.getpid(), signal.SIGINT)
+        elif end == "close":
+            run.close()
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    with silently(), pytest.raises({"ctrl-c": KeyboardInterrupt, "close": RunError, "death": WorkerDiedError}[end]):
+        run.set(given=2)
+        run.tick()
+    run.close()
+    thread.join()
+    closed = {path.stem for path in tmp_path.glob("*.closed")}
+    assert closed == ({"0", "1"} if end == "death" else {"0", "1", "2"})
 
 
 def fork_server() -> int:

@@ -8,7 +8,7 @@ import time
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterator
-from threading import get_ident
+from threading import TIMEOUT_MAX, get_ident
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -16,7 +16,7 @@ from reactor_rl.errors import Failure, RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
 from reactor_rl.runtime.channel import ControlBlock, Deadline, Stop
 from reactor_rl.runtime.executor import ABORTED, Executor, HelperCommand
-from reactor_rl.runtime.guards import FORKED
+from reactor_rl.runtime.guards import FORKED, holding
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import Reply
@@ -40,6 +40,17 @@ WHOLE = ("ready", "ticking", "stopped", "failed")
 with its last. An interrupt in between, at any line, leaves a run in an unknown state, which is torn down."""
 
 
+class _Within:
+    """A lock for :func:`holding` that is waited for until a deadline, and then done without."""
+
+    def __init__(self, lock: Any, deadline: Deadline) -> None:
+        self._lock, self._deadline = lock, deadline
+        self.release = lock.release
+
+    def acquire(self) -> bool:
+        return bool(self._lock.acquire(timeout=-1 if self._deadline.never else self._deadline.left(TIMEOUT_MAX)))
+
+
 _NO_COPY = "a run cannot be copied or pickled, because its workers exist only once; start another one, or take its snapshot()"
 
 
@@ -53,7 +64,7 @@ class RunLifetime:
     _executor: Executor
     _helpers: Helpers
     _words: memoryview
-    _start: list[Any]
+    _closing: Any  # held by the thread that ends it
     _boundary: Boundary
     _loop: WorkerLoop
     _hash: bool
@@ -68,6 +79,8 @@ class RunLifetime:
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:
         """End the run: shutdown reactions, then the workers. May be called again, and does nothing in a forked child.
 
+        While another thread closes the run, this one waits for that, as long as ``timeout`` says.
+
         Args:
             timeout: Seconds to wait for work in progress, after which workers are terminated; ``None``: no limit.
             terminate: Do not wait at all.
@@ -75,7 +88,12 @@ class RunLifetime:
         Raises:
             Exception: The exception of a shutdown reaction.
         """
-        if self._state in ("closed", "foreign"):
+        if self._state not in ("closed", "foreign"):
+            deadline = Deadline(0.0 if terminate else timeout)
+            holding(_Within(self._closing, deadline))(self._close)(deadline, terminate)
+
+    def _close(self, deadline: Deadline, terminate: bool) -> None:
+        if self._state in ("closed", "foreign"):  # another thread has closed it meanwhile
             return
         raised: BaseException | None = None
         try:
@@ -86,7 +104,7 @@ class RunLifetime:
             if terminate:
                 grace: float | None = 0.0
             elif state in WHOLE:
-                raised, grace = self._end_well(state, Deadline(timeout))
+                raised, grace = self._end_well(state, deadline)
             else:
                 grace = ABORTED
             self._tear_down(grace)
@@ -113,6 +131,8 @@ class RunLifetime:
             failure = self._shut_down()
         except TimeoutError:
             return None, 0.0
+        except RunClosedError:  # another thread did not wait
+            return None, ABORTED
         except Exception as error:
             return error if state != "ticking" or words[ControlBlock.STOP] else None, ABORTED
         return None if failure is None else failure.raised(), None if deadline.never else GRACE
@@ -122,8 +142,9 @@ class RunLifetime:
         words = self._words
         # Before the tokens: a helper that waits within a pass checks ABORT, one between two passes reads the command.
         words[ControlBlock.ABORT], words[ControlBlock.COMMAND] = 1, HelperCommand.QUIT
-        for give in self._start:
-            give()
+        for (source, _), channel in self._executor.channels.items():
+            if source == 0:  # also to a helper that is just being put in the place of another one
+                channel.signal()
         if "_boundary" in self.__dict__:
             self._boundary.open = False
         if "_loop" in self.__dict__ and self._is_left(grace):

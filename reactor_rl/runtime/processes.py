@@ -367,12 +367,16 @@ def _main(
         revival = WorkerRevival(plan, worker, arena, side_blocks)
         memory, sides = revival.memory, revival.sides
 
+    def say(what: str) -> None:
+        with contextlib.suppress(OSError):  # the caller has hung up: QUIT will come, and shutdown reactions are to run
+            line.send(what)
+
     def revive(wait: Callable[[int], None], signal: Callable[[int], None]) -> WorkerLoop:
         if history == NO_HISTORY:
             loop, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
         else:
-            loop = revival.revive(history, reactors, wait, signal, partial(line.send, REPLAYING))
-        line.send(REVIVED)
+            loop = revival.revive(history, reactors, wait, signal, partial(say, REPLAYING))
+        say(REVIVED)
         return loop
 
     run_helper(plan, worker, memory, sides, reactors, channels, line, spin, None if history is None else revive)

@@ -9,6 +9,7 @@ import contextlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from threading import RLock
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -79,7 +80,7 @@ class Run(RunLifetime):
         tick_timeout: float | None = None,
     ) -> None:  # fmt: skip
         self._plan, self._executor, self._choice, self._helpers = plan, executor, choice, helpers
-        self._ticks = 0
+        self._ticks, self._closing = 0, RLock()
         self._words, self._start = helpers.words, helpers.start
         self._state = "busy"
         try:

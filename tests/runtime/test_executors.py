@@ -562,6 +562,32 @@ def test_nobody_is_closed_in_the_middle_of_a_reaction_of_another_thread(way: dic
         run.tick()
 
 
+class Lingers(Reactor):
+    """Takes its time to end."""
+
+    def __init__(self, path: str, bank_index: int) -> None:
+        self.path = f"{path}/{bank_index}"
+
+    @reaction(shutdown)
+    def end(self) -> None:
+        Path(f"{self.path}.ending").touch()
+        time.sleep(0.7)  # longer than a run that is over waits for its helpers
+        Path(f"{self.path}.ended").touch()
+
+
+def test_of_two_threads_that_close_the_second_one_waits(way: dict[str, Any], tmp_path: Path) -> None:
+    program = Program("lingers")
+    program.bank(Lingers, 2, path=str(tmp_path))
+    run = program.start(**way)
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(run.close)
+        while not list(tmp_path.glob("*.ending")):
+            time.sleep(0.001)
+        run.close()
+        assert len(list(tmp_path.glob("*.ended"))) == 2
+        first.result(10)
+
+
 class Fails(Reactor):
     each = Timer(period=1)
 
