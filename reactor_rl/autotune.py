@@ -4,10 +4,10 @@ The choice only changes how long a tick takes, never a result, so it is always s
 evaluations and trainers reckon each with costs of their own, but decide by the same two functions: :func:`settled` where nothing
 has to be measured, :func:`expected_gain` where it has.
 
-The cost of a helper has to be measured here and now, by ticks of a program that does next to nothing, on two workers and on
-one. The time to wake a worker and to wait for it differs more than tenfold between machines, between a quiet machine and a busy
-one, and between callers that tick at once and callers that pause until the helpers are asleep. Measured with some work to do,
-it also includes what two workers take from each other, and what other programs on the same cores take from both.
+The cost of a helper has to be tried here and now, by ticks of a program on one worker and on two, in turns. The time to wake a
+worker and to wait for it differs more than tenfold between machines, between a quiet machine and a busy one, and between callers
+that tick at once and callers that pause until the helpers are asleep. Tried with some work to do, it also includes what two workers
+take from each other, and what other programs on the same cores take from both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -39,21 +39,19 @@ STALE = 10.0
 """Seconds for which a measurement is reused."""
 WARM = 10
 """Ticks that are not timed."""
-BATCHES, FEWEST, BATCH_SECONDS = 12, 3, 5e-3
-"""Batches of ticks; the fewest ticks in each; seconds that each lasts, about a time slice: in a shorter time others go unnoticed.
+PAIRS, TURN = 9, 5e-3
+"""How often either is tried, in turns, and seconds that a turn lasts, about a time slice: in a shorter time others go unnoticed.
 
-The mean of a batch, because on a busy machine it is few ticks that take long. The longest but for a quarter of them, because on
-a quiet machine some may be hit; where somebody else wants the core, nearly all are late.
+A pair says how they compare in the same moment. The median of the pairs, because a few may be hit by something that soon ends;
+where somebody else wants the cores, most are.
 """
-UNEVEN = 1.1
-"""Where the one of these is so many times the shortest, all are measured once more."""
 DOUBTFUL, PAUSE = 0.75, 0.2
-"""Where two workers take more than this share of the time of one, all batches are measured again after so many seconds: other
-programs that came in for a moment have gone then, and those that stay are still there."""
+"""Where two workers take more than this share of the time of one, they are tried again after so many seconds: other programs that
+came in for a moment have gone then, and those that stay are still there."""
 PROBE = 5_000
 """How far to count when the speed of counting is measured."""
-LONGEST = 1e-3
-"""Most seconds of work in a measured tick: contention shows in that already."""
+LONGEST = 4e-3
+"""Most seconds of work in a tick that is tried: a time slice, so contention shows in that already."""
 
 _known: dict[tuple[int, float | None, float, str | None, float], tuple[float, float]] = {}
 
@@ -92,18 +90,19 @@ def parallel_executor(replaced: bool = False) -> NamedExecutor:
 
 
 def tick_cost(spin: float | None = None, away: float = 0.0, context: str | None = None, work: float = 0.0) -> float:
-    """Measure the seconds that a helper adds to a tick beyond its share of the reactions; infinite if no helper can start.
+    """Try what a helper adds to a tick beyond its share of the reactions, in seconds; infinite if no helper can start.
 
-    Takes some tens of milliseconds if a fork server is up, and up to half a second where helpers seem to save little. A measurement
-    is reused for ten seconds.
+    Ticks of one worker and of two are timed in turns. It takes about a tenth of a second if a fork server is up, and half a second
+    where helpers seem to save little. A measurement is reused for ten seconds.
 
     Args:
         spin: Seconds that workers spin; see :meth:`Program.start`.
-        away: Seconds that the caller is busy with other things between two ticks.
+        away: Seconds that the caller may be busy with other things between two ticks. With ``work`` a caller who is in a hurry is
+            tried as well, and what costs more counts: while others want the cores, helpers are best off where they may rest.
         context: How helper processes start, so that no fork server is started for one measurement.
-        work: Seconds that each worker's share takes. It is rounded to a power of two and limited to a millisecond.
+        work: Seconds that each worker's share takes. It is rounded, to a power of the square root of two, and limited to 4 ms.
     """
-    work = min(LONGEST, 2.0 ** round(math.log2(work))) if work > 0.0 else 0.0
+    work = min(LONGEST, 2.0 ** (round(2.0 * math.log2(work)) / 2.0)) if work > 0.0 else 0.0
     key = (os.getpid(), spin, away, context, work)
     if key not in _known or time.monotonic() - _known[key][1] > STALE:
         _known[key] = (_measured(spin, away, context, work), time.monotonic())
@@ -114,27 +113,30 @@ def _measured(spin: float | None, away: float, context: str | None, work: float)
     executor = parallel_executor()
     if executor == "processes" and not may_start_processes():
         return math.inf
+    number, doubtful, cost = _number(work), (2.0 * DOUBTFUL - 1.0) * work, 0.0
+    # Whoever is away for less than the work takes is in a hurry all the same.
+    callers = [0.0, away] if away > work > 0.0 else [0.0 if work else away]
     with contextlib.suppress(Exception):
-        number = _number(work)
-        alone = min(_ticks("inline", spin, 0.0, None, number, 2))  # the fastest: anything slower was disturbed from outside
-
-        def timed() -> tuple[float, float]:
-            return _late(_ticks(executor, spin, away, context, number, BATCHES))
-
-        late, soon = timed()
-        if late > UNEVEN * soon:
-            late = min(late, timed()[0])
-        if number and late > DOUBTFUL * alone:
-            time.sleep(PAUSE)
-            late = min(late, timed()[0])
-        return max(0.0, late - (alone / 2 if number else alone))
+        with _counting("inline", spin, None, number) as alone, _counting(executor, spin, context, number) as shared:
+            for busy in callers:
+                if number and cost > doubtful:
+                    break
+                tried = _tried(alone, shared, busy, bool(number))
+                if number and tried > doubtful:
+                    time.sleep(PAUSE)
+                    tried = min(tried, _tried(alone, shared, busy, True))
+                cost = max(cost, tried)
+        return cost
     return math.inf
 
 
-def _late(batches: list[float]) -> tuple[float, float]:
-    """The longest batch but for a quarter of them, and the shortest one."""
-    batches = sorted(batches)
-    return batches[3 * len(batches) // 4 - 1], batches[0]
+def _tried(alone: Run, shared: Run, away: float, halved: bool) -> float:
+    """Seconds by which a tick of two workers takes longer than its share of a tick of one."""
+    costs = []
+    for _ in range(PAIRS):
+        one = _turn(alone, 0.0)
+        costs.append(_turn(shared, away) - (one / 2.0 if halved else one))
+    return sorted(costs)[PAIRS // 2]
 
 
 def _number(work: float) -> int:
@@ -147,7 +149,9 @@ def _number(work: float) -> int:
     return int(work * PROBE / min(took)) if took else 0
 
 
-def _ticks(executor: ExecutorName, spin: float | None, away: float, context: str | None, number: int, batches: int) -> list[float]:
+@contextlib.contextmanager
+def _counting(executor: ExecutorName, spin: float | None, context: str | None, number: int) -> Iterator[Run]:
+    """Two reactors that count to a number at every tick, on one worker or two."""
     program = Composition("what a helper costs")
     for name in ("here", "there"):
         program.add(Counts, name=name, number=number)
@@ -156,13 +160,14 @@ def _ticks(executor: ExecutorName, spin: float | None, away: float, context: str
     with start(flatten(program), lambda _: pickled, (), settings) as run:
         for _ in range(WARM):
             run.tick()
-        return [_batch(run, away) for _ in range(batches)]
+        yield run
 
 
-def _batch(run: Run, away: float) -> float:
+def _turn(run: Run, away: float) -> float:
+    """Mean seconds of a tick, over a few milliseconds."""
     clock = time.perf_counter
-    ticks, spent, end = 0, 0.0, clock() + BATCH_SECONDS
-    while ticks < FEWEST or clock() < end:
+    ticks, spent, end = 0, 0.0, clock() + TURN
+    while ticks == 0 or clock() < end:
         busy = clock() + away
         while clock() < busy:
             pass

@@ -120,8 +120,9 @@ class Ticking:
     ("seconds", "away", "timed"),
     [
         ((0.1e-3,), 0.0, 50),  # in five milliseconds
-        ((4e-3,), 0.0, autotune.FEWEST),
-        ((0.1e-3,), 2.4e-3, autotune.FEWEST),  # what the caller does in between takes time, but is not counted
+        ((4e-3,), 0.0, 2),
+        ((9e-3,), 0.0, 1),
+        ((0.1e-3,), 2.4e-3, 2),  # what the caller does in between takes time, but is not counted
         ((*[0.1e-3] * 9, 4.2e-3), 0.0, 10),  # one in ten takes a time slice
     ],
 )
@@ -130,70 +131,82 @@ def test_ticks_are_timed_for_a_few_milliseconds(
 ) -> None:
     run = Ticking(*seconds)
     monkeypatch.setattr(autotune, "time", SimpleNamespace(perf_counter=run.clock))
-    found = autotune._batch(run, away)  # type: ignore[arg-type]
+    found = autotune._turn(run, away)  # type: ignore[arg-type]
     assert run.ticks == timed
-    assert found == pytest.approx(sum(seconds) / len(seconds), abs=3e-9)
+    assert found == pytest.approx(sum(seconds[:timed]) / min(timed, len(seconds)), abs=5e-9)
 
 
-def test_the_first_ticks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, done = Ticking(1.0), []
-    monkeypatch.setattr(autotune, "start", lambda *_, **__: run)
-    monkeypatch.setattr(autotune, "_batch", lambda run, away: done.append(run.ticks) or 1e-6)
-    assert autotune._ticks("inline", None, 0.0, None, 0, 3) == [1e-6] * 3
-    assert done == [autotune.WARM] * 3
+class Trial:
+    """Runs of one worker and of two, whose ticks take what the test says, in turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, alone: float, *shared: float) -> None:
+        self.alone, self.shared = alone, list(shared)
+        self.started: list[Any] = []
+        self.away: list[float] = []
+        self.slept: list[float] = []
+        monkeypatch.setattr(autotune, "start", self.start)
+        monkeypatch.setattr(autotune, "_turn", self.turn)
+        monkeypatch.setattr(autotune.time, "sleep", self.slept.append)
+
+    def start(self, *given: Any) -> Ticking:
+        settings = given[-1]
+        self.started.append((settings.executor, settings.context))
+        run = Ticking(1.0)
+        run.executor = settings.executor  # type: ignore[attr-defined]
+        return run
+
+    def turn(self, run: Any, away: float) -> float:
+        assert run.ticks == autotune.WARM  # which are not timed
+        if run.executor == "inline":
+            return self.alone
+        self.away.append(away)
+        return self.shared.pop(0) if len(self.shared) > 1 else self.shared[0]
 
 
 def test_helpers_are_started_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(autotune, "start", lambda *all: asked.append(all[-1].context) or Ticking(1e-5))
-    monkeypatch.setattr(autotune, "_batch", lambda run, away: 1e-6)
+    trial = Trial(monkeypatch, 1e-6, 1e-6)
     assert autotune._measured(None, 0.0, "spawn", 0.0) == 0.0
-    assert asked == [None, "spawn"]
+    assert trial.started == [("inline", None), (parallel_executor(), "spawn")]
 
 
 def test_it_is_what_a_tick_takes_longer_with_a_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = {"inline": [90e-6, 3e-6], parallel_executor(): [9e-6, 4e-3, 10e-6, 8e-6] * 3}  # few hiccups do not count
-    monkeypatch.setattr(autotune, "_ticks", lambda executor, spin, away, context, number, count: batches[executor])
+    few = autotune.PAIRS // 2
+    Trial(monkeypatch, 3e-6, *[4e-3] * few, 10e-6)  # few hiccups do not count
     assert autotune._measured(None, 0.0, None, 0.0) == pytest.approx(7e-6)
-    batches["inline"] = [11e-6, 12e-6]
+    Trial(monkeypatch, 3e-6, *[4e-3] * (few + 1), 10e-6)
+    assert autotune._measured(None, 0.0, None, 0.0) == pytest.approx(4e-3 - 3e-6)
+    Trial(monkeypatch, 11e-6, 10e-6)
     assert autotune._measured(None, 0.0, None, 0.0) == 0.0
 
 
 def test_with_work_it_is_what_goes_beyond_half_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = {"inline": [200e-6, 400e-6], parallel_executor(): [150e-6] * 8 + [160e-6] * 4}
-    numbers = []
-    monkeypatch.setattr(
-        autotune, "_ticks", lambda executor, spin, away, context, number, count: numbers.append(number) or batches[executor]
-    )
-    assert autotune._measured(None, 0.0, None, 100e-6) == pytest.approx(60e-6)
-    assert numbers[0] == numbers[1] > 0
+    trial = Trial(monkeypatch, 200e-6, 140e-6)
+    assert autotune._measured(None, 0.0, None, 100e-6) == pytest.approx(40e-6)
+    assert not trial.slept
 
 
-@pytest.mark.parametrize(("second", "cost"), [([101e-6] * 12, 1e-6), ([300e-6] * 12, 40e-6)])
-def test_uneven_batches_are_measured_once_more(monkeypatch: pytest.MonkeyPatch, second: list[float], cost: float) -> None:
-    given = [[200e-6] * 2, [100e-6] * 6 + [140e-6] * 6, second]
-    monkeypatch.setattr(autotune, "_number", lambda work: 1)
-    monkeypatch.setattr(autotune, "_ticks", lambda *args: given.pop(0))
-    assert autotune._measured(None, 0.0, None, 50e-6) == pytest.approx(cost) and not given
-
-
-def test_even_batches_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = [[200e-6] * 2, [145e-6] * 12]
-    monkeypatch.setattr(autotune, "_number", lambda work: 1)
-    monkeypatch.setattr(autotune, "_ticks", lambda *args: given.pop(0))
-    assert autotune._measured(None, 0.0, None, 100e-6) == pytest.approx(45e-6)
+def test_a_caller_in_a_hurry_is_tried_too_and_what_costs_more_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = autotune.PAIRS
+    for first, second in ((110e-6, 140e-6), (140e-6, 110e-6)):
+        trial = Trial(monkeypatch, 200e-6, *[first] * pairs, *[second] * pairs)
+        assert autotune._measured(None, 1e-3, None, 100e-6) == pytest.approx(40e-6)
+        assert trial.away == [0.0] * pairs + [1e-3] * pairs
+    trial = Trial(monkeypatch, 4e-3, 2.1e-3)  # who works for longer than that is in a hurry anyway
+    assert autotune._measured(None, 1e-3, None, 2e-3) == pytest.approx(0.1e-3)
+    assert trial.away == [0.0] * pairs
 
 
 @pytest.mark.parametrize(("later", "cost"), [(120e-6, 20e-6), (300e-6, 95e-6)])
-def test_batches_of_helpers_that_save_nothing_are_measured_later(
-    monkeypatch: pytest.MonkeyPatch, later: float, cost: float
-) -> None:
-    given, slept = [[200e-6] * 2, [195e-6] * 12, [later] * 12], []
-    monkeypatch.setattr(autotune, "_number", lambda work: 1)
-    monkeypatch.setattr(autotune, "_ticks", lambda *args: given.pop(0))
-    monkeypatch.setattr(autotune.time, "sleep", slept.append)
+def test_helpers_that_save_nothing_are_tried_again_later(monkeypatch: pytest.MonkeyPatch, later: float, cost: float) -> None:
+    trial = Trial(monkeypatch, 200e-6, *[195e-6] * autotune.PAIRS, later)
     assert autotune._measured(None, 0.0, None, 100e-6) == pytest.approx(cost)
-    assert slept == [autotune.PAUSE] and not given
+    assert trial.slept == [autotune.PAUSE]
+
+
+def test_helpers_that_never_save_anything_are_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Trial(monkeypatch, 200e-6, 195e-6)
+    assert autotune._measured(None, 1e-3, None, 100e-6) == pytest.approx(95e-6)
+    assert trial.away == [0.0] * 2 * autotune.PAIRS
 
 
 def test_like_work_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +215,7 @@ def test_like_work_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune, "_measured", lambda spin, away, context, work: asked.append(work) or 1e-6)
     for work in (100e-6, 130e-6, 1.0, 2.0, 0.0):
         assert tick_cost(work=work) == 1e-6
-    assert asked == [2.0**-13, autotune.LONGEST, 0.0]
+    assert asked == [2.0**-13.5, 2.0**-13, autotune.LONGEST, 0.0]
 
 
 def test_it_is_measured_again_when_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -703,8 +703,8 @@ def test_whatever_ends_a_run_successors_close_what_they_made(
 
     thread = threading.Thread(target=strike)
     thread.start()
+    run.set(given=2)
     with silently(), pytest.raises({"ctrl-c": KeyboardInterrupt, "close": RunError, "death": WorkerDiedError}[end]):
-        run.set(given=2)
         run.tick()
     run.close()
     thread.join()

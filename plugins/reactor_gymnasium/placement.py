@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +48,6 @@ __all__ = [
     "Placed",
     "makespan",
     "place",
-    "AWAY",
     "choose_executor",
     "late_helpers",
 ]
@@ -343,15 +343,17 @@ def _longest_first(seconds: Sequence[float], lo: int, hi: int, workers: int) -> 
 
 
 LEAST, CERTAIN = 40e-6, 20e-3
-"""The cost of helpers is not measured where they would save fewer seconds of a step than the first, or more than the second: to
+"""Helpers are not tried where they would save fewer seconds of a step than the first, or more than the second: to
 wake a helper takes longer than the first, and beside other programs a step may take some time slices longer.
 """
+CALM = 200e-6
+"""Helpers cost less than so many seconds of a step while nobody else wants the cores."""
 AWAY = 1.5e-3
 """Seconds for which a policy may well be evaluated between two steps: helpers have gone to sleep meanwhile."""
 
 
 def late_helpers(context: str | None, spin: float | None = None) -> Callable[[float], float]:
-    """Measures what helpers cost in a step of a caller who was away before it, by the seconds that the share of each takes.
+    """Tries what helpers cost in a step, of a caller who was away before it or in a hurry, by the seconds that a share takes.
 
     Args:
         context: How helper processes start.
@@ -396,6 +398,9 @@ def choose_executor(
     alone = sum(makespan(place(seconds, lo, hi, 1)) for lo, hi in batches)
     shared = sum(makespan(place(seconds, lo, hi, workers)) for lo, hi in batches)
     gain = expected_gain(alone, shared) / len(batches) - measured.infos * batch_size  # of a step
-    if caller_works and gain < CERTAIN and (gain < least or gain < helper_cost(shared / len(batches))):
+    if caller_works and gain < least:
         return Choice("inline", 1, None, f"{measured.why}, too little to share")
+    if caller_works and gain < CERTAIN and gain < (cost := helper_cost(shared / len(batches))):
+        busy = "too little to share" if cost < CALM else "helpers cannot be started" if cost == math.inf else "the cores are busy"
+        return Choice("inline", 1, None, f"{measured.why}, {busy}")
     return Choice(parallel, workers, seconds, measured.why)

@@ -19,7 +19,7 @@ from reactor_gymnasium.environments.bypass import WrapperBypass
 from reactor_gymnasium.environments.saving import probe_save_strategy, why_not_saved
 from reactor_gymnasium.make import find_spec
 from reactor_gymnasium.native.takeover import forecast, within
-from reactor_gymnasium.placement import AWAY, choose_executor, env_costs, random_actions
+from reactor_gymnasium.placement import choose_executor, env_costs, info_cost, late_helpers, random_actions
 from reactor_rl.plugin import (
     UsageError,
     canonical,
@@ -225,8 +225,8 @@ def _choices(taken: StepProfile, make: Make) -> Iterator[Line]:
     with contextlib.closing(make()) as env:
         for number in NUMBERS:
             workers = min(cores, number)
-            costs = partial(env_costs, env, encode_makers((make,) * number), workers)
-            choice = choose_executor(costs, number, workers, "auto", True, lambda work: tick_cost(away=AWAY, work=work))
+            costs = partial(env_costs, env, encode_makers((make,) * number), workers, infos=info_cost)
+            choice = choose_executor(costs, number, workers, "auto", True, late_helpers(None))
             ran = "inline" if choice.workers == 1 else f"{choice.executor}, {choice.workers} workers"
             gain = "" if workers == 1 else f"; {workers} workers: {taken.speed_up(number, workers, cost):.2f} times as fast as one"
             yield f"{number} environment{'s' if number > 1 else ''}", f"auto takes {ran} ({choice.why}){gain}", None

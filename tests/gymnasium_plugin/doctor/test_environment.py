@@ -20,7 +20,8 @@ from reactor_rl.plugin import UsageError
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reactor_gymnasium.cli.step_profile.SECONDS", 0.05)
     monkeypatch.setattr("reactor_gymnasium.cli.doctor.STEPS", 30)
-    monkeypatch.setattr("reactor_gymnasium.cli.doctor.tick_cost", lambda **_: 20e-6)
+    for module in ("cli.doctor", "placement"):
+        monkeypatch.setattr(f"reactor_gymnasium.{module}.tick_cost", lambda *_, **__: 20e-6)
 
 
 def examined(name: str) -> tuple[dict[str, str], str]:
