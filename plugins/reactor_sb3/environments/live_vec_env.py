@@ -31,7 +31,7 @@ from reactor_rl.plugin import loads
 from reactor_sb3.environments.copies import copies_in, copies_of
 from reactor_sb3.environments.wrapped_alone import StackedFrames, TransposedImages
 
-__all__ = ["env_fns_of", "episode_logs", "kernel_of_all", "shown_to_actors"]
+__all__ = ["Wrapped", "env_fns_of", "episode_logs", "kernel_of_all", "shown_to_actors", "wrappers_alone"]
 
 INSTEAD = 'pass an id ("CartPole-v1") or a function that makes one environment, and n_actors= for how many'
 _ATTRIBUTE = "_reactor_rl_copies"
@@ -73,14 +73,23 @@ def env_fns_of(venv: VecEnv) -> list[EnvFn]:
         TypeError: If there is no way, or something is wrapped around all of them that one cannot have alone.
         RuntimeError: If it is closed, or in the middle of a step.
     """
-    inner = shown_to_actors(venv)
+    wrappers, inner = wrappers_alone(shown_to_actors(venv))
+    return [Wrapped(env_fn, wrappers) if wrappers else env_fn for env_fn in _of_envs(inner)]
+
+
+def wrappers_alone(venv: VecEnv) -> tuple[list[Callable[[Any], Any]], VecEnv]:
+    """Wrappers of one environment that do as those of a vector environment do with all of them, and what these are around.
+
+    Raises:
+        TypeError: If there is one that an environment cannot have alone.
+    """
     wrappers: list[Callable[[Any], Any]] = []
-    while isinstance(inner, VecEnvWrapper):
-        wrapper = _alone(inner)
+    while isinstance(venv, VecEnvWrapper):
+        wrapper = _alone(venv)
         if wrapper is not None:
             wrappers.insert(0, wrapper)
-        inner = inner.venv
-    return [Wrapped(env_fn, wrappers) if wrappers else env_fn for env_fn in _of_envs(inner)]
+        venv = venv.venv
+    return wrappers, venv
 
 
 def kernel_of_all(venv: VecEnv) -> KernelKind | None:

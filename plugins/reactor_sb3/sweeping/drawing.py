@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import optuna
-from optuna.distributions import BaseDistribution, distribution_to_json
+from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
@@ -35,10 +36,40 @@ def space_of(space: Any) -> Any:
                 raise TypeError(f"space must map names to Optuna's distributions, got {name!r}: {one!r}")
         if not space:
             raise ValueError("space is empty")
-        return {name: distribution_to_json(one) for name, one in space.items()}
+        return {name: distribution_to_json(one) if _wrong_choice(one) is None else repr(one) for name, one in space.items()}
     if not callable(space):
         raise TypeError(f"space must be a dict of Optuna's distributions, or a function of a trial of Optuna's, got {space!r}")
     return getattr(space, "__qualname__", type(space).__qualname__)
+
+
+def _check_kept(distributions: Mapping[str, BaseDistribution], stored: bool) -> None:
+    """Refuse choices that cannot be kept.
+
+    Args:
+        distributions: By hyperparameter.
+        stored: Whether a storage of Optuna's keeps them. It compares them with what it reads, and reads lists for tuples.
+
+    Raises:
+        TypeError: Naming the hyperparameter.
+    """
+    for name, one in distributions.items():
+        wrong = _wrong_choice(one, stored)
+        if wrong is not None:
+            raise TypeError(
+                f"{name!r} has the choice {wrong[0]!r} ({type(wrong[0]).__name__}), which cannot be kept in path= or in a study: "
+                "choices must be strings, Python's numbers, booleans or None. Give each a name, and look that up in the training"
+            )
+
+
+def _wrong_choice(distribution: BaseDistribution, stored: bool = False) -> tuple[Any] | None:
+    for choice in distribution.choices if isinstance(distribution, CategoricalDistribution) else ():
+        try:
+            alike = json.loads(json.dumps(choice)) == choice
+        except (TypeError, ValueError):
+            return (choice,)
+        if stored and not alike:
+            return (choice,)
+    return None
 
 
 class Drawing:
@@ -50,6 +81,7 @@ class Drawing:
         seed: Of that one.
         direction: ``"maximize"`` or ``"minimize"``; the study's, if there is one.
         study: The user's study.
+        kept: Whether hyperparameters are written to a file.
 
     Attributes:
         stopped: Whether the sampler has nothing left to draw.
@@ -58,7 +90,9 @@ class Drawing:
         TypeError, ValueError: If something does not fit, or the sampler draws otherwise each time.
     """
 
-    def __init__(self, space: Space, sampler: BaseSampler | None, seed: int, direction: str, study: optuna.Study | None) -> None:
+    def __init__(
+        self, space: Space, sampler: BaseSampler | None, seed: int, direction: str, study: optuna.Study | None, kept: bool
+    ) -> None:
         if study is not None:
             if not isinstance(study, optuna.Study):
                 raise TypeError(f"study must be an optuna.Study, got {study!r}")
@@ -73,16 +107,25 @@ class Drawing:
             sampler = TPESampler(seed=seed)
         if not isinstance(sampler, BaseSampler):
             raise TypeError(f"sampler must be one of Optuna's, got {sampler!r}")
-        self.space, self.theirs = space, study
+        self.space, self.theirs, self.kept = space, study, kept
+        # The one place where a study keeps things as they are has no public name.
+        self.stored = study is not None and not isinstance(getattr(study, "_storage", None), optuna.storages.InMemoryStorage)
         self.direction: Literal["maximize", "minimize"] = "maximize" if direction == "maximize" else "minimize"
         self.sign = 1 if direction == "maximize" else -1
         self.sampler = type(sampler).__name__
+        self.known: list[FrozenTrial] = [] if study is None else study.get_trials(deepcopy=False)
+        if _used(sampler):
+            if study is None:
+                raise ValueError(f"sampler {self.sampler} has drawn for another study already: pass a new one")
+            raise ValueError(
+                f"the study {study.study_name!r} has {len(self.known)} trials, and its sampler has drawn for them already: pass an "
+                "empty study"
+            )
         self._check_seeded(sampler)
         self.study = self._in_memory(copy.deepcopy(sampler))  # the user's is as it was for the next search
         self.study.stop = self._stop  # type: ignore[method-assign]  # which a sampler calls that has drawn all there is
         self.stopped = False
         self.running: dict[int, optuna.Trial] = {}
-        self.known: list[FrozenTrial] = [] if study is None else study.get_trials(deepcopy=False)
 
     def _in_memory(self, sampler: BaseSampler) -> optuna.Study:
         with _silence():
@@ -123,6 +166,8 @@ class Drawing:
                 trial = self.study.ask()
                 given = self.space(trial)
         self.running[trial.number] = trial
+        if self.kept or self.stored:
+            _check_kept(trial.distributions, self.stored)
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"space must return a dict of hyperparameters or nothing, got {given!r}")
         return trial.params if given is None else given, trial.params, trial.distributions
@@ -156,7 +201,8 @@ class Drawing:
             self.theirs.add_trial(frozen)
             return
         known = self.known[number]
-        if (known.params, known.state, known.values) != (frozen.params, frozen.state, frozen.values):
+        # As text: a storage gives lists for tuples, and NaN is not equal to itself.
+        if (json.dumps(known.params), known.state, known.values) != (json.dumps(frozen.params), frozen.state, frozen.values):
             raise ValueError(
                 f"the study {self.theirs.study_name!r} has trials of another search: its trial {number} has {known.params} and is "
                 f"{known.state.name.lower()} with {known.values}, here it has {frozen.params} and is {state} with {frozen.values}"
@@ -173,6 +219,14 @@ class Drawing:
                 f"the study {self.theirs.study_name!r} has {len(self.known)} trials, of which the record of this search has {told}"
                 ": pass the path= that they were made with, or an empty study"
             )
+
+
+def _used(sampler: Any, depth: int = 3) -> bool:
+    """Whether a sampler of Optuna's, or one within it, knows the trials of one study, and can draw for no other one."""
+    return any(
+        getattr(part, "_study_id", None) is not None or (depth and isinstance(part, BaseSampler) and _used(part, depth - 1))
+        for part in vars(sampler).values()
+    )
 
 
 def _unseeded(sampler: Any, depth: int = 3) -> bool:

@@ -17,6 +17,11 @@ _KEY = "search"
 FILE = "trials.jsonl"
 
 
+def _text(values: Any) -> str:
+    """JSON: of equal values the same text, NaN included."""
+    return json.dumps(values)
+
+
 class Record:
     """A folder with a file of lines: what is searched for, and then each draw, report and end of a training.
 
@@ -35,7 +40,7 @@ class Record:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, about: Mapping[str, Any]) -> None:
-        self.folder = None if path is None else Path(path)
+        self.folder = None if path is None else Path(path).absolute()  # a training may change the working directory
         self.drawn: dict[int, dict[str, Any]] = {}
         self.reports: dict[tuple[int, int], list[tuple[int, float, bool, dict[str, Any]]]] = {}
         self.ends: dict[tuple[int, int], dict[str, Any]] = {}
@@ -86,9 +91,9 @@ class Record:
                     self.ends[training] = {name: line[name] for name in ("state", "value", "error", "text", "digest")}
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is not a record of a search: {error}") from error
-        ours = json.loads(json.dumps(dict(about)))
+        ours = json.loads(_text(dict(about)))
         for name in sorted({*ours, *found}):
-            if ours.get(name) != found.get(name):
+            if _text(ours.get(name)) != _text(found.get(name)):
                 raise ValueError(
                     f"{path} is the record of another search: its {name} is {found.get(name)!r}, here it is {ours.get(name)!r}. "
                     "Pass another path, or what that one was begun with"
@@ -105,9 +110,9 @@ class Record:
         if known is None:
             self._line({"drawn": number, "params": dict(params)})
             return
-        ours = json.loads(json.dumps(dict(params)))
+        ours = json.loads(_text(dict(params)))
         for name in sorted({*ours, *known}):
-            if ours.get(name) != known.get(name):
+            if _text(ours.get(name)) != _text(known.get(name)):
                 raise ValueError(
                     f"{self.folder} is the record of another search: its trial {number} has {name}={known.get(name)!r}, here it "
                     f"has {name}={ours.get(name)!r}. The sampler, its seed, the space or the version of Optuna is another one"
@@ -129,7 +134,7 @@ class Record:
     def _line(self, values: Mapping[str, Any]) -> None:
         if self.file is None:
             return
-        self.file.write(json.dumps(values) + "\n")
+        self.file.write(_text(values) + "\n")
         self.file.flush()
         os.fsync(self.file.fileno())
 

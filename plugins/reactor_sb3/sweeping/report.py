@@ -31,13 +31,14 @@ class TrialReport:
         number: Of the trial.
         params: Its hyperparameters, as they were drawn.
         state: ``"complete"``, ``"pruned"`` or ``"failed"``.
-        value: The mean of ``values``; of a pruned trial what it reported last; of a failed one ``None``.
+        value: The mean of ``values``; of a pruned trial what it reported last, if anything; of a failed one ``None``.
         values: What its trainings were worth, one for each seed; none of a trial that is not complete.
         reports: What each training has reported, by step.
         error: Why it failed, in a line.
         text: The same with its traceback.
         digests: A hash of each model that was returned.
-        models: Where the returned models are, if the search has a ``path``.
+        models: Where the returned models are, if the search has a ``path``; beside one that learned under a ``VecNormalize`` are its
+            statistics, ``vecnormalize.pkl``.
     """
 
     number: int

@@ -15,7 +15,7 @@ from typing import Any
 from reactor_gymnasium.plugin import repeat_registrations
 from reactor_rl import Input, NodeDiedError, Output, Program, Reactor, Run, WorkerDiedError, reaction, shutdown, startup
 from reactor_rl.plugin import NodeTransport, SplitTransport, spread_workers
-from reactor_sb3.sweeping.seats import ProcessSeat, Seat
+from reactor_sb3.sweeping.seats import ProcessSeat, Seat, close_all
 from reactor_sb3.sweeping.training import Ended, Job, Reported
 
 __all__ = ["GRACE", "NodeSeat", "Room", "seats_on"]
@@ -66,7 +66,7 @@ class RoomReactor(Reactor):
             self.busy.append(number)
         found: list[tuple[int, Event]] = []
         until = time.monotonic() + TICK
-        while not found and time.monotonic() < until:
+        while self.busy and not found and time.monotonic() < until:
             for number in self.busy:
                 event = self.seats[number].poll(LOOK / len(self.busy))
                 if event is not None:
@@ -77,8 +77,7 @@ class RoomReactor(Reactor):
 
     @reaction(shutdown)
     def leave(self) -> None:
-        for seat in self.seats.values():
-            seat.close()
+        close_all(self.seats.values())
 
 
 class Room:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 from reactor_gymnasium.plugin import repeat_registrations
-from reactor_rl import Input, NodeDiedError, Output, Program, Reactor, Run, WorkerDiedError, reaction
+from reactor_rl import Input, NodeDiedError, Output, Program, Reactor, Run, WorkerDiedError, reaction, shutdown
 from reactor_rl.plugin import Handed
 from reactor_sb3.sweeping.training import Ask, Ended, Job, Reported, carried_out
 
-__all__ = ["InlineSeat", "ProcessSeat", "Seat"]
+__all__ = ["InlineSeat", "ProcessSeat", "Seat", "close_all"]
+
+LEFT = 1.0
+"""Seconds that a worker has to end when all trainings have ended. One may have left threads or processes that never do."""
 
 Event = Reported | Ended | BaseException
 """A report or the end of a training; an exception where the caller is to be interrupted."""
@@ -43,7 +49,11 @@ class _Background:
 
 
 class TrainingReactor(Reactor):
-    """Carries out one training at a time: a tick goes to its next report, or to its end."""
+    """Carries out one training at a time: a tick goes to its next report, or to its end.
+
+    Args:
+        own_process: Whether the process is a worker of the search, which has no children but those of its trainings.
+    """
 
     train = Input()
     """The user's function."""
@@ -55,7 +65,8 @@ class TrainingReactor(Reactor):
     """Whether the training that has reported last is to stop."""
     event = Output()
 
-    def __init__(self) -> None:
+    def __init__(self, own_process: bool) -> None:
+        self.own_process = own_process
         self.training: _Background | None = None
 
     @reaction(job, answer, uses=(train, judge), effects=event)
@@ -74,11 +85,17 @@ class TrainingReactor(Reactor):
             raise event
         self.event.set(event)
 
+    @reaction(shutdown)
+    def leave(self) -> None:
+        """End processes that trainings have left, which Python would wait for."""
+        for child in multiprocessing.active_children() if self.own_process else ():
+            child.terminate()
 
-def _program() -> Program:
+
+def _program(own_process: bool) -> Program:
     program = Program("search")
     program.worker_setup(repeat_registrations())
-    training = program.add(TrainingReactor, name="training")
+    training = program.add(TrainingReactor, name="training", own_process=own_process)
     for port in ("train", "job", "judge", "answer"):
         program.connect(program.input(port), getattr(training, port))
     program.connect(training.event, program.output("event"))
@@ -111,7 +128,7 @@ class InlineSeat:
 
     def __init__(self, train: Callable[..., Any], judge: Callable[[Job, Reported], bool]) -> None:
         self.train, self.judge = train, judge
-        self.run: Run = _program().start(executor="inline", workers=1, fingerprint="off")
+        self.run: Run = _program(False).start(executor="inline", workers=1, fingerprint="off")
         self.event: Ended | None = None
 
     def begin(self, job: Job) -> None:
@@ -150,9 +167,14 @@ class ProcessSeat:
 
     def begin(self, job: Job) -> None:
         """See :class:`Seat`."""
+        if self.run is not None:
+            try:
+                self.run.tick()  # nothing happens in it, but a worker that has died since its last training is noticed
+            except WorkerDiedError:
+                self.close()
         run = self.run
         if run is None:
-            run = self.run = _program().start(
+            run = self.run = _program(True).start(
                 executor="processes", workers=1, caller_works=False, context=self.start_method, fingerprint="off", spin=0.0
             )
         run.set(train=self.train, job=job)
@@ -184,4 +206,15 @@ class ProcessSeat:
         """See :class:`Seat`."""
         run, self.run = self.run, None
         if run is not None:
-            run.close(terminate=self.busy)
+            with contextlib.suppress(WorkerDiedError):  # what its trainings have come to is known
+                run.close(timeout=LEFT, terminate=self.busy)
+
+
+def close_all(seats: Iterable[Seat]) -> None:
+    """Close seats at the same time: each may take a while."""
+    seats = list(seats)
+    if len(seats) == 1:
+        seats[0].close()
+    elif seats:
+        with ThreadPoolExecutor(len(seats)) as pool:
+            list(pool.map(lambda seat: seat.close(), seats))

@@ -29,7 +29,7 @@ from reactor_sb3.sweeping.pruning import Contender, Pruner, pruner_of
 from reactor_sb3.sweeping.records import Record
 from reactor_sb3.sweeping.report import SearchReport, TrialReport
 from reactor_sb3.sweeping.rooms import GRACE, seats_on
-from reactor_sb3.sweeping.seats import InlineSeat, ProcessSeat, Seat
+from reactor_sb3.sweeping.seats import InlineSeat, ProcessSeat, Seat, close_all
 from reactor_sb3.sweeping.training import MODEL, Ended, Job, Reported, Trial
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def sweep(
     if env is not None:
         env_maker(env)  # for its errors
     pruner, plain = pruner_of(prune), space_of(space)
-    drawing = Drawing(space, sampler, seed, direction, study)
+    drawing = Drawing(space, sampler, seed, direction, study, kept=path is not None)
     about = {
         "space": plain, "sampler": drawing.sampler, "direction": drawing.direction, "seeds": seeds, "seed": seed,
         "in_flight": in_flight, "prune": repr(pruner), "env": None if env is None else env_maker(env)[1], "episodes": episodes,
@@ -161,8 +161,7 @@ def sweep(
             seats = [InlineSeat(sent, search.judged_at_once)]
         else:
             seats = [ProcessSeat(sent, start_method) for _ in range(min(workers or usable_cores(), useful))]
-        for seat in seats:
-            stack.callback(seat.close)
+        stack.callback(close_all, seats)
         _carry_out(search, seats, restarts)
     ended = tuple(one.report(record) for one in search.trials)
     return SearchReport(
@@ -203,7 +202,7 @@ class _Trial:
             return "failed", None
         for one in self.trainings:
             if one.end is not None and one.end.state == "pruned":
-                return "pruned", one.reports[max(one.reports)]
+                return "pruned", one.reports[max(one.reports)] if one.reports else None
         return "complete", float(np.mean(self.values))
 
     @property
@@ -312,10 +311,9 @@ class _Search:
         """A training, as it is carried out."""
         trial = training.trial
         rungs = () if self.pruner is None else self.pruner.rungs
-        folder = self.record.folder_of(trial.number, training.repeat)
         return Job(
             trial.number, training.repeat, self.seed + training.repeat, trial.given, rungs, dict(training.reports),
-            None if folder is None else os.path.abspath(folder), self.env, self.episodes, self.seed,
+            self.record.folder_of(trial.number, training.repeat), self.env, self.episodes, self.seed,
         )  # fmt: skip
 
     def judged(self, training: _Training, report: Reported) -> bool | None:

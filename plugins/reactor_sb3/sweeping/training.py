@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
+import os
 import random
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from reactor_gymnasium import evaluate
 from reactor_gymnasium.plugin import checked_number, hashed
 from reactor_rl.plugin import global_random_state, one_numeric_thread
+from reactor_sb3.environments.live_vec_env import Wrapped, shown_to_actors, wrappers_alone
 
 __all__ = ["MODEL", "Ask", "Ended", "Job", "Reported", "Trial", "carried_out"]
 
 MODEL = "model.zip"
 """File that a returned model is saved as, in the training's folder."""
+STATISTICS = "vecnormalize.pkl"
+"""File beside it, of a model that learned under a ``VecNormalize``."""
 
 
 @dataclass(frozen=True)
@@ -160,11 +167,15 @@ class Trial:
         Raises:
             ValueError: If there is no ``env``, and that of the model cannot be made again.
         """
-        env = next((one for one in (env, self._job.env) if one is not None), None) or _env_of(model)
+        env = self._env(model, env)
         report = evaluate(
             model, env, episodes or self._job.episodes, seed=self._job.evaluation_seed, executor="inline", progress_bar=False
         )
         return report.mean
+
+    def _env(self, model: BaseAlgorithm, env: Any) -> Any:
+        given = self._job.env if env is None else env
+        return _env_of(model) if given is None else given
 
     def __repr__(self) -> str:
         return f"Trial({self.number}, repeat={self.repeat}, seed={self.seed}, params={self.params})"
@@ -177,6 +188,9 @@ class _Reporting(BaseCallback):
         super().__init__()
         self.trial, self.env, self.episodes, self.every = trial, env, episodes, every
         self.passed = 0  # how many reports are due or done
+
+    def _init_callback(self) -> None:
+        self.trial._env(self.model, self.env)  # for its error, before anything is learned
 
     def _on_training_start(self) -> None:
         self.passed = self._due(max(self.trial._last, 0))  # of a training that is resumed
@@ -194,20 +208,28 @@ class _Reporting(BaseCallback):
         return not self.trial.should_prune()
 
 
-def _env_of(model: BaseAlgorithm) -> EnvSpec:
-    """A spec of the environment that a model learned in.
+def _env_of(model: BaseAlgorithm) -> Any:
+    """A spec of the environment that a model learned in, or a function that makes one as the model was shown it.
 
     Raises:
         ValueError: If it cannot be made again.
     """
-    env = model.get_env()
+    why, env = "", model.get_env()
     spec = env.get_attr("spec")[0] if isinstance(env, VecEnv) else None
     if isinstance(spec, EnvSpec):
         monitor = f"{Monitor.__module__}:{Monitor.__name__}"  # which changes nothing, and cannot be made again
         wrappers = tuple(one for one in spec.additional_wrappers if one.entry_point != monitor)
         if all(one.kwargs is not None for one in wrappers):
-            return replace(spec, additional_wrappers=wrappers)
-    raise ValueError("the environment of the model cannot be made again: pass env= to sweep(), an id or a function")
+            spec = replace(spec, additional_wrappers=wrappers)
+            assert isinstance(env, VecEnv)
+            inner = shown_to_actors(env)
+            if not isinstance(inner, VecEnvWrapper):
+                return spec
+            try:
+                return Wrapped(partial(gymnasium.make, spec), wrappers_alone(inner)[0])
+            except TypeError as error:
+                why = f" ({error})"
+    raise ValueError(f"the environment of the model cannot be made again{why}: pass env= to sweep(), an id or a function")
 
 
 def _number(value: Any, what: str) -> float:
@@ -241,18 +263,47 @@ def carried_out(train: Callable[[Trial], Any], job: Job, ask: Ask) -> Ended:
         try:
             if trial.folder is not None:
                 trial.folder.mkdir(parents=True, exist_ok=True)
-            returned = train(trial)
+            with _working_directory():
+                returned = train(trial)
             if trial.should_prune():
                 return Ended("pruned")
             return _judged(trial, returned)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if trial.should_prune() or (trial.value is not None and _gave_up(error)):
+            if trial.should_prune() or _gave_up(error):
                 return Ended("pruned")
-            said = str(error)
-            line = type(error).__name__ + (f": {said}" if said else "")
-            return Ended("failed", error=line, text="".join(traceback.format_exception(error)))
+            line, text = _told(error)
+            return Ended("failed", error=line, text=text)
+
+
+@contextlib.contextmanager
+def _working_directory() -> Iterator[None]:
+    """Go back to the working directory afterwards: the next training must find the same one, whichever worker it has."""
+    try:
+        before = os.getcwd()
+    except OSError:  # it was removed
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.chdir(before)
+
+
+def _told(error: BaseException) -> tuple[str, str]:
+    """An error in a line and with its traceback, whatever its own methods do."""
+    kind = type(error).__name__
+    try:
+        said = str(error)
+    except Exception as another:
+        said = f"(its message cannot be printed: {type(another).__name__})"
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:
+        text = f"{kind}: {said}\n"
+    return f"{kind}: {said}" if said else kind, text
 
 
 def _gave_up(error: BaseException) -> bool:
@@ -264,6 +315,9 @@ def _judged(trial: Trial, returned: Any) -> Ended:
     if isinstance(returned, BaseAlgorithm):
         if trial.folder is not None:
             returned.save(trial.folder / MODEL)
+            normalize = returned.get_vec_normalize_env()
+            if normalize is not None:
+                normalize.save(str(trial.folder / STATISTICS))
         digest = hashed({name: part.cpu().numpy() for name, part in returned.policy.state_dict().items()})
         return Ended("complete", trial.evaluated(returned), digest=digest)
     if returned is None:
