@@ -129,8 +129,10 @@ class ObservationLayout:
             self._fitting(_at(observation, path), path, shape, dtype)
 
     def _fitting(self, value: Any, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        array = np.asarray(value)
         where = "".join(f"[{key!r}]" for key in path)
+        if value is None:
+            raise TypeError(f"the observation{where} is None, its space says an array of shape {shape}")
+        array = np.asarray(value)
         if array.shape != shape:
             raise ValueError(f"the observation{where} has shape {array.shape}, its space says {shape}")
         if not np.can_cast(array.dtype, dtype, self.casting):

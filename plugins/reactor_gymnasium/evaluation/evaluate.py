@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from reactor_gymnasium.arguments import check_travel, checked_executor, checked_number, encode_makers, make_probe
-from reactor_gymnasium.evaluation.asking import Chosen, choose_batch
+from reactor_gymnasium.evaluation.choosing import Chosen, choose_batch
 from reactor_gymnasium.evaluation.episodes import Played
 from reactor_gymnasium.evaluation.log import EpisodeLog
 from reactor_gymnasium.evaluation.policies import PolicyContext

@@ -13,7 +13,8 @@ import gymnasium
 import numpy as np
 
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.asking import Asking, Chosen
+from reactor_gymnasium.evaluation.asking import Asking
+from reactor_gymnasium.evaluation.choosing import Chosen
 from reactor_gymnasium.evaluation.episodes import Played
 from reactor_gymnasium.evaluation.policies import is_plain
 from reactor_gymnasium.evaluation.shard import STEPS, AskingShard, ToldShard

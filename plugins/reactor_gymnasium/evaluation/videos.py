@@ -12,7 +12,8 @@ import numpy as np
 
 from reactor_gymnasium.environments.block import BoundRows
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.asking import Asking, Chosen
+from reactor_gymnasium.evaluation.asking import Asking
+from reactor_gymnasium.evaluation.choosing import Chosen
 from reactor_gymnasium.evaluation.episodes import Played, Player
 from reactor_gymnasium.evaluation.policies import PolicyContext
 from reactor_gymnasium.film import Film, check_encoder
