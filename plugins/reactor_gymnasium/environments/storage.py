@@ -77,6 +77,8 @@ class ObservationLayout:
         ]
 
         def write(row: int, observation: Any) -> None:
+            if observation is None:
+                raise TypeError(f"the observation is None, its space is {self.space}")
             for path, field, shape, dtype, scalars in fields:
                 value = observation
                 for key in path:

@@ -84,7 +84,7 @@ def _chosen(asked: AskedPolicy, trial: _Trial, batch_size: int | None) -> Chosen
     how = f"{chosen.how}; {kept.how}"
     warnings.warn(
         f"the policy {asked.named} {kept.how}: if an answer depends on that, the report depends on num_envs. {asked.remedies}",
-        UserWarning, stacklevel=6,
+        UserWarning, stacklevel=5,
     )  # fmt: skip
     return Chosen(chosen.policy, chosen.batch, False, how, kept.changing)
 

@@ -92,7 +92,13 @@ def only_written(names: Iterable[str], *roots: Any) -> set[str]:
     codes = [inner for code in look.codes for inner in _codes_within(code)]
     if any(name in _BY_NAME for code in codes for name in code.co_names):
         return set()
-    return {name for name in names if all(_only_written(name.rpartition(".")[2], code) for code in codes)}
+    found = set()
+    for name in names:
+        last = name.rpartition(".")[2]
+        using = [code for code in codes if last in (*code.co_names, *code.co_freevars, *code.co_cellvars, *code.co_consts)]
+        if using and all(_only_written(last, code) for code in using):
+            found.add(name)
+    return found
 
 
 _BY_NAME = {"vars", "locals", "globals", "eval", "exec", "__dict__", "__getstate__", "deepcopy"}
@@ -110,8 +116,6 @@ def _codes_within(code: CodeType) -> Iterator[CodeType]:
 def _only_written(name: str, code: CodeType) -> bool:
     if not name or name in code.co_consts:
         return False
-    if name not in (*code.co_names, *code.co_freevars, *code.co_cellvars):
-        return True
     steps = [one for one in dis.get_instructions(code) if one.opname != "CACHE"]
     for at, one in enumerate(steps):
         if one.argval != name or not one.opname.startswith(_READS):
@@ -328,7 +332,10 @@ class _Look:
         for name, value in named:
             if not name.startswith("__"):
                 self._later(value, _named(path, name))
-        self._within(enumerate(function.__defaults__ or ()), path)
+        defaults = function.__defaults__ or ()
+        parameters = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+        for name, value in zip(parameters, defaults, strict=False):
+            self._later(value, _named(path, name))
         for name, value in {**(function.__kwdefaults__ or {}), **vars(function)}.items():
             self._later(value, _named(path, name))
 
