@@ -120,7 +120,9 @@ def _tried_twice(asked: AskedPolicy, trial: _Trial) -> tuple[AskedPolicy, _Kept]
     trial.play(asked, [[0]])  # one call: after many of them a queue may look as it did before
     between = contents(*asked.held())
     others = [trial.play(asked, order) for order in orders[1:]]
-    values, drawn = changes(settled, between, contents(*asked.held()))
+    after = contents(*asked.held())
+    trial.play(asked, [[0]])
+    values, drawn = changes(settled, between, after, contents(*asked.held()))
     same = all(_hashed(other[of]) == _hashed(answer) for other in others for of, answer in first.items())
     if drawn or not (same or (not values and all(_nearly(other[of], answer) for other in others for of, answer in first.items()))):
         raise ValueError(_remembering(asked, values, drawn))

@@ -44,10 +44,12 @@ class Part(NamedTuple):
     Attributes:
         kind: ``"value"``, ``"generator"`` for one of random numbers, or ``"code"``.
         content: The value, or its hash.
+        installed: Whether it is an attribute of an object of an installed package.
     """
 
     kind: str
     content: Any
+    installed: bool = False
 
 
 Contents = Mapping[str, Part]
@@ -70,14 +72,22 @@ def contents(*roots: Any, whole: bool = False) -> dict[str, Part]:
 
 
 def changes(*looks: Contents) -> tuple[list[str], list[str]]:
-    """What differs between looks, each and the next: names of values, and names of generators that were drawn from."""
+    """What differs between looks, each and the next: names of values, and names of generators that were drawn from.
+
+    What objects of installed packages have put down in the last call, and in no call before, is no memory: the second look and the
+    last one are to be after the same call, and where they agree about such an object, it does not count.
+    """
     values: dict[str, None] = {}
     drawn: dict[str, None] = {}
     for before, after in itertools.pairwise(looks):
         for path in {**before, **after}:
             one, other = before.get(path), after.get(path)
-            if one != other:
-                (drawn if other is not None and other.kind == "generator" else values)[_holder(path)] = None
+            if one == other:
+                continue
+            if other is not None and other.kind == "generator":
+                drawn[_holder(path)] = None
+            elif not ((other or one).installed and looks[1].get(path) == looks[-1].get(path)):  # type: ignore[union-attr]
+                values[_holder(path)] = None
     return list(values), list(drawn)
 
 
@@ -221,13 +231,14 @@ class _Look:
         self.found: dict[str, Part] = {}
         self.seen: dict[int, Any] = {}  # with the objects, lest another one get the same id
         self.shared = _shared_generators()
-        self.todo: deque[tuple[Any, str]] = deque()
+        self.todo: deque[tuple[Any, str, bool]] = deque()
+        self.installed = False  # what is visited, see :class:`Part`
         self.codes: list[CodeType] = []  # the user's
 
     def at(self, root: Any) -> None:
-        self.todo.append((root, ""))
+        self.todo.append((root, "", False))
         while self.todo and len(self.found) < MOST:
-            value, path = self.todo.popleft()
+            value, path, self.installed = self.todo.popleft()
             try:
                 self._visit(value, path)
             except Exception:  # whatever it is, it does not like to be looked at
@@ -236,10 +247,10 @@ class _Look:
     def _note(self, path: str, content: Any, kind: str = "value") -> None:
         while path in self.found:
             path += "'"
-        self.found[path] = Part(kind, content)
+        self.found[path] = Part(kind, content, self.installed)
 
     def _later(self, value: Any, path: str) -> None:
-        self.todo.append((value, path))
+        self.todo.append((value, path, self.installed))
 
     def _visit(self, value: Any, path: str) -> None:
         kind = type(value)
@@ -315,8 +326,8 @@ class _Look:
                 named.append((name, cell.cell_contents))
             except ValueError:  # it has no value yet
                 continue
-        of_user = _of_user(code.co_filename)
-        if of_user:
+        if _of_user(code.co_filename):
+            self.installed = False
             self.codes.append(code)
             if self.whole:
                 self._note(f"{path}()", _hash(_code_of(code)), "code")
@@ -367,9 +378,11 @@ class _Look:
             return
         if isinstance(value, Iterator):
             self._iterator(value, path)
-        self._later(type(value), path if _module_of_user(type(value).__module__) else f"{path}()")
+        of_user = _module_of_user(type(value).__module__)
+        self._later(type(value), path if of_user else f"{path}()")
         if _opaque(value):
             return
+        self.installed = not of_user
         attributes: dict[str, Any] = dict(getattr(value, "__dict__", None) or {})
         for cls in type(value).__mro__:
             slots = vars(cls).get("__slots__", ())
@@ -377,7 +390,11 @@ class _Look:
                 if name not in ("__dict__", "__weakref__") and name in vars(cls):
                     attributes.setdefault(name, getattr(value, name, None))
         for name, part in attributes.items():
-            self._later(part, _named(path, name))
+            if name in _OF_MODULES and isinstance(part, dict):
+                for key, inner in part.items():
+                    self._later(inner, _named(path, key))
+            else:
+                self._later(part, _named(path, name))
         if not attributes and callable(getattr(value, "qsize", None)):
             self._note(path, value.qsize())
 
@@ -424,6 +441,10 @@ def _generator_state(value: Any) -> Any:
     if torch is not None and isinstance(value, torch.Generator):
         return value.get_state().cpu().numpy()
     return None
+
+
+_OF_MODULES = ("_parameters", "_buffers", "_modules")
+"""Where modules of torch keep what looks like attributes."""
 
 
 def _opaque(value: Any) -> bool:
