@@ -12,7 +12,7 @@ import numpy as np
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking, noise_of
-from reactor_gymnasium.evaluation.contents import changes, contents, only_written
+from reactor_gymnasium.evaluation.contents import changes, contents, hashes, only_written
 from reactor_gymnasium.evaluation.policies import (
     AskedPolicy,
     BoundPolicy,
@@ -49,6 +49,10 @@ class Chosen:
 
     def __init__(self, policy: AskedPolicy, batch: int, alone: bool, how: str, changing: Sequence[str] = ()) -> None:
         self.policy, self.batch, self.alone, self.how, self.changing = policy, batch, alone, how, changing
+
+    def told(self) -> dict[str, str]:
+        """Hashes of what the policy consists of, its code included, but for what it changes when it is asked."""
+        return hashes(contents(*self.policy.held(), whole=True), self.changing)
 
 
 def choose_batch(policy: Any, context: PolicyContext, env: Any, batch_size: int | None) -> Chosen:
@@ -122,7 +126,7 @@ def _tried_twice(asked: AskedPolicy, trial: _Trial) -> tuple[AskedPolicy, _Kept]
     others = [trial.play(asked, order) for order in orders[1:]]
     after = contents(*asked.held())
     trial.play(asked, [[0]])
-    values, drawn = changes(settled, between, after, contents(*asked.held()))
+    values, drawn = changes(settled, between, after, contents(*asked.held()), overwritten=True)
     same = all(_hashed(other[of]) == _hashed(answer) for other in others for of, answer in first.items())
     if drawn or not (same or (not values and all(_nearly(other[of], answer) for other in others for of, answer in first.items()))):
         raise ValueError(_remembering(asked, values, drawn))

@@ -71,11 +71,13 @@ def contents(*roots: Any, whole: bool = False) -> dict[str, Part]:
     return look.found
 
 
-def changes(*looks: Contents) -> tuple[list[str], list[str]]:
+def changes(*looks: Contents, overwritten: bool = False) -> tuple[list[str], list[str]]:
     """What differs between looks, each and the next: names of values, and names of generators that were drawn from.
 
-    What objects of installed packages have put down in the last call, and in no call before, is no memory: the second look and the
-    last one are to be after the same call, and where they agree about such an object, it does not count.
+    Args:
+        *looks: The looks.
+        overwritten: Whether it does not count what objects of installed packages have put down in the last call and in none
+            before. The second look and the last one are after the same call then, and agree about such an object.
     """
     values: dict[str, None] = {}
     drawn: dict[str, None] = {}
@@ -86,9 +88,13 @@ def changes(*looks: Contents) -> tuple[list[str], list[str]]:
                 continue
             if other is not None and other.kind == "generator":
                 drawn[_holder(path)] = None
-            elif not ((other or one).installed and looks[1].get(path) == looks[-1].get(path)):  # type: ignore[union-attr]
+            elif not (overwritten and _installed(one, other) and looks[1].get(path) == looks[-1].get(path)):
                 values[_holder(path)] = None
     return list(values), list(drawn)
+
+
+def _installed(*parts: Part | None) -> bool:
+    return all(part is None or part.installed for part in parts)
 
 
 def only_written(names: Iterable[str], *roots: Any) -> set[str]:
@@ -130,20 +136,34 @@ def _only_written(name: str, code: CodeType) -> bool:
     for at, one in enumerate(steps):
         if one.argval != name or not one.opname.startswith(_READS):
             continue
-        if at + 1 < len(steps) and steps[at + 1].opname in ("LOAD_ATTR", "LOAD_METHOD") and steps[at + 1].argval in _GROWS:
-            continue
-        if not _added_to(name, steps[at + 1 :]):
+        if not (_grown(steps[at + 1 :]) or _added_to(name, steps[at + 1 :])):
             return False
     return True
 
 
+def _grown(steps: list[dis.Instruction]) -> bool:
+    """Whether what was read, or an element of it, is only appended to or replaced: ``name.append(x)``, ``name[key] = x``."""
+    if len(steps) > 2 and steps[0].opname.startswith("LOAD_") and not steps[0].opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
+        if steps[1].opname == "STORE_SUBSCR" or (
+            [one.opname for one in steps[1:3]] == ["COPY", "COPY"] and _added_to("", steps[3:])
+        ):
+            return True
+        if _subscript(steps[1]):
+            steps = steps[2:]
+    return bool(steps) and steps[0].opname in ("LOAD_ATTR", "LOAD_METHOD") and steps[0].argval in _GROWS
+
+
+def _subscript(step: dis.Instruction) -> bool:
+    return step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.argrepr == "[]")
+
+
 def _added_to(name: str, steps: list[dis.Instruction]) -> bool:
-    """Whether what was read is only added to, and written again: ``name += 1``."""
+    """Whether what was read is only added to, and written again: ``name += 1``; without a name, an element: ``x[key] += 1``."""
     before: dis.Instruction | None = None
     for one in steps:
-        if one.opname in ("SWAP", "ROT_TWO"):
+        if one.opname == "SWAP":
             continue
-        if one.argval == name:
+        if one.argval == name or (not name and one.opname == "STORE_SUBSCR"):
             added = before is not None and before.opname == "BINARY_OP" and before.argrepr.endswith("=")
             return one.opname.startswith("STORE_") and added
         if one.opname.startswith(("STORE_", "POP_JUMP", "RETURN", "YIELD")):
@@ -389,6 +409,8 @@ class _Look:
             for name in (slots,) if isinstance(slots, str) else slots:
                 if name not in ("__dict__", "__weakref__") and name in vars(cls):
                     attributes.setdefault(name, getattr(value, name, None))
+        if self.whole:
+            attributes = _lasting(value, attributes)
         for name, part in attributes.items():
             if name in _OF_MODULES and isinstance(part, dict):
                 for key, inner in part.items():
@@ -445,6 +467,25 @@ def _generator_state(value: Any) -> Any:
 
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 """Where modules of torch keep what looks like attributes."""
+
+
+_OF_MODELS = {"BaseAlgorithm": ("policy", "_vec_normalize_env"), "VecNormalize": ("obs_rms", "norm_obs", "clip_obs", "epsilon")}
+"""What a class of Stable-Baselines3 answers by; there are buffers and clocks besides."""
+
+
+def _lasting(value: Any, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Those attributes of an object that are the same in another process, and by which it answers."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.optim.Optimizer):
+        return {}
+    attributes = {name: part for name, part in attributes.items() if not name.startswith("_np_random")}
+    for cls in type(value).__mro__:
+        if cls.__module__.startswith("stable_baselines3.") and cls.__name__ in _OF_MODELS:
+            return {name: attributes[name] for name in _OF_MODELS[cls.__name__] if name in attributes}
+    if torch is not None and isinstance(value, torch.nn.Module) and not _module_of_user(type(value).__module__):
+        plain = (bool, int, float, str, tuple)
+        return {name: part for name, part in attributes.items() if name in _OF_MODULES or isinstance(part, plain)}
+    return attributes
 
 
 def _opaque(value: Any) -> bool:
