@@ -222,8 +222,8 @@ class JointPolicy(AskedPolicy):
     """
 
     remedies = (
-        "Let it answer by what is observed alone, in which an environment may show what it has done before; draw from the generators "
-        "of random, numpy or torch, which are seeded for each step"
+        "Let it answer by what is observed alone, in which an environment may show what was done before; draw from the "
+        "generators of random, numpy or torch, which are seeded for each step"
     )
 
     def __init__(self, specs: AgentSpecs, policies: Mapping[str, Any], names: Mapping[AgentID, str], deterministic: bool) -> None:

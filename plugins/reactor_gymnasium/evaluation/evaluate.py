@@ -193,15 +193,17 @@ class Evaluator:
             try:
                 self.name = self.name or _name_of(probe)
                 context = PolicyContext(probe.observation_space, probe.action_space, deterministic)
-                about: dict[str, Any] = {"env": self.name, "seed": seed, "deterministic": deterministic, "max_steps": self.max_steps}
-                chosen = choose_batch(policy, context, probe, batch_size)
                 if record:
                     check_recording(self.env_fn, self.name, folder, record)
+                chosen = choose_batch(policy, context, probe, batch_size)
                 with contextlib.ExitStack() as stack:
                     file = None
                     if path is not None and before is not None:
-                        about["environment"] = _environment(self.env_fn, probe, before)
-                        about |= {"batch_size": chosen.batch, "policy": chosen.policy.digest(), "policy's code": chosen.told()}
+                        about = {
+                            "env": self.name, "seed": seed, "deterministic": deterministic, "max_steps": self.max_steps,
+                            "batch_size": chosen.batch, "policy": chosen.policy.digest(), "policy's code": chosen.told(),
+                            "environment": _environment(self.env_fn, probe, before),
+                        }  # fmt: skip
                         file = stack.enter_context(EpisodeLog(path, about, goes_on=goes_on))
                     known = {one.number: one for one in ([] if file is None else file.known) if one.number < episodes}
                     update = stack.enter_context(progress(episodes, "episode", shown=progress_bar))

@@ -6,7 +6,7 @@ import json
 import os
 import reprlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -30,7 +30,7 @@ def check_log(path: Path, *, goes_on: bool) -> None:
         goes_on: Whether what the file has is read.
 
     Raises:
-        ValueError: If it is no file.
+        ValueError: If it is no file, or begins as no log does.
         FileNotFoundError: If its folder does not exist.
         PermissionError: If it cannot be written.
     """
@@ -43,6 +43,10 @@ def check_log(path: Path, *, goes_on: bool) -> None:
         raise FileNotFoundError(f"{name}: the folder of {path} does not exist")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise PermissionError(f"{name}: {path} cannot be written")
+    if goes_on and path.exists():
+        with path.open("rb") as file:
+            if (first := file.readline(_LONGEST)) and not (len(first) > len(_HEAD) and first.startswith(_HEAD)):
+                _evaluation_in(path, first)
 
 
 class EpisodeLog:
@@ -144,12 +148,7 @@ def _episodes_in(path: Path, about: Mapping[str, Any], head: bytes) -> tuple[lis
         first = file.readline(_LONGEST)
         if not first or (len(first) > len(_HEAD) and head.startswith(first) and not first.endswith(b"\n")):
             return [], 0  # its writer died before the first line was there
-        if not first.endswith(b"\n"):
-            raise _not_ours(path, "its first line does not say what is evaluated")
-        found = _loaded(path, 1, first)
-        if set(found) != {_KEY} or not isinstance(found[_KEY], dict):
-            raise _not_ours(path, "its first line does not say what is evaluated")
-        _check_alike(path, found[_KEY], json.loads(head)[_KEY])
+        _check_alike(path, _evaluation_in(path, first), json.loads(head)[_KEY])
         end = len(first)
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 2):
             if not line.endswith(b"\n"):
@@ -161,6 +160,15 @@ def _episodes_in(path: Path, about: Mapping[str, Any], head: bytes) -> tuple[lis
                 raise _not_ours(path, f"its line {number} has episode {one.number} once more, and otherwise")
             end += len(line)
     return list(episodes.values()), end
+
+
+def _evaluation_in(path: Path, first: bytes) -> dict[str, Any]:
+    """What is evaluated, by the first line."""
+    found = _loaded(path, 1, first) if first.endswith(b"\n") else {}
+    if set(found) != {_KEY} or not isinstance(found[_KEY], dict):
+        raise _not_ours(path, "its first line does not say what is evaluated")
+    about: dict[str, Any] = found[_KEY]
+    return about
 
 
 def _loaded(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -186,7 +194,7 @@ def _played(path: Path, number: int, found: Mapping[str, Any]) -> Played:
     def is_info(value: Any) -> bool:
         return isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**300)
 
-    kinds = {
+    kinds: dict[str, Callable[[Any], bool]] = {
         "episode": is_count, "return": is_number, "length": is_count, "terminated": lambda value: isinstance(value, bool),
         "infos": lambda value: isinstance(value, dict) and all(map(is_info, value.values())),
         "digest": lambda value: isinstance(value, str),

@@ -379,9 +379,7 @@ def _numbers(actions: Any, space: gymnasium.Space[Any]) -> Array:
     return array.astype(np.float64) if floats else array
 
 
-def _check_numbers(
-    array: Array, actions: Any, wanted: tuple[int, ...], rows: int, space: gymnasium.Space[Any], named: str
-) -> None:
+def _check_numbers(array: Array, actions: Any, wanted: tuple[int, ...], rows: int, space: gymnasium.Space[Any], named: str) -> None:
     """Refuse what no actions are."""
     if array.dtype.kind not in "biuf":
         raise _refused(actions, rows, space, named, f" of dtype {array.dtype}")

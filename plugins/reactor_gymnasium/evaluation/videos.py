@@ -93,7 +93,7 @@ def record_episodes(
         folder: Where the videos go; made if it is not there.
 
     Returns:
-        Their paths, by number. One that cannot be made is left out, and a warning says why: they have been played, and are reported.
+        Their paths, by number. One that cannot be made is left out, and a warning says why.
     """
     paths: dict[int, str] = {}
     for episode in episodes:
@@ -188,7 +188,7 @@ def _fps(env: Any, name: str) -> float:
     known = isinstance(told, int | float | np.number) and not isinstance(told, bool)
     if not known or not SLOWEST <= float(told) <= FASTEST:
         raise ValueError(
-            f'record: metadata["render_fps"] of {name} must be a number of pictures a second from {SLOWEST} to {FASTEST}, got {told!r}'
+            f'record: metadata["render_fps"] of {name} must be a number of pictures a second, {SLOWEST} to {FASTEST}, got {told!r}'
         )
     return float(told)
 
