@@ -12,7 +12,7 @@ import numpy as np
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking, noise_of
-from reactor_gymnasium.evaluation.contents import changes, contents, hashes, only_written
+from reactor_gymnasium.evaluation.contents import Contents, changes, contents, hashes, only_written, replaced
 from reactor_gymnasium.evaluation.policies import (
     AskedPolicy,
     BoundPolicy,
@@ -72,16 +72,16 @@ def choose_batch(policy: Any, context: PolicyContext, env: Any, batch_size: int 
     if asked.masked and not has_masks(env):
         asked.without_masks(env)
     with one_numeric_thread(), global_random_state():
-        trial = _Trial(context, env)
+        trial, before = _Trial(context, env), contents(*asked.held())
         trial.look_around(asked)
-        return _chosen(asked, trial, batch_size)
+        return _chosen(asked, trial, before, batch_size)
 
 
-def _chosen(asked: AskedPolicy, trial: _Trial, batch_size: int | None) -> Chosen:
+def _chosen(asked: AskedPolicy, trial: _Trial, before: Contents, batch_size: int | None) -> Chosen:
     if asked.by_row:
         trial.answers(asked, 1, [0])
         return Chosen(asked, 1, True, "every row by itself, by construction")
-    asked, kept = _tried_twice(asked, trial)
+    asked, kept = _tried_twice(asked, trial, before)
     chosen = _chosen_batch(asked, trial, batch_size)
     if not kept.how:
         return Chosen(chosen.policy, chosen.batch, chosen.alone, chosen.how, kept.changing)
@@ -105,8 +105,13 @@ class _Kept(NamedTuple):
     changing: Sequence[str] = ()
 
 
-def _tried_twice(asked: AskedPolicy, trial: _Trial) -> tuple[AskedPolicy, _Kept]:
+def _tried_twice(asked: AskedPolicy, trial: _Trial, fresh: Contents) -> tuple[AskedPolicy, _Kept]:
     """A policy, asked about the same short episodes in several orders: each of them has to be answered the same.
+
+    Args:
+        asked: The policy.
+        trial: Asks it.
+        fresh: What it consisted of before it was asked.
 
     Returns:
         As it is to be asked; and what it was seen to keep, though no answer depended on that.
@@ -115,10 +120,11 @@ def _tried_twice(asked: AskedPolicy, trial: _Trial) -> tuple[AskedPolicy, _Kept]
         ValueError: If an answer depends on what else has been asked.
     """
     orders = trial.orders()
-    before = generator_states()
+    before, looked = generator_states(), contents(*asked.held())
     first = trial.play(asked, orders[0])
-    if changed_generators(before):
-        asked = Seeded(asked)
+    own = changes(looked, contents(*asked.held()))[1]
+    if own or changed_generators(before):
+        asked = Seeded(asked, bool(own))
         first = trial.play(asked, orders[0])
     settled = contents(*asked.held())
     trial.play(asked, [[0]])  # one call: after many of them a queue may look as it did before
@@ -134,7 +140,8 @@ def _tried_twice(asked: AskedPolicy, trial: _Trial) -> tuple[AskedPolicy, _Kept]
         return asked, _Kept("answers otherwise in the last bits when it is asked the same again")
     read = [] if trial.remembers else sorted({*values} - only_written(values, *asked.held()))
     how = f"changes {_listed(read)} when it is asked, though no answer was seen to depend on it" if read else ""
-    return asked, _Kept(how, values)
+    # A cache is full by now, and is to be left out of what tells this policy from another one, too.
+    return asked, _Kept(how, [*values, *(name for name in replaced(fresh, settled) if "." not in name)])
 
 
 def _remembering(asked: AskedPolicy, values: Sequence[str], drawn: Sequence[str]) -> str:
@@ -158,7 +165,8 @@ def _listed(names: Sequence[str]) -> str:
 def _chosen_batch(asked: AskedPolicy, trial: _Trial, batch_size: int | None) -> Chosen:
     """How many rows are asked together."""
     if isinstance(asked, Seeded):
-        return Chosen(asked, 1, True, "row by row: it draws from the process's generators, which are seeded for each step")
+        whose = "generators of its own" if asked.own else "the process's generators"
+        return Chosen(asked, 1, True, f"row by row: it draws from {whose}, which are seeded for each step")
     if trial.remembers:
         return Chosen(asked, 1, True, "row by row: it remembers what it has seen of an episode")
     batch = 1 if asked.single else BATCH if batch_size is None else batch_size

@@ -5,6 +5,7 @@ Two looks at a policy tell whether it has changed meanwhile; a hash of a look te
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import itertools
@@ -15,7 +16,7 @@ import sys
 import sysconfig
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import (
@@ -35,7 +36,7 @@ import numpy as np
 import reactor_rl
 from reactor_rl.plugin import canonical, new_hash
 
-__all__ = ["changes", "contents", "hashes", "only_written"]
+__all__ = ["Contents", "changes", "contents", "generators_of", "hashes", "only_written", "replaced", "seeded"]
 
 MOST = 20_000
 """Values that are looked at."""
@@ -98,6 +99,58 @@ def changes(*looks: Contents, overwritten: bool = False) -> tuple[list[str], lis
             elif not (overwritten and _installed(one, other) and looks[1].get(path) == looks[-1].get(path)):
                 values[_holder(path)] = None
     return list(values), list(drawn)
+
+
+def replaced(before: Contents, after: Contents) -> list[str]:
+    """What was there already, and is another now. What was not is made when it is needed first, and stays."""
+    known = [path for path, part in before.items() if path in after and part.content != "NoneType None"]
+    return changes({path: before[path] for path in known}, {path: after[path] for path in known})[0]
+
+
+def generators_of(*roots: Any) -> list[Any]:
+    """The generators of random numbers that the code of objects can reach, but for those of the process."""
+    look = _Look(False)
+    for root in roots:
+        look.at(root)
+    return look.generators
+
+
+@contextlib.contextmanager
+def seeded(generators: Sequence[Any], word: int) -> Iterator[None]:
+    """Seed generators for a block, each otherwise; they have their state back afterwards."""
+    states = [_generator_state(one) for one in generators]
+    try:
+        for number, one in enumerate(generators):
+            _seed(one, np.random.SeedSequence(word, spawn_key=(number,)))
+        yield
+    finally:
+        for one, state in zip(generators, states, strict=True):
+            _put_back(one, state)
+
+
+def _seed(generator: Any, seed: np.random.SeedSequence) -> None:
+    number = int(seed.generate_state(1)[0])
+    if isinstance(generator, np.random.Generator):
+        _seed(generator.bit_generator, seed)
+    elif isinstance(generator, np.random.BitGenerator):
+        generator.state = type(generator)(seed).state
+    elif isinstance(generator, np.random.RandomState | random.Random):
+        generator.seed(number)
+    else:
+        generator.manual_seed(number)
+
+
+def _put_back(generator: Any, state: Any) -> None:
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, np.random.BitGenerator):
+        generator.state = state
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    elif isinstance(generator, random.Random):
+        generator.setstate(state)
+    else:
+        generator.set_state(sys.modules["torch"].from_numpy(state))
 
 
 def _installed(*parts: Part | None) -> bool:
@@ -261,6 +314,7 @@ class _Look:
         self.todo: deque[tuple[Any, str, bool]] = deque()
         self.installed = False  # what is visited, see :class:`Part`
         self.codes: list[CodeType] = []  # the user's
+        self.generators: list[Any] = []
 
     def at(self, root: Any) -> None:
         self.todo.append((root, "", False))
@@ -398,6 +452,7 @@ class _Look:
         if (state := _generator_state(value)) is not None:
             if id(value) not in self.shared:
                 self._note(path, _hash(state), "generator")
+                self.generators.append(value)
             return
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):

@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from reactor_gymnasium.arguments import check_travel, checked_executor, checked_number, encode_makers, make_probe
 from reactor_gymnasium.evaluation.choosing import Chosen, choose_batch
-from reactor_gymnasium.evaluation.contents import changes, contents, hashes
+from reactor_gymnasium.evaluation.contents import Contents, contents, hashes, replaced
 from reactor_gymnasium.evaluation.episodes import Played
 from reactor_gymnasium.evaluation.log import EpisodeLog, check_log
 from reactor_gymnasium.evaluation.policies import PolicyContext, hashed
@@ -325,7 +325,7 @@ def report_of(
     )
 
 
-def _environment(env_fn: Callable[[], Any], probe: Any, before: Mapping[str, Any]) -> dict[str, str]:
+def _environment(env_fn: Callable[[], Any], probe: Any, before: Contents) -> dict[str, str]:
     """Hashes of what an environment is made by, and of what it says of itself.
 
     Args:
@@ -335,14 +335,11 @@ def _environment(env_fn: Callable[[], Any], probe: Any, before: Mapping[str, Any
     """
     spaces = [repr(probe.observation_space), repr(probe.action_space)]
     after = contents(env_fn, whole=True)
-    # What was not there before is made when it is needed first, and stays; what was, and is another now, goes on changing.
-    known = {path: part for path, part in before.items() if path in after and part.content != "NoneType None"}
-    values, _ = changes(known, {path: after[path] for path in known})
     wrappers, env = [], probe
     while isinstance(env, gymnasium.Wrapper):
         wrappers.append(type(env).__qualname__)
         env = env.env
-    found = hashes(after, values)
+    found = hashes(after, replaced(before, after))
     for name, part in (("class", type(env)), ("spec", probe.spec), ("wrappers", wrappers), ("spaces", spaces)):
         told = hashes(contents(part, whole=True), ())
         found[f"{name} of the environment"] = hashed(sorted(told.items()))

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.evaluation.contents import generators_of, seeded
 from reactor_rl.plugin import canonical, global_random_state, new_hash
 
 __all__ = [
@@ -253,20 +254,26 @@ _generators = threading.RLock()
 
 
 class Seeded(AskedPolicy):
-    """A policy that draws from the generators of the process: they are seeded by episode and step before it is asked."""
+    """A policy that draws from the generators of the process, or its own: they are seeded by episode and step before it is asked.
+
+    Args:
+        policy: The policy.
+        own: Whether it has generators of its own.
+    """
 
     noise = Noise("generator")
     single = True
 
-    def __init__(self, policy: AskedPolicy) -> None:
-        self.policy, self.in_workers, self.masked = policy, policy.in_workers, policy.masked
+    def __init__(self, policy: AskedPolicy, own: bool = False) -> None:
+        self.policy, self.in_workers, self.masked, self.own = policy, policy.in_workers, policy.masked, own
         self.named, self.remedies = policy.named, policy.remedies
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`AskedPolicy`."""
         ask, needed = self.policy.bind(observations, rows), self.policy.noise
+        reached = generators_of(*self.policy.held()) if self.own else ()
 
-        def seeded(turn: Turn) -> Any:
+        def drawing(turn: Turn) -> Any:
             generators = turn.noise
             word = int(generators[0].integers(2**32))
             inner = Turn(generators, turn.memory, turn.masks, turn.starts)
@@ -275,11 +282,11 @@ class Seeded(AskedPolicy):
             elif needed.kind != "generator":
                 draw = generators[0].random if needed.kind == "uniform" else generators[0].standard_normal
                 inner.noise = draw((rows, needed.width))
-            with _generators, global_random_state():
+            with _generators, global_random_state(), seeded(reached, word):
                 _seed_process(word)
                 return ask(inner)
 
-        return seeded
+        return drawing
 
     def digest(self) -> str | None:
         """See :class:`AskedPolicy`."""
