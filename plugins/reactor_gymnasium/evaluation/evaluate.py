@@ -136,7 +136,7 @@ class Evaluator:
         for name, number, least in (
             ("num_envs", num_envs, 1), ("workers", workers, 1), ("max_steps", max_steps, 1), ("restarts", restarts, 0),
         ):  # fmt: skip
-            if number is not None:
+            if number is not None or name == "restarts":
                 checked_number(name, number, least)
         checked_executor(executor)
         if start_method not in (None, *_START_METHODS):
