@@ -42,8 +42,8 @@ MOST = 20_000
 """Values that are looked at."""
 FEW = 128
 """Elements at each end of a long list that are looked at."""
-LARGE = 1 << 20
-"""Bytes of an array of which only some are looked at, where a look has to be short."""
+LARGE, HUGE = 1 << 20, 1 << 26
+"""Bytes of an array of which only some elements are looked at, where a look has to be short, and otherwise."""
 
 
 class Part(NamedTuple):
@@ -367,9 +367,9 @@ class _Look:
             self._within(enumerate(value.args), path)
             for name, part in value.keywords.items():
                 self._later(part, _named(path, name))
-        elif callable(getattr(value, "cache_info", None)) and hasattr(value, "__wrapped__"):
+        elif hasattr(kind, "cache_info") and hasattr(value, "__wrapped__"):
             self._later(value.__wrapped__, path)  # what is in a cache is what the function gives
-        elif isinstance(value, Mapping):
+        elif isinstance(value, dict | MappingProxyType):
             self._note(path, f"{kind.__qualname__} of {len(value)}")
             items = list(value.items())
             self._within([(_key(key), part) for key, part in self._ends(items)], path)
@@ -394,10 +394,12 @@ class _Look:
             self._within(self._ends(list(enumerate(array.ravel().tolist()))), path)
             return
         shape, dtype = array.shape, array.dtype.str
-        if array.nbytes > LARGE and not self.whole:
-            flat = array.reshape(-1)
-            array = flat[:: max(1, flat.size // 4096)]
+        if array.nbytes > (HUGE if self.whole else LARGE):
+            array = array.reshape(-1)[:: self._stride(array.size)]
         self._note(path, (dtype, str(shape), _hash(np.ascontiguousarray(array))))
+
+    def _stride(self, size: int) -> int:
+        return max(1, size // (1_000_003 if self.whole else 4_099))
 
     def _function(self, function: FunctionType, path: str) -> None:
         code = function.__code__
@@ -458,7 +460,7 @@ class _Look:
         if torch is not None and isinstance(value, torch.Tensor):
             self._tensor(value, path)
             return
-        if isinstance(value, Iterator):
+        if isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools", "collections"):
             self._iterator(value, path)
         of_user = _module_of_user(type(value).__module__)
         self._later(type(value), path if of_user else f"{path}()")
@@ -479,7 +481,7 @@ class _Look:
                     self._later(inner, _named(path, key))
             else:
                 self._later(part, _named(path, name))
-        if not attributes and callable(getattr(value, "qsize", None)):
+        if not attributes and hasattr(type(value), "qsize"):
             self._note(path, value.qsize())
 
     def _tensor(self, tensor: Any, path: str) -> None:
@@ -487,9 +489,8 @@ class _Look:
         if tensor.is_meta or tensor.is_sparse or tensor.is_quantized:
             self._note(path, (dtype, str(shape)))
             return
-        if tensor.numel() * tensor.element_size() > LARGE and not self.whole:
-            flat = tensor.reshape(-1)
-            tensor = flat[:: max(1, flat.numel() // 4096)]
+        if tensor.numel() * tensor.element_size() > (HUGE if self.whole else LARGE):
+            tensor = tensor.reshape(-1)[:: self._stride(tensor.numel())]
         torch = sys.modules["torch"]
         array = tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy()
         self._note(path, (dtype, str(shape), _hash(array)))

@@ -73,7 +73,8 @@ def evaluate(
     Args:
         policy: A model or policy of Stable-Baselines3, a ``torch.nn.Module`` (scores of discrete actions, or continuous actions),
             an object with ``predict(observations, ...)``, or a function of a batch of observations that returns as many actions.
-            A function that draws takes ``random``, a list of generators of numpy, one for each row.
+            A function that draws takes ``random``, a list of generators of numpy, one for each row. What a policy remembers of an
+            episode is its ``state`` (see ``predict`` of SB3); one that remembers earlier calls otherwise is refused.
         env: An id, a spec, or a function that makes an environment.
         episodes: How many.
         seed: Of the evaluation.
@@ -90,16 +91,18 @@ def evaluate(
         restarts: How often worker processes are started anew because one has died. Episodes that had not ended begin again.
         log: A file that gets a line of JSON for each episode when it ends; it is written anew.
         resume: Likewise, but it may have episodes of the same evaluation already, which are not played again: after a crash,
-            call again with the same arguments.
-        record: Numbers of episodes to make videos of, after all have been played. The environment must render ``rgb_array``.
+            call again with the same arguments. A file that is no log, or the log of another evaluation, stays as it is.
+        record: Numbers of episodes to make videos of, after all have been played. The environment must render ``rgb_array``. If a
+            video cannot be made then, there is a warning.
         videos: Folder of the videos, ``episode-7.mp4`` and so on.
         progress_bar: Whether to show one, if it takes longer than a second. By default on a terminal and in notebooks.
         start_method: How helper processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
 
     Raises:
-        TypeError: If ``policy`` is not a policy, or ``env`` makes something else than an environment.
-        ValueError: If an argument makes no sense, the policy does not fit the environment, or the file to go on with is of another
-            evaluation.
+        TypeError: If ``policy`` is not a policy, ``env`` makes something else than an environment, or an argument is of a wrong kind.
+        ValueError: If an argument makes no sense, the policy does not fit the environment or remembers earlier calls, or the file
+            to go on with is of another evaluation or no log.
+        OSError: If the log or the videos cannot be written.
         Exception: What the environment or the policy raised. Episodes that have ended are in the log.
 
     Example:
