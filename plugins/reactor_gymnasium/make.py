@@ -99,7 +99,9 @@ def make_vec(
         raise Error(f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point defined.")
     # What the spec of a vector environment says, as for Gymnasium's own.
     num_envs, wrappers = spec.kwargs.pop("num_envs", num_envs), spec.kwargs.pop("wrappers", wrappers)
-    checked_number("num_envs", num_envs, 1)
+    checked_number("num_envs", num_envs, -1 << 63)
+    if num_envs < 1:
+        raise ValueError(f"`num_envs` must be positive: make_vec needs at least one environment, got {num_envs}.")
     if wrappers is not None and not (isinstance(wrappers, Sequence) and all(map(callable, wrappers))):
         raise TypeError(f"wrappers must be a sequence of functions of an environment, got {wrappers!r}")
     vector = dict(spec.kwargs.pop("vector_kwargs", vector_kwargs) or {})

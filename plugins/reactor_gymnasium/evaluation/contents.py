@@ -25,6 +25,7 @@ from types import (
     FunctionType,
     GeneratorType,
     GetSetDescriptorType,
+    MappingProxyType,
     MemberDescriptorType,
     MethodType,
     ModuleType,

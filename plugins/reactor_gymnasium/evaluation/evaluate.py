@@ -99,7 +99,7 @@ def evaluate(
         start_method: How helper processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
 
     Raises:
-        TypeError: If ``policy`` is not a policy, ``env`` makes something else than an environment, or an argument is of a wrong kind.
+        TypeError: If ``policy`` is not a policy, ``env`` makes something else than an environment, or an argument is wrong.
         ValueError: If an argument makes no sense, the policy does not fit the environment or remembers earlier calls, or the file
             to go on with is of another evaluation or no log.
         OSError: If the log or the videos cannot be written.
