@@ -21,6 +21,7 @@ __all__ = [
     "Bools",
     "EnvFn",
     "check_actions",
+    "check_flags",
     "check_makers",
     "check_travel",
     "checked_batch_size",
@@ -68,6 +69,17 @@ def checked_number(name: str, number: Any, least: int) -> None:
         raise ValueError(f"`{name}` must be an integer, got {number!r}.")
     if number < least:
         raise ValueError(f"`{name}` must be {'positive' if least == 1 else f'at least {least}'}, got {number}.")
+
+
+def check_flags(**flags: Any) -> None:
+    """Refuse what is neither true nor false, by the name of the argument; ``None`` is left to who gives it a meaning.
+
+    Raises:
+        TypeError: Naming it.
+    """
+    for name, flag in flags.items():
+        if flag is not None and not isinstance(flag, bool | np.bool_) and flag not in (0, 1):
+            raise TypeError(f"{name} must be True or False, got {flag!r}")
 
 
 def checked_executor(executor: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from fractions import Fraction
 from typing import Any
@@ -87,6 +88,11 @@ class Film:
             raise ValueError("no frames were recorded")
         self.container.mux(self.stream.encode(None))
         self.container.close()
+
+    def abandon(self) -> None:
+        """Let go of the file, whatever is in it."""
+        with contextlib.suppress(Exception):
+            self.container.close()
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         height, width = (length if self.gif else length + length % 2 for length in shape[:2])

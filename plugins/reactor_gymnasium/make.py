@@ -6,7 +6,7 @@ import copy
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, overload
@@ -15,7 +15,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, _find_spec
 from gymnasium.error import Error
 
-from reactor_gymnasium.arguments import checked_number
+from reactor_gymnasium.arguments import check_flags, checked_number
 from reactor_gymnasium.atari.vector_env import AtariVectorEnv
 from reactor_gymnasium.registry import original
 from reactor_gymnasium.vector.joined import JoinedVectorEnv
@@ -79,18 +79,31 @@ def make_vec(
     Raises:
         gymnasium.error.Error: If there is no such id, a vectorization mode is given, there is nothing to preprocess, or no
             environment that steps many rows by itself.
-        ValueError: If there are more shards than environments.
+        ValueError: If a number makes no sense, or there are more shards than environments.
+        TypeError: If ``id`` is neither an id nor a spec, or another argument is of another kind.
     """
     if vectorization_mode is not None:
         raise Error(
             "make_vec of reactor_gymnasium makes a ReactorVectorEnv; for "
             f"vectorization_mode={vectorization_mode!r} use gymnasium.make_vec (or shards=, for vector_entry_point)"
         )
+    if not isinstance(id, str | EnvSpec):
+        raise TypeError(
+            f"id must be the id of an environment or an EnvSpec, got {id!r}; ReactorVectorEnv takes functions that make one"
+        )
+    if not isinstance(vector_kwargs, Mapping | None):
+        raise TypeError(f"vector_kwargs must be a dict of keywords, got {vector_kwargs!r}")
+    check_flags(preprocess=preprocess)
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else find_spec(id))
     if spec.entry_point is None:
         raise Error(f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point defined.")
     # What the spec of a vector environment says, as for Gymnasium's own.
     num_envs, wrappers = spec.kwargs.pop("num_envs", num_envs), spec.kwargs.pop("wrappers", wrappers)
+    checked_number("num_envs", num_envs, -1 << 63)
+    if num_envs < 1:
+        raise ValueError(f"`num_envs` must be positive: make_vec needs at least one environment, got {num_envs}.")
+    if wrappers is not None and not (isinstance(wrappers, Sequence) and all(map(callable, wrappers))):
+        raise TypeError(f"wrappers must be a sequence of functions of an environment, got {wrappers!r}")
     vector = dict(spec.kwargs.pop("vector_kwargs", vector_kwargs) or {})
     if isinstance(id, EnvSpec):
         preprocess, shards = spec.kwargs.pop("preprocess", preprocess), spec.kwargs.pop("shards", shards)

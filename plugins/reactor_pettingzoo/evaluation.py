@@ -221,6 +221,11 @@ class JointPolicy(AskedPolicy):
         deterministic: Whether the best action is taken, or one drawn.
     """
 
+    remedies = (
+        "Let it answer by what is observed alone, in which an environment may show what was done before; draw from the "
+        "generators of random, numpy or torch, which are seeded for each step"
+    )
+
     def __init__(self, specs: AgentSpecs, policies: Mapping[str, Any], names: Mapping[AgentID, str], deterministic: bool) -> None:
         used = {name: policies[name] for name in dict.fromkeys(names.values())}
         parts = {name: acting_part(policy) for name, policy in used.items()}
@@ -229,6 +234,8 @@ class JointPolicy(AskedPolicy):
         self.parts = {
             name: encode(part) if isinstance(part, nn.Module | RandomPolicy) else part for name, part in parts.items()
         }  # fmt: skip
+        self.named = " and ".join(map(repr, self.parts))
+        self.asked: tuple[Any, ...] = tuple(self.parts.values())
         self.agents = [(names[agent], specs.group_of(agent)[0]) for agent in specs.agents]
         self.deterministic = deterministic
         self.widths = [width_of(group.action_space) for _, group in self.agents]
@@ -243,6 +250,7 @@ class JointPolicy(AskedPolicy):
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
         parts = {name: decode(part) for name, part in self.parts.items()}
+        self.asked = tuple(parts.values())
         asked = [callable_policy(name, parts[name], group, self.deterministic) for name, group in self.agents]
         sampler = _Sampler()
         ends = np.cumsum(self.widths).tolist()
@@ -270,6 +278,14 @@ class JointPolicy(AskedPolicy):
     def digest(self) -> str:
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
         return hashed(([name for name, _ in self.agents], self.hashes))
+
+    def held(self) -> Sequence[Any]:
+        """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
+        return self.asked
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels: a worker makes copies of its own."""
+        return {**vars(self), "asked": ()}
 
 
 def _check(name: str, group: AgentGroup, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None) -> None:

@@ -270,6 +270,10 @@ class EnvBlock:
                     out.put_all(last)
                 except (TypeError, ValueError):
                     failures += out.write_each(last)
+                    failures += [
+                        (row, TypeError(f"the environment returned None as the observation, its space is {env.observation_space}"))
+                        for row, env in zip(self._rows, envs, strict=True) if last[row] is None and pending[row] != IDLE
+                    ]  # fmt: skip
             for part, shown in out.copies:  # what the step led to is seen now, but for the last observations of episodes
                 part[...] = shown
             if finals and out.put_next:

@@ -77,6 +77,8 @@ class ObservationLayout:
         ]
 
         def write(row: int, observation: Any) -> None:
+            if observation is None:
+                raise TypeError(f"the observation is None, its space is {self.space}")
             for path, field, shape, dtype, scalars in fields:
                 value = observation
                 for key in path:
@@ -129,8 +131,10 @@ class ObservationLayout:
             self._fitting(_at(observation, path), path, shape, dtype)
 
     def _fitting(self, value: Any, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        array = np.asarray(value)
         where = "".join(f"[{key!r}]" for key in path)
+        if value is None:
+            raise TypeError(f"the observation{where} is None, its space says an array of shape {shape}")
+        array = np.asarray(value)
         if array.shape != shape:
             raise ValueError(f"the observation{where} has shape {array.shape}, its space says {shape}")
         if not np.can_cast(array.dtype, dtype, self.casting):

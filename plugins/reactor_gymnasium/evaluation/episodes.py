@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -121,6 +124,12 @@ class Player:
         """The object leaves of the observations of all rows, if they have some."""
         if not self.layout.objects:
             return None
+        for row, last in enumerate(self.block.observations):
+            if last is None and self.playing[row] is not None:
+                raise TypeError(
+                    f"environment {self.first + row} returned None as the observation in episode {self.playing[row]}, its space is "
+                    f"{self.layout.space}"
+                )
         return [() if last is None else self.layout.take_objects(last) for last in self.block.observations]
 
     def masks(self) -> list[Array | None]:
@@ -181,7 +190,7 @@ class Player:
             if playing[row] is not None:
                 self._counts[row] = _Count(int(playing[row] or 0), len(self._rewards))
         self.begun.clear()
-        self._actions.append(actions.copy() if self.plain else list(actions))
+        self._actions.append(actions.copy())
         block.step(actions, out)
         if block.failures:
             row, error = min(block.failures, key=lambda failure: failure[0])
@@ -215,9 +224,10 @@ class Player:
         count.length += len(rewards)
         count.rewards.update(np.array(rewards, "<f8").tobytes())
         taken = [of_step[row] for of_step in self._actions[count.begun :]]
-        if self.plain and taken:
-            array = np.array(taken)
-            count.actions.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+        if self.plain:
+            for _, alike in itertools.groupby(taken, key=lambda action: action.dtype):  # each in the dtype that the policy gave it
+                array = np.array(list(alike))
+                count.actions.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
         else:
             for action in taken:
                 canonical(action, count.actions)
@@ -254,22 +264,47 @@ def _limited(max_steps: int | None, env_fn: Callable[[], gymnasium.Env[Any, Any]
     return env if max_steps is None else TimeLimit(env, max_steps)
 
 
-_WHOLE = "(return and length)"
+_WHOLE = object()
 """Key of those that a wrapper tells of a whole episode."""
 
 
-def _numbers(row: int, info: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers and truth values of a last info; return and length of an ``"episode"`` of some wrapper's."""
-    kept: dict[str, Any] = {}
-    for name, value in info.items():
+def _numbers(row: int, info: Any) -> dict[Any, Any]:
+    """Numbers and truth values of a last info; return and length of an ``"episode"`` of some wrapper's.
+
+    Names that are no strings are written out. Whatever an environment has put there, it costs no report.
+    """
+    kept: dict[Any, Any] = {}
+    if not isinstance(info, Mapping):
+        return kept
+    for key, value in info.items():
+        name = _name(key)
+        if name is None or (name != key and name in info):
+            continue
         if isinstance(value, np.ndarray) and value.shape == ():
             value = value[()]
         if name == "episode" and isinstance(value, Mapping) and {"r", "l"} <= value.keys():
-            kept[_WHOLE] = float(np.asarray(value["r"]).item()), int(np.asarray(value["l"]).item())
+            with contextlib.suppress(ValueError, TypeError, OverflowError):  # then it is counted here
+                kept[_WHOLE] = float(np.asarray(value["r"]).item()), int(np.asarray(value["l"]).item())
         elif isinstance(value, bool | np.bool_):
             kept[name] = bool(value)
         elif isinstance(value, int | np.integer):
-            kept[name] = int(value)
+            if abs(int(value)) < _LONGEST:
+                kept[name] = int(value)
         elif isinstance(value, float | np.floating):
             kept[name] = float(value)
     return kept
+
+
+_LONGEST = 10**300
+"""Whole numbers from here on are no floats."""
+
+
+def _name(key: Any) -> str | None:
+    """The name of an info in a report; ``None`` for an object, whose text may be another one in another process."""
+    try:
+        if isinstance(key, tuple):
+            return repr(key) if all(_name(part) is not None for part in key) else None
+        plain = isinstance(key, str | int | float | complex | bytes | np.generic | Enum | type(None))
+        return str(key) if plain else None
+    except Exception:  # of an Enum's own text
+        return None

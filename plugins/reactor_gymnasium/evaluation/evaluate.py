@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,11 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from reactor_gymnasium.arguments import check_travel, checked_executor, checked_number, encode_makers, make_probe
-from reactor_gymnasium.evaluation.asking import Chosen, choose_batch
+from reactor_gymnasium.evaluation.choosing import Chosen, choose_batch
+from reactor_gymnasium.evaluation.contents import Contents, contents, hashes, replaced
 from reactor_gymnasium.evaluation.episodes import Played
-from reactor_gymnasium.evaluation.log import EpisodeLog
-from reactor_gymnasium.evaluation.policies import PolicyContext
+from reactor_gymnasium.evaluation.log import EpisodeLog, check_log
+from reactor_gymnasium.evaluation.policies import PolicyContext, hashed
 from reactor_gymnasium.evaluation.program import EpisodeProgram
 from reactor_gymnasium.evaluation.report import EvaluationReport, columns_of
 from reactor_gymnasium.evaluation.videos import check_recording, record_episodes
@@ -71,7 +73,8 @@ def evaluate(
     Args:
         policy: A model or policy of Stable-Baselines3, a ``torch.nn.Module`` (scores of discrete actions, or continuous actions),
             an object with ``predict(observations, ...)``, or a function of a batch of observations that returns as many actions.
-            A function that draws takes ``random``, a list of generators of numpy, one for each row.
+            A function that draws takes ``random``, a list of generators of numpy, one for each row. What a policy remembers of an
+            episode is its ``state`` (see ``predict`` of SB3); one that remembers earlier calls otherwise is refused.
         env: An id, a spec, or a function that makes an environment.
         episodes: How many.
         seed: Of the evaluation.
@@ -88,16 +91,18 @@ def evaluate(
         restarts: How often worker processes are started anew because one has died. Episodes that had not ended begin again.
         log: A file that gets a line of JSON for each episode when it ends; it is written anew.
         resume: Likewise, but it may have episodes of the same evaluation already, which are not played again: after a crash,
-            call again with the same arguments.
-        record: Numbers of episodes to make videos of, after all have been played. The environment must render ``rgb_array``.
+            call again with the same arguments. A file that is no log, or the log of another evaluation, stays as it is.
+        record: Numbers of episodes to make videos of, after all have been played. The environment must render ``rgb_array``. If a
+            video cannot be made then, there is a warning.
         videos: Folder of the videos, ``episode-7.mp4`` and so on.
         progress_bar: Whether to show one, if it takes longer than a second. By default on a terminal and in notebooks.
         start_method: How helper processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
 
     Raises:
-        TypeError: If ``policy`` is not a policy, or ``env`` makes something else than an environment.
-        ValueError: If an argument makes no sense, the policy does not fit the environment, or the file to go on with is of another
-            evaluation.
+        TypeError: If ``policy`` is not a policy, ``env`` makes something else than an environment, or an argument is wrong.
+        ValueError: If an argument makes no sense, the policy does not fit the environment or remembers earlier calls, or the file
+            to go on with is of another evaluation or no log.
+        OSError: If the log or the videos cannot be written.
         Exception: What the environment or the policy raised. Episodes that have ended are in the log.
 
     Example:
@@ -106,11 +111,6 @@ def evaluate(
         >>> len(report), bool(report.lengths.min() > 20)
         (20, True)
     """
-    checked_number("episodes", episodes, 1)
-    checked_number("seed", seed, 0)
-    if log is not None and resume is not None:
-        raise ValueError("log and resume are one file: pass resume alone, which writes what log does")
-    record = _checked_record(record, episodes)
     with Evaluator(
         env, num_envs=num_envs, workers=workers, executor=executor, max_steps=max_steps, step_timeout=step_timeout,
         restarts=restarts, start_method=start_method,
@@ -139,14 +139,18 @@ class Evaluator:
         for name, number, least in (
             ("num_envs", num_envs, 1), ("workers", workers, 1), ("max_steps", max_steps, 1), ("restarts", restarts, 0),
         ):  # fmt: skip
-            if number is not None:
+            if number is not None or name == "restarts":
                 checked_number(name, number, least)
         checked_executor(executor)
+        if start_method not in (None, *_START_METHODS):
+            raise ValueError(f"start_method must be {', '.join(map(repr, _START_METHODS))} or None, got {start_method!r}")
         if executor in ("ray", "federated"):
             raise ValueError(f"executor must be 'auto', 'inline', 'threads' or 'processes', got {executor!r}")
+        step_timeout = float(step_timeout) if isinstance(step_timeout, np.number) else step_timeout
         check_timeout("step_timeout", step_timeout)
-        self.num_envs, self.workers, self.executor, self.max_steps = num_envs, workers, executor, max_steps
-        self.step_timeout, self.restarts, self.start_method = step_timeout, restarts, start_method
+        self.num_envs, self.workers, self.max_steps = _whole(num_envs), _whole(workers), _whole(max_steps)
+        self.restarts, self.executor = int(restarts), executor
+        self.step_timeout, self.start_method = step_timeout, start_method
         self.env_fn, self.name = env_maker(env)
         (self.make,) = encode_makers((self.env_fn,))
         check_travel((self.env_fn,), (self.make,), "evaluate", "start_method", "env")
@@ -167,26 +171,43 @@ class Evaluator:
         progress_bar: bool | None = None,
     ) -> EvaluationReport:
         """Play episodes; see :func:`evaluate`."""
+        checked_number("episodes", episodes, 1)
+        checked_number("seed", seed, 0)
         if batch_size is not None:
             checked_number("batch_size", batch_size, 1)
+        for name, flag in (("deterministic", deterministic), ("progress_bar", progress_bar)):
+            if not isinstance(flag, bool | np.bool_) and not (flag is None and name == "progress_bar"):
+                raise TypeError(f"{name} must be True or False, got {flag!r}")
+        episodes, seed, batch_size, deterministic = int(episodes), int(seed), _whole(batch_size), bool(deterministic)
+        if log is not None and resume is not None:
+            raise ValueError("log and resume are one file: pass resume alone, which writes what log does")
+        path, goes_on = _checked_path("log" if resume is None else "resume", log if resume is None else resume), resume is not None
+        record, folder = _checked_record(record, episodes), _checked_path("videos", videos)
+        if folder is None:
+            raise TypeError("videos must be the path of a folder, got None")
+        if path is not None:
+            check_log(path, goes_on=goes_on)
         began = time.perf_counter()
         with global_random_state():
+            before = None if path is None else contents(self.env_fn, whole=True)
             probe: Any = make_probe(self.env_fn, "the environment")
             if not isinstance(probe, gymnasium.Env):
                 raise TypeError(f"env must make a gymnasium.Env, got {probe!r}")
             try:
                 self.name = self.name or _name_of(probe)
                 context = PolicyContext(probe.observation_space, probe.action_space, deterministic)
-                chosen = choose_batch(policy, context, probe, batch_size)
                 if record:
-                    check_recording(self.env_fn, self.name)
-                about = {
-                    "env": self.name, "seed": seed, "deterministic": deterministic, "max_steps": self.max_steps,
-                    "batch_size": chosen.batch, "policy": chosen.policy.digest(),
-                }  # fmt: skip
-                path = resume if log is None else log
+                    check_recording(self.env_fn, self.name, folder, record)
+                chosen = choose_batch(policy, context, probe, batch_size)
                 with contextlib.ExitStack() as stack:
-                    file = None if path is None else stack.enter_context(EpisodeLog(path, about, goes_on=resume is not None))
+                    file = None
+                    if path is not None and before is not None:
+                        about = {
+                            "env": self.name, "seed": seed, "deterministic": deterministic, "max_steps": self.max_steps,
+                            "batch_size": chosen.batch, "policy": chosen.policy.digest(), "policy's code": chosen.told(),
+                            "environment": _environment(self.env_fn, probe, before),
+                        }  # fmt: skip
+                        file = stack.enter_context(EpisodeLog(path, about, goes_on=goes_on))
                     known = {one.number: one for one in ([] if file is None else file.known) if one.number < episodes}
                     update = stack.enter_context(progress(episodes, "episode", shown=progress_bar))
                     update(len(known))
@@ -201,7 +222,7 @@ class Evaluator:
             finally:
                 probe.close()
         ordered = [known[number] for number in range(episodes)]
-        filmed = record_episodes(self.env_fn, chosen, context, self.max_steps, seed, [ordered[k] for k in record], Path(videos))
+        filmed = record_episodes(self.env_fn, chosen, context, self.max_steps, seed, [ordered[k] for k in record], folder)
         return report_of(ordered, self.name, chosen, deterministic, seed, time.perf_counter() - began, filmed)
 
     def _play(
@@ -307,12 +328,53 @@ def report_of(
     )
 
 
-def _checked_record(record: Sequence[int], episodes: int) -> list[int]:
-    for number in record:
+def _environment(env_fn: Callable[[], Any], probe: Any, before: Contents) -> dict[str, str]:
+    """Hashes of what an environment is made by, and of what it says of itself.
+
+    Args:
+        env_fn: Makes it.
+        probe: One that was made.
+        before: What the function consisted of before that; what has changed since then is left out.
+    """
+    spaces = [repr(probe.observation_space), repr(probe.action_space)]
+    after = contents(env_fn, whole=True)
+    wrappers, env = [], probe
+    while isinstance(env, gymnasium.Wrapper):
+        wrappers.append(type(env).__qualname__)
+        env = env.env
+    found = hashes(after, replaced(before, after))
+    for name, part in (("class", type(env)), ("spec", probe.spec), ("wrappers", wrappers), ("spaces", spaces)):
+        told = hashes(contents(part, whole=True), ())
+        found[f"{name} of the environment"] = hashed(sorted(told.items()))
+    return found
+
+
+_START_METHODS = ("forkserver", "spawn", "fork")
+
+
+def _whole(number: Any) -> int | None:
+    """As an integer of Python's, also of one of numpy's."""
+    return None if number is None else int(number)
+
+
+def _checked_path(name: str, path: Any) -> Path | None:
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{name} must be a path, got {path!r}")
+    return None if path is None else Path(path)
+
+
+def _checked_record(record: Any, episodes: int) -> list[int]:
+    try:
+        numbers = None if isinstance(record, str | bytes | Mapping) else list(record)
+    except TypeError:
+        numbers = None
+    if numbers is None:
+        raise TypeError(f"record must be a sequence of numbers of episodes, such as [0], got {record!r}")
+    for number in numbers:
         checked_number("record", number, 0)
         if number >= episodes:
             raise ValueError(f"record: there is no episode {number}, but {episodes} of them, from 0 on")
-    return sorted(set(record))
+    return sorted({int(number) for number in numbers})
 
 
 @contextlib.contextmanager

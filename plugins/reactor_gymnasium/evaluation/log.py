@@ -4,20 +4,55 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import reprlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, BinaryIO, Self
 
 from reactor_gymnasium.evaluation.episodes import Played
 
-__all__ = ["EpisodeLog", "episodes_in"]
+__all__ = ["EpisodeLog", "check_log"]
 
 _KEY = "evaluation"
+_HEAD = b'{"evaluation": {'
+_LINE = b'{"episode": '
+_LONGEST = 1 << 20
+"""Bytes of a line: what is longer, nobody of us has written."""
+
+
+def check_log(path: Path, *, goes_on: bool) -> None:
+    """See to it that a log can be written, before anything is played; what is there stays as it is.
+
+    Args:
+        path: Of the file.
+        goes_on: Whether what the file has is read.
+
+    Raises:
+        ValueError: If it is no file, or begins as no log does.
+        FileNotFoundError: If its folder does not exist.
+        PermissionError: If it cannot be written.
+    """
+    name = "resume" if goes_on else "log"
+    if path.is_dir():
+        raise ValueError(f"{name} must be the path of a file, got the folder {path}")
+    if path.exists() and not path.is_file() and (goes_on or path.is_fifo()):
+        raise ValueError(f"{name} must be the path of a file, got {path}, which is something else")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{name}: the folder of {path} does not exist")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(f"{name}: {path} cannot be written")
+    if goes_on and path.exists():
+        with path.open("rb") as file:
+            if (first := file.readline(_LONGEST)) and not (len(first) > len(_HEAD) and first.startswith(_HEAD)):
+                _evaluation_in(path, first)
 
 
 class EpisodeLog:
     """A file that gets a line for each episode that has ended, after a line that says what is evaluated.
+
+    Where it cannot be written any longer, a warning says so, and the evaluation goes on.
 
     Args:
         path: Of the file.
@@ -29,74 +64,174 @@ class EpisodeLog:
 
     Raises:
         ValueError: If the file has another evaluation, or something else.
-        FileNotFoundError: If its folder does not exist.
+        OSError: If it cannot be read or written.
     """
 
     def __init__(self, path: str | Path, about: Mapping[str, Any], *, goes_on: bool) -> None:
         self.path = Path(path)
         self.known: list[Played] = []
-        if goes_on and self.path.exists() and self.path.stat().st_size:
-            self.known, end = episodes_in(self.path, about)
-            self.file: TextIO = self.path.open("r+")
-            self.file.seek(end)
-            self.file.truncate()  # a line whose writer died has no end
-        else:
-            self.file = self.path.open("w")
-        if not self.file.tell():
-            self._line({_KEY: dict(about)})
+        self.file: BinaryIO | None = None
+        check_log(self.path, goes_on=goes_on)
+        head = json.dumps({_KEY: dict(about)}).encode() + b"\n"
+        end = 0
+        if goes_on and self.path.exists():
+            self.known, end = _episodes_in(self.path, about, head)
+        file = self.file = self.path.open("r+b" if end else "wb")
+        try:
+            if end:
+                file.seek(end)
+                file.truncate()  # a line whose writer died has no end
+            else:
+                file.write(head)
+                file.flush()
+        except BaseException:
+            file.close()
+            raise
 
     def add(self, episodes: Sequence[Played]) -> None:
         """Write episodes down."""
-        for one in episodes:
-            self._line(
+        if not episodes or self.file is None:
+            return
+        lines = [
+            json.dumps(
                 {
                     "episode": one.number, "return": one.total, "length": one.length, "terminated": one.terminated,
                     "infos": dict(one.infos), "digest": one.digest,
                 }
-            )  # fmt: skip
-        if episodes:
+            )
+            for one in episodes
+        ]  # fmt: skip
+        try:
+            self.file.write("".join(f"{line}\n" for line in lines).encode())
             self.file.flush()
-            os.fsync(self.file.fileno())
+            if self.path.is_file():
+                os.fsync(self.file.fileno())
+        except OSError as error:  # a full disk, say
+            self._give_up(error)
 
-    def _line(self, values: Mapping[str, Any]) -> None:
-        self.file.write(json.dumps(values) + "\n")
+    def _give_up(self, error: OSError) -> None:
+        warnings.warn(f"{self.path} gets no further episodes: {error}", RuntimeWarning, stacklevel=2)
+        self._close()
+
+    def _close(self) -> None:
+        file, self.file = self.file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError:  # what it could not write then, it cannot write now
+                return
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self.file.close()
+        self._close()
 
 
-def episodes_in(path: Path, about: Mapping[str, Any]) -> tuple[list[Played], int]:
-    """The episodes of a log, and where its last whole line ends.
+def _not_ours(path: Path, why: str) -> ValueError:
+    return ValueError(f"{path} is not a log of an evaluation, and stays as it is: {why}. Pass another path to resume")
+
+
+def _episodes_in(path: Path, about: Mapping[str, Any], head: bytes) -> tuple[list[Played], int]:
+    """The episodes of a log, and where its last whole line ends: 0 if it is empty.
 
     Args:
         path: Of the file.
         about: What is evaluated.
+        head: The first line that we would write.
 
     Raises:
         ValueError: If it is the log of another evaluation, or no log.
     """
-    data = path.read_bytes()
-    end = data.rfind(b"\n") + 1
-    lines = data[:end].splitlines()
-    if not lines:
-        return [], 0
+    episodes: dict[int, Played] = {}
+    with path.open("rb") as file:
+        first = file.readline(_LONGEST)
+        if not first or (len(first) > len(_HEAD) and head.startswith(first) and not first.endswith(b"\n")):
+            return [], 0  # its writer died before the first line was there
+        _check_alike(path, _evaluation_in(path, first), json.loads(head)[_KEY])
+        end = len(first)
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 2):
+            if not line.endswith(b"\n"):
+                if file.read(1) or not (line.startswith(_LINE) or _LINE.startswith(line)):
+                    raise _not_ours(path, f"its line {number} is no episode")
+                break
+            one = _played(path, number, _loaded(path, number, line))
+            if episodes.setdefault(one.number, one) != one:
+                raise _not_ours(path, f"its line {number} has episode {one.number} once more, and otherwise")
+            end += len(line)
+    return list(episodes.values()), end
+
+
+def _evaluation_in(path: Path, first: bytes) -> dict[str, Any]:
+    """What is evaluated, by the first line."""
+    found = _loaded(path, 1, first) if first.endswith(b"\n") else {}
+    if set(found) != {_KEY} or not isinstance(found[_KEY], dict):
+        raise _not_ours(path, "its first line does not say what is evaluated")
+    about: dict[str, Any] = found[_KEY]
+    return about
+
+
+def _loaded(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    """A line as an object of JSON."""
     try:
-        theirs, *rest = [json.loads(line) for line in lines]
-        found = theirs[_KEY]
-        episodes = [
-            Played(one["episode"], one["return"], one["length"], one["terminated"], one["infos"], one["digest"]) for one in rest
-        ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a log of an evaluation: {error}") from error
-    ours = json.loads(json.dumps(dict(about)))
-    differing = [name for name in sorted({*ours, *found}) if ours.get(name) != found.get(name)]
-    if differing:
-        name = differing[0]
-        raise ValueError(
-            f"{path} is the log of another evaluation: its {name} is {found.get(name)!r}, here it is {ours.get(name)!r}. Pass "
-            "another path, or what that one was begun with"
-        )
-    return episodes, end
+        found = json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise _not_ours(path, f"its line {number} is no JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise _not_ours(path, f"its line {number} is {reprlib.repr(found)}")
+    return found
+
+
+def _played(path: Path, number: int, found: Mapping[str, Any]) -> Played:
+    """An episode of a line."""
+
+    def is_number(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    def is_count(value: Any) -> bool:
+        return is_number(value) and isinstance(value, int) and 0 <= value < 2**63
+
+    def is_info(value: Any) -> bool:
+        return isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**300)
+
+    kinds: dict[str, Callable[[Any], bool]] = {
+        "episode": is_count, "return": is_number, "length": is_count, "terminated": lambda value: isinstance(value, bool),
+        "infos": lambda value: isinstance(value, dict) and all(map(is_info, value.values())),
+        "digest": lambda value: isinstance(value, str),
+    }  # fmt: skip
+    if set(found) != set(kinds):
+        raise _not_ours(path, f"its line {number} has {reprlib.repr(sorted(found))} in place of {sorted(kinds)}")
+    for name, alike in kinds.items():
+        if not alike(found[name]):
+            raise _not_ours(path, f"in its line {number} `{name}` is {reprlib.repr(found[name])}")
+    try:
+        total = float(found["return"])
+    except OverflowError as error:
+        raise _not_ours(path, f"in its line {number} `return` is too large") from error
+    return Played(found["episode"], total, found["length"], found["terminated"], found["infos"], found["digest"])
+
+
+def _check_alike(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Refuse another evaluation. What an older version has not written down is not compared.
+
+    Of a value that is a dict of hashes, such as ``environment``, those are compared that both have: what changes by itself is left
+    out of one of them, perhaps.
+    """
+    for name in {**ours, **theirs}:
+        here, there = ours.get(name), theirs.get(name)
+        if name not in theirs and isinstance(here, dict):
+            continue
+        if isinstance(here, dict) and isinstance(there, dict):
+            differing = [part for part in here if part in there and here[part] != there[part]]
+            if not differing:
+                continue
+            what = ", ".join(f"`{part}`" if part else "code" for part in differing[:3])
+            raise ValueError(
+                f"{path} is the log of another evaluation: its {name} differs in {what}. Pass another path, or what that one was "
+                "begun with"
+            )
+        if there != here:
+            raise ValueError(
+                f"{path} is the log of another evaluation: its {name} is {reprlib.repr(there)}, here it is {here!r}. Pass another "
+                "path, or what that one was begun with"
+            )

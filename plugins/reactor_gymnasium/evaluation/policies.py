@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import random
+import reprlib
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Literal, NamedTuple, Protocol
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.evaluation.contents import generators_of, seeded
 from reactor_rl.plugin import canonical, global_random_state, new_hash
 
 __all__ = [
@@ -97,6 +99,8 @@ class AskedPolicy(ABC):
         noise: What it needs to draw an action.
         single: Whether one row is asked at a time, whatever ``batch_size`` says.
         masked: Whether it is told which choices are allowed, by the environments' ``action_masks()``.
+        named: What it is called in messages.
+        remedies: What whoever wrote it may do if it remembers earlier calls, or draws from a generator of its own.
     """
 
     by_row = False
@@ -104,6 +108,11 @@ class AskedPolicy(ABC):
     noise: Noise | None = None
     single = False
     masked = False
+    named = ""
+    remedies = (
+        "Return what it remembers from predict(observations, state=...), which gets it back at the next step of the same episode; "
+        "draw from the generators that a function gets by its parameter random; put a policy of LeRobot's into a LeRobotPolicy"
+    )
 
     @abstractmethod
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
@@ -121,6 +130,10 @@ class AskedPolicy(ABC):
     def digest(self) -> str | None:
         """A hash of what it has learned, ``None`` if that cannot be told."""
         return None
+
+    def held(self) -> Sequence[Any]:
+        """What of the user's it asks, to be looked at: whether that changes when it is asked."""
+        return ()
 
     def without_masks(self, env: Any) -> None:
         """Learn that an environment has no ``action_masks()``.
@@ -197,20 +210,23 @@ class FunctionPolicy(AskedPolicy):
 
         return ask
 
+    def held(self) -> Sequence[Any]:
+        """See :class:`AskedPolicy`."""
+        return (self.function,)
+
 
 class PredictPolicy(AskedPolicy):
     """An object with ``predict``, which returns actions, or actions and a state."""
 
     def __init__(self, policy: Any, context: PolicyContext) -> None:
-        self.policy, self.context = policy, context
+        self.policy, self.context, self.named = policy, context, f"{type(policy).__name__}.predict"
         known = _parameters(policy.predict)
         self.fixed = {"deterministic": context.deterministic} if "deterministic" in known else {}
         self.stateful, self.starts, self.masked = "state" in known, "episode_start" in known, "action_masks" in known
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`AskedPolicy`."""
-        predict, space, fixed = self.policy.predict, self.context.action_space, self.fixed
-        named = f"{type(self.policy).__name__}.predict"
+        predict, space, fixed, named = self.policy.predict, self.context.action_space, self.fixed, self.named
 
         def ask(turn: Turn) -> Any:
             more: dict[str, Any] = dict(fixed)
@@ -228,25 +244,36 @@ class PredictPolicy(AskedPolicy):
 
         return ask
 
+    def held(self) -> Sequence[Any]:
+        """See :class:`AskedPolicy`."""
+        return (self.policy,)
+
 
 _generators = threading.RLock()
 """The threads of a process share its generators."""
 
 
 class Seeded(AskedPolicy):
-    """A policy that draws from the generators of the process: they are seeded by episode and step before it is asked."""
+    """A policy that draws from the generators of the process, or its own: they are seeded by episode and step before it is asked.
+
+    Args:
+        policy: The policy.
+        own: Whether it has generators of its own.
+    """
 
     noise = Noise("generator")
     single = True
 
-    def __init__(self, policy: AskedPolicy) -> None:
-        self.policy, self.in_workers, self.masked = policy, policy.in_workers, policy.masked
+    def __init__(self, policy: AskedPolicy, own: bool = False) -> None:
+        self.policy, self.in_workers, self.masked, self.own = policy, policy.in_workers, policy.masked, own
+        self.named, self.remedies = policy.named, policy.remedies
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`AskedPolicy`."""
         ask, needed = self.policy.bind(observations, rows), self.policy.noise
+        reached = generators_of(*self.policy.held()) if self.own else ()
 
-        def seeded(turn: Turn) -> Any:
+        def drawing(turn: Turn) -> Any:
             generators = turn.noise
             word = int(generators[0].integers(2**32))
             inner = Turn(generators, turn.memory, turn.masks, turn.starts)
@@ -255,15 +282,19 @@ class Seeded(AskedPolicy):
             elif needed.kind != "generator":
                 draw = generators[0].random if needed.kind == "uniform" else generators[0].standard_normal
                 inner.noise = draw((rows, needed.width))
-            with _generators, global_random_state():
+            with _generators, global_random_state(), seeded(reached, word):
                 _seed_process(word)
                 return ask(inner)
 
-        return seeded
+        return drawing
 
     def digest(self) -> str | None:
         """See :class:`AskedPolicy`."""
         return self.policy.digest()
+
+    def held(self) -> Sequence[Any]:
+        """See :class:`AskedPolicy`."""
+        return self.policy.held()
 
 
 def _seed_process(word: int) -> None:
@@ -316,7 +347,9 @@ def is_plain(space: gymnasium.Space[Any]) -> bool:
 
 
 def counted(actions: Any, rows: int, space: gymnasium.Space[Any], named: str) -> Any:
-    """Actions, if there is one for each row, as an array where the space is one of arrays, else as a list.
+    """Actions, if there is one for each row: an array where the space is one of arrays and they have one dtype, else a list.
+
+    What one row's action is does not depend on the others: numbers in a list have the dtypes that they have by themselves.
 
     Args:
         actions: What a policy has returned.
@@ -325,29 +358,72 @@ def counted(actions: Any, rows: int, space: gymnasium.Space[Any], named: str) ->
         named: The policy, for messages.
 
     Raises:
-        ValueError: If they are of another shape or kind, or outside of a ``Discrete`` space.
+        ValueError: If they are of another shape or kind, not finite, or outside of a ``Discrete`` space.
     """
     if not is_plain(space):
-        if not isinstance(actions, list | tuple) or len(actions) != rows:
-            raise ValueError(f"the policy {named} must return a list of {rows} actions of {space}, got {actions!r}")
-        return list(actions)
+        return _checked_objects(actions, rows, space, named)
     if hasattr(actions, "detach"):
         actions = actions.detach().cpu()
-    array = np.asarray(actions)
     wanted = (rows, *(space.shape or ()))
+    try:
+        if isinstance(actions, list | tuple) and len(actions) == rows and all(one is not None for one in actions):
+            each = [_numbers(one, space) for one in actions]
+            mixed = len({(one.dtype, one.shape) for one in each}) > 1
+            arrays = [one[None] for one in each] if mixed else [np.stack(each)]
+        else:
+            mixed, arrays = False, [_numbers(actions, space)]
+    except (ValueError, TypeError) as error:
+        raise _refused(actions, rows, space, named) from error
+    for array in arrays:
+        _check_numbers(array, actions, (1, *wanted[1:]) if mixed else wanted, rows, space, named)
+    return [array[0] for array in arrays] if mixed else arrays[0]
+
+
+def _numbers(actions: Any, space: gymnasium.Space[Any]) -> Array:
+    """As an array; whole numbers for a space of floats have the dtype that Python's numbers have beside fractions."""
+    array = np.asarray(actions.detach().cpu() if hasattr(actions, "detach") else actions)
+    floats = np.dtype(space.dtype).kind == "f" and array.dtype.kind in "biu"
+    return array.astype(np.float64) if floats else array
+
+
+def _check_numbers(array: Array, actions: Any, wanted: tuple[int, ...], rows: int, space: gymnasium.Space[Any], named: str) -> None:
+    """Refuse what no actions are."""
+    if array.dtype.kind not in "biuf":
+        raise _refused(actions, rows, space, named, f" of dtype {array.dtype}")
     if array.shape != wanted:
         raise ValueError(
             f"the policy {named} returned actions of shape {array.shape} for {rows} observations; actions of {space} have the "
             f"shape {wanted}"
         )
     kind, dtype = array.dtype.kind, np.dtype(space.dtype)
-    if kind not in "biuf" or (dtype.kind in "iub" and kind == "f"):
+    if dtype.kind in "iub" and kind == "f":
         raise ValueError(f"the policy {named} returned actions of dtype {array.dtype}; {space} has {dtype}")
-    if dtype.kind == "f" and kind != "f":  # a list may have whole numbers only in some steps
-        array = array.astype(dtype)
+    if kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not finite numbers")
     if isinstance(space, spaces.Discrete) and not ((array >= space.start) & (array < space.start + space.n)).all():
         raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not in {space}")
-    return array
+
+
+def _refused(actions: Any, rows: int, space: gymnasium.Space[Any], named: str, what: str = "") -> ValueError:
+    return ValueError(
+        f"the policy {named} returned {reprlib.repr(actions)}{what} for {rows} observations; it must return as many actions of "
+        f"{space}, each of the shape {space.shape or ()}"
+    )
+
+
+def _checked_objects(actions: Any, rows: int, space: gymnasium.Space[Any], named: str) -> list[Any]:
+    """Actions of a space that is not one of arrays."""
+    if not isinstance(actions, list | tuple) or len(actions) != rows:
+        raise ValueError(f"the policy {named} must return a list of {rows} actions of {space}, got {reprlib.repr(actions)}")
+    for action in actions:
+        alike = action is not None
+        if isinstance(space, spaces.Dict):
+            alike = isinstance(action, Mapping) and set(action) == set(space.spaces)
+        elif isinstance(space, spaces.Tuple):
+            alike = isinstance(action, tuple | list | np.ndarray) and len(action) == len(space.spaces)
+        if not alike:
+            raise ValueError(f"the policy {named} returned {reprlib.repr(action)} among its actions, which is not one of {space}")
+    return list(actions)
 
 
 def hashed(values: Any) -> str:

@@ -13,9 +13,9 @@ import gymnasium
 import numpy as np
 
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.asking import Asking, Chosen
+from reactor_gymnasium.evaluation.asking import Asking
+from reactor_gymnasium.evaluation.choosing import Chosen
 from reactor_gymnasium.evaluation.episodes import Played
-from reactor_gymnasium.evaluation.policies import is_plain
 from reactor_gymnasium.evaluation.shard import STEPS, AskingShard, ToldShard
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_rl import Program
@@ -138,7 +138,7 @@ class EpisodeProgram:
 
     def _tell(self, chosen: Chosen, seed: int, dealer: _Dealer, ended: Callable[[Sequence[Played]], object]) -> None:
         """Play, with a policy that is asked here."""
-        run, plain = self.run, is_plain(self.action_space)
+        run = self.run
         rows = None
         if self.layout.arrays:
             shape, dtype = self.layout.storage()
@@ -160,7 +160,7 @@ class EpisodeProgram:
             actions = asking(objects if self.layout.objects else None, masks if chosen.policy.masked else None)
             for number, (lo, hi) in enumerate(pairwise(self.cuts)):
                 if dealer.load[number]:
-                    run.set(**{f"actions_{number}": actions[lo:hi].copy() if plain else actions[lo:hi]})
+                    run.set(**{f"actions_{number}": actions[lo:hi].copy()})
             self._tick(dealer, ended)
 
     def __enter__(self) -> Self:

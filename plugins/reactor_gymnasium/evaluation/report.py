@@ -33,13 +33,14 @@ class EvaluationReport:
         env: The environment's id or name.
         policy: How the policy was asked, in words.
         row_independent: Whether the policy's answer for a row does not depend on the rows beside it, by construction or as far as
-            it was tried. If not, the report depends on ``num_envs`` and ``workers``.
+            it was tried, nor on what it was asked before. If not, the report depends on ``num_envs`` and ``workers``.
         deterministic: Whether it took its best action, or drew one.
         seed: Of the evaluation.
         returns: Of each episode, ``(episodes,)``, float64.
         lengths: In steps, ``(episodes,)``, int64.
         terminated: Whether the environment ended an episode and no limit, ``(episodes,)``, bool.
-        infos: What episodes' last infos had of numbers and truth values, by name, ``(episodes,)``; NaN where an episode had none.
+        infos: What episodes' last infos had of numbers and truth values, by name, ``(episodes,)``; NaN where an episode had none. A
+            key that is no string is written out.
         digests: A hash of each episode's actions and rewards.
         seconds: How long it took. The fingerprint does not cover this.
         videos: Paths of the recorded episodes, by number. Neither does it cover these.

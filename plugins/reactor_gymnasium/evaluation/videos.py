@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,8 @@ import numpy as np
 
 from reactor_gymnasium.environments.block import BoundRows
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.asking import Asking, Chosen
+from reactor_gymnasium.evaluation.asking import Asking
+from reactor_gymnasium.evaluation.choosing import Chosen
 from reactor_gymnasium.evaluation.episodes import Played, Player
 from reactor_gymnasium.evaluation.policies import PolicyContext
 from reactor_gymnasium.film import Film, check_encoder
@@ -20,14 +24,22 @@ from reactor_rl.plugin import encode, one_numeric_thread
 
 __all__ = ["check_recording", "record_episodes"]
 
-FPS = 30
+FPS = 30.0
+SLOWEST, FASTEST = 0.01, 1000
 
 
-def check_recording(env_fn: Callable[[], Any], name: str) -> None:
-    """See to it that episodes can be recorded, before any is played.
+def check_recording(env_fn: Callable[[], Any], name: str, folder: Path, episodes: Sequence[int]) -> None:
+    """See to it that episodes can be recorded, before any is played: one picture becomes a film that is thrown away.
+
+    Args:
+        env_fn: Makes an environment.
+        name: Of the environment.
+        folder: Where the videos go; made if it is not there.
+        episodes: Numbers of those that are to be recorded.
 
     Raises:
-        ValueError: If the environment renders no pictures.
+        ValueError: If the environment renders no pictures, or none of which a film can be made.
+        OSError: If the folder cannot be made or written to.
         ModuleNotFoundError: If the encoder is not installed.
     """
     check_encoder("evaluate(record=...)")
@@ -38,8 +50,26 @@ def check_recording(env_fn: Callable[[], Any], name: str) -> None:
                 f"record: {name} has render_mode={env.render_mode!r}, and a video needs pictures: have the function make it with "
                 'render_mode="rgb_array"'
             )
+        fps = _fps(env, name)
+        env.reset(seed=0)
+        picture = env.render()
     finally:
         env.close()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in episodes:
+            if (path := _path(folder, number)).is_dir():
+                raise IsADirectoryError(f"{path} is a folder")
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            film = Film(str(Path(scratch) / "film.mp4"), ".mp4", fps)
+            try:
+                film.add(_picture(picture))
+                film.close()
+            except Exception as error:
+                film.abandon()
+                raise ValueError(f"record: of {name} no video can be made: {error}") from error
+    except OSError as error:
+        raise OSError(f"videos: {folder} cannot take videos: {error}") from error
 
 
 def record_episodes(
@@ -63,15 +93,28 @@ def record_episodes(
         folder: Where the videos go; made if it is not there.
 
     Returns:
-        Their paths, by number.
-
-    Raises:
-        RuntimeError: If an episode is not the same again.
+        Their paths, by number. One that cannot be made is left out, and a warning says why.
     """
     paths: dict[int, str] = {}
-    if not episodes:
-        return paths
-    folder.mkdir(parents=True, exist_ok=True)
+    for episode in episodes:
+        path = _path(folder, episode.number)
+        try:
+            _record(env_fn, chosen, context, max_steps, seed, episode, str(path))
+            paths[episode.number] = str(path)
+        except Exception as error:
+            why = f"no video of episode {episode.number}: {type(error).__name__}: {error}"
+            warnings.warn(why, RuntimeWarning, stacklevel=4)
+        finally:
+            if episode.number not in paths:  # what there is of it shows no whole episode, or another one
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+    return paths
+
+
+def _record(
+    env_fn: Callable[[], Any], chosen: Chosen, context: PolicyContext, max_steps: int | None, seed: int, episode: Played, path: str
+) -> None:
+    """Play an episode again, in an environment of its own, and make a video of it."""
     layout = ObservationLayout(context.observation_space, "unsafe")
     player = Player((encode(_rendering(env_fn)),), 0, layout, context.action_space, max_steps)
     player.seed = seed
@@ -81,12 +124,9 @@ def record_episodes(
         out = None if rows is None else BoundRows(layout, rows)
         with one_numeric_thread():
             asking = Asking(chosen.policy, chosen.batch, layout, rows, 1, context.action_space, seed)
-            for episode in episodes:
-                paths[episode.number] = str(folder / f"episode-{episode.number}.mp4")
-                _film(player, asking, out, episode, paths[episode.number])
+            _film(player, asking, out, episode, path)
     finally:
         player.block.close()
-    return paths
 
 
 def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played, path: str) -> None:
@@ -96,18 +136,24 @@ def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played
     player.wake(out)
     with block.opened():
         env = block.envs[0].env
-        fps = float(env.metadata.get("render_fps") or FPS)
+        fps = _fps(env, "the environment")
     film = Film(path, ".mp4", fps)
-    film.add(np.asarray(env.render()))
-    block.last_info, kept = partial(_filming, film, env, block.last_info), block.last_info
-    while not player.idle:
-        asking.follow(player.playing, player.begun)
-        player.step(asking(player.objects(), player.masks() if asking.policy.masked else None), out)
-        if not player.idle:
-            film.add(np.asarray(env.render()))
-    block.last_info = kept
-    player.note()
-    film.close()
+    kept = block.last_info
+    try:
+        film.add(_picture(env.render()))
+        block.last_info = partial(_filming, film, env, kept)
+        while not player.idle:
+            asking.follow(player.playing, player.begun)
+            player.step(asking(player.objects(), player.masks() if asking.policy.masked else None), out)
+            if not player.idle:
+                film.add(_picture(env.render()))
+        player.note()
+        film.close()
+    except BaseException:
+        film.abandon()
+        raise
+    finally:
+        block.last_info = kept
     ended = player.ended.pop()
     if ended.digest != episode.digest:
         raise RuntimeError(
@@ -117,8 +163,34 @@ def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played
 
 
 def _filming(film: Film, env: Any, kept: Callable[[int, Any], Any], row: int, info: Any) -> Any:
-    film.add(np.asarray(env.render()))
+    film.add(_picture(env.render()))
     return kept(row, info)
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"episode-{number}.mp4"
+
+
+def _picture(rendered: Any) -> Any:
+    """What ``render()`` gave as an array, unless it is nothing: that is no picture."""
+    return None if rendered is None else np.asarray(rendered)
+
+
+def _fps(env: Any, name: str) -> float:
+    """Pictures a second.
+
+    Raises:
+        ValueError: If the environment has others than a film can have.
+    """
+    told = env.metadata.get("render_fps") if isinstance(env.metadata, Mapping) else None
+    if told is None or (isinstance(told, int | float) and told == 0):
+        return FPS
+    known = isinstance(told, int | float | np.number) and not isinstance(told, bool)
+    if not known or not SLOWEST <= float(told) <= FASTEST:
+        raise ValueError(
+            f'record: metadata["render_fps"] of {name} must be a number of pictures a second, {SLOWEST} to {FASTEST}, got {told!r}'
+        )
+    return float(told)
 
 
 def _rendering(env_fn: Callable[[], Any]) -> Callable[[], Any]:

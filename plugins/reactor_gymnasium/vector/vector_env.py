@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.arguments import (
     EnvFn,
+    check_flags,
     check_makers,
     checked_batch_size,
     checked_mask,
@@ -174,6 +175,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         kernels: bool = True,
     ) -> None:
         super().__init__()
+        check_flags(shared_memory=shared_memory, copy=copy, daemon=daemon, caller_works=caller_works, kernels=kernels)
         self.env_fns = env_fns = tuple(env_fns)
         self.shared_memory, self.context, self.daemon = shared_memory, context, daemon
         self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency

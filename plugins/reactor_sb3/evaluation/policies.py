@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,10 @@ class _TorchPolicy(AskedPolicy):
         """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
         return hashed({name: part.cpu().numpy() for name, part in self.module.state_dict().items()})
 
+    def held(self) -> Sequence[Any]:
+        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
+        return (self.module,)
+
 
 class ModulePolicy(_TorchPolicy):
     """A module of torch: scores of discrete actions (unnormalised log-probabilities), or continuous actions."""
@@ -145,7 +149,7 @@ class ModulePolicy(_TorchPolicy):
         space = context.action_space
         if not isinstance(space, spaces.Discrete | spaces.Box):
             raise ValueError(f"a torch.nn.Module may act with Discrete or Box actions, and the environment takes {space}")
-        self.context, self.module = context, self._evaluated(module)
+        self.context, self.module, self.named = context, self._evaluated(module), type(module).__name__
         self.dtype = next((one.dtype for one in module.parameters() if one.is_floating_point()), torch.float32)
         if isinstance(context.observation_space, spaces.Box) and self.in_workers:
             self._dense(dense_network_of(self.module, context.observation_space))
@@ -199,7 +203,7 @@ class SB3Policy(_TorchPolicy):
     module: Any
 
     def __init__(self, policy: Any, context: PolicyContext, normalize: VecNormalize | None) -> None:
-        self.context, self.module = context, self._evaluated(policy)
+        self.context, self.module, self.named = context, self._evaluated(policy), type(policy).__name__
         self.module.set_training_mode(False)
         self.normalize: Any = None
         if normalize is not None and normalize.norm_obs:

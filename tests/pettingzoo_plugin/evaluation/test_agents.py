@@ -105,3 +105,67 @@ def test_policies_that_do_not_fit_are_refused() -> None:
         evaluate(lambda seen, masks: masks.argmin(1) * 0, connect_four.env, episodes=20, executor="inline")
     with pytest.raises(TypeError, match="pass a function that makes"):
         evaluate(RandomPolicy(), tictactoe.env(), episodes=1)
+
+
+def in_turns() -> Any:
+    queue: list[int] = []
+
+    def policy(observations: Any) -> Any:
+        if not queue:
+            queue.extend([0, 1, 2, 3])  # and there are three agents
+        return np.full(len(observations), queue.pop(0))
+
+    return policy
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, observations: Any) -> Any:
+        self.calls += 1
+        return (torch.arange(5) == self.calls % 5).float().expand(len(observations), 5)
+
+
+def late() -> Any:
+    count = [0]
+
+    def policy(observations: Any) -> Any:
+        count[0] += 1
+        return np.full(len(observations), int(count[0] > 10_000))
+
+    return policy
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_policies_that_remember_are_refused(num_envs: int) -> None:
+    for make, what in ((in_turns, "`queue`"), (Counting, "`calls`")):
+        with pytest.raises(ValueError, match=f"the policy 'all' answers otherwise .*{what} changes.* seeded for each step"):
+            evaluate(make(), spread, episodes=2, num_envs=num_envs, executor="inline")
+    with pytest.warns(UserWarning, match="the policy 'all' changes `count` when it is asked"):
+        assert not evaluate(late(), spread, episodes=2, num_envs=num_envs, executor="inline").row_independent
+
+
+def test_generators_of_a_policy_are_seeded_for_each_step() -> None:
+    rng = np.random.default_rng(0)
+    reports = [
+        evaluate(lambda observations: rng.integers(0, 5, len(observations)), spread, episodes=4, num_envs=n, executor="inline")
+        for n in (1, 3)
+    ]
+    assert reports[0].fingerprint() == reports[1].fingerprint() and reports[0].row_independent
+
+
+def test_another_game_is_not_gone_on_with(tmp_path: Any) -> None:
+    evaluate(RandomPolicy(), spread, episodes=2, executor="inline", resume=tmp_path / "log")
+    assert len(evaluate(RandomPolicy(), spread, episodes=3, executor="inline", resume=tmp_path / "log")) == 3
+    with pytest.raises(ValueError, match="its environment differs"):
+        evaluate(
+            RandomPolicy(),
+            lambda: simple_spread_v3.parallel_env(max_cycles=9),
+            episodes=3,
+            executor="inline",
+            resume=tmp_path / "log",
+        )

@@ -1,0 +1,319 @@
+"""How a policy is asked: found out by asking it about a few observations, in other orders and beside other ones."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.evaluation.asking import Asking, noise_of
+from reactor_gymnasium.evaluation.contents import Contents, changes, contents, hashes, only_written, replaced
+from reactor_gymnasium.evaluation.policies import (
+    AskedPolicy,
+    BoundPolicy,
+    Noise,
+    PolicyContext,
+    Seeded,
+    Turn,
+    adapted,
+    has_masks,
+    hashed,
+    masks_of,
+)
+from reactor_rl.plugin import aligned_zeros, changed_generators, generator_states, global_random_state, one_numeric_thread
+
+__all__ = ["Chosen", "choose_batch"]
+
+BATCH = 32
+"""Rows that are asked together where nothing else is said."""
+_SAMPLES = 8
+
+_Order = list[list[int]]
+
+
+class Chosen:
+    """A policy, and how it is asked.
+
+    Attributes:
+        policy: As it is asked.
+        batch: Rows of a call.
+        alone: Whether an answer does not depend on the rows beside it, as far as it was tried.
+        how: The same in words.
+        changing: Names of what it was seen to change in itself when it is asked.
+    """
+
+    def __init__(self, policy: AskedPolicy, batch: int, alone: bool, how: str, changing: Sequence[str] = ()) -> None:
+        self.policy, self.batch, self.alone, self.how, self.changing = policy, batch, alone, how, changing
+
+    def told(self) -> dict[str, str]:
+        """Hashes of what the policy consists of, its code included, but for what it changes when it is asked."""
+        return hashes(contents(*self.policy.held(), whole=True), self.changing)
+
+
+def choose_batch(policy: Any, context: PolicyContext, env: Any, batch_size: int | None) -> Chosen:
+    """Find out how a policy is to be asked, by asking it about some observations of an environment that is thrown away.
+
+    Args:
+        policy: As the user has passed it.
+        context: What it is to act in.
+        env: An environment that is thrown away.
+        batch_size: Rows of a call; ``None`` for :data:`BATCH`, if an answer does not depend on the rows beside it, else 1.
+
+    Raises:
+        TypeError, ValueError: If it is not a policy, or does not fit.
+        Exception: What the policy raises.
+    """
+    asked = adapted(policy, context)
+    if asked.masked and not has_masks(env):
+        asked.without_masks(env)
+    with one_numeric_thread(), global_random_state():
+        trial, before = _Trial(context, env), contents(*asked.held())
+        trial.look_around(asked)
+        return _chosen(asked, trial, before, batch_size)
+
+
+def _chosen(asked: AskedPolicy, trial: _Trial, before: Contents, batch_size: int | None) -> Chosen:
+    if asked.by_row:
+        trial.answers(asked, 1, [0])
+        return Chosen(asked, 1, True, "every row by itself, by construction")
+    asked, kept = _tried_twice(asked, trial, before)
+    chosen = _chosen_batch(asked, trial, batch_size)
+    if not kept.how:
+        return Chosen(chosen.policy, chosen.batch, chosen.alone, chosen.how, kept.changing)
+    how = f"{chosen.how}; {kept.how}"
+    warnings.warn(
+        f"the policy {asked.named} {kept.how}: if an answer depends on that, the report depends on num_envs. {asked.remedies}",
+        UserWarning, stacklevel=5,
+    )  # fmt: skip
+    return Chosen(chosen.policy, chosen.batch, False, how, kept.changing)
+
+
+class _Kept(NamedTuple):
+    """Something that a policy does besides answering.
+
+    Attributes:
+        how: In words; empty if it cannot matter.
+        changing: Names of what it changes in itself.
+    """
+
+    how: str
+    changing: Sequence[str] = ()
+
+
+def _tried_twice(asked: AskedPolicy, trial: _Trial, fresh: Contents) -> tuple[AskedPolicy, _Kept]:
+    """A policy, asked about the same short episodes in several orders: each of them has to be answered the same.
+
+    Args:
+        asked: The policy.
+        trial: Asks it.
+        fresh: What it consisted of before it was asked.
+
+    Returns:
+        As it is to be asked; and what it was seen to keep, though no answer depended on that.
+
+    Raises:
+        ValueError: If an answer depends on what else has been asked.
+    """
+    orders = trial.orders()
+    before, looked = generator_states(), contents(*asked.held())
+    first = trial.play(asked, orders[0])
+    own = changes(looked, contents(*asked.held()))[1]
+    if own or changed_generators(before):
+        asked = Seeded(asked, bool(own))
+        first = trial.play(asked, orders[0])
+    settled = contents(*asked.held())
+    trial.play(asked, [[0]])  # one call: after many of them a queue may look as it did before
+    between = contents(*asked.held())
+    others = [trial.play(asked, order) for order in orders[1:]]
+    after = contents(*asked.held())
+    trial.play(asked, [[0]])
+    values, drawn = changes(settled, between, after, contents(*asked.held()), overwritten=True)
+    same = all(_hashed(other[of]) == _hashed(answer) for other in others for of, answer in first.items())
+    if drawn or not (same or (not values and all(_nearly(other[of], answer) for other in others for of, answer in first.items()))):
+        raise ValueError(_remembering(asked, values, drawn))
+    if not same:
+        return asked, _Kept("answers otherwise in the last bits when it is asked the same again")
+    read = [] if trial.remembers else sorted({*values} - only_written(values, *asked.held()))
+    how = f"changes {_listed(read)} when it is asked, though no answer was seen to depend on it" if read else ""
+    # A cache is full by now, and is to be left out of what tells this policy from another one, too.
+    return asked, _Kept(how, [*values, *(name for name in replaced(fresh, settled) if "." not in name)])
+
+
+def _remembering(asked: AskedPolicy, values: Sequence[str], drawn: Sequence[str]) -> str:
+    if drawn:
+        why = f"draws from a generator of its own ({_listed(drawn)})"
+    elif values:
+        why = f"answers otherwise when it is asked the same again: it remembers earlier calls ({_listed(values)} changes)"
+    else:
+        why = "answers otherwise when it is asked the same again: it remembers earlier calls, or draws from a generator of its own"
+    return (
+        f"the policy {asked.named} {why}. Episodes are played side by side, each as if it were alone, which such a policy does not "
+        f"know. {asked.remedies}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"`{name}`" if name else "itself" for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown}, ..."
+
+
+def _chosen_batch(asked: AskedPolicy, trial: _Trial, batch_size: int | None) -> Chosen:
+    """How many rows are asked together."""
+    if isinstance(asked, Seeded):
+        whose = "generators of its own" if asked.own else "the process's generators"
+        return Chosen(asked, 1, True, f"row by row: it draws from {whose}, which are seeded for each step")
+    if trial.remembers:
+        return Chosen(asked, 1, True, "row by row: it remembers what it has seen of an episode")
+    batch = 1 if asked.single else BATCH if batch_size is None else batch_size
+    if batch == 1:
+        return Chosen(asked, 1, True, "row by row")
+    alone = trial.is_alone(asked, batch)
+    if not alone and batch_size is None:
+        return Chosen(asked, 1, True, f"row by row: in batches of {batch} its answers depend on the other rows")
+    if alone:
+        return Chosen(asked, batch, True, f"in batches of {batch} rows, where an answer does not depend on the others (tried)")
+    how = f"in batches of {batch} rows, in which answers depend on the other rows: with another num_envs they differ"
+    return Chosen(asked, batch, False, how)
+
+
+class _Trial:
+    """Asks a policy about a few observations.
+
+    Args:
+        context: What it is to act in.
+        env: An environment that is thrown away.
+    """
+
+    def __init__(self, context: PolicyContext, env: Any) -> None:
+        self.env, self.context, self.layout = env, context, ObservationLayout(context.observation_space, "unsafe")
+        self.observations = [_seen(env.reset(seed=0)[0], "reset()", env)]
+        self.masks = [masks_of(env)] if has_masks(env) else []
+        self.remembers = False
+        self.seconds = 0.0  # of a call
+
+    def look_around(self, policy: AskedPolicy) -> None:
+        """Take a few steps with the policy; fewer if the environment fails, which is to be seen later."""
+        while len(self.observations) < _SAMPLES:
+            before = len(self.observations)
+            turn, ask = self._asked(policy, 1, [before - 1])
+            began = time.perf_counter()
+            action = ask(turn)[0]
+            self.seconds = time.perf_counter() - began
+            try:
+                observation, _, terminated, truncated, _ = self.env.step(action)
+                if terminated or truncated:
+                    observation, _ = self.env.reset()
+            except Exception:
+                return
+            self.observations.append(_seen(observation, "step()", self.env))
+            if self.masks:
+                self.masks.append(masks_of(self.env))
+
+    def orders(self) -> list[_Order]:
+        """Orders in which the same short episodes are played; fewer and shorter ones where the policy takes long to answer."""
+        long = 0 if self.seconds < 5e-4 else 1 if self.seconds < 1e-2 else 2
+        rows, steps, count = ((8, 4, 4), (4, 3, 3), (3, 2, 2))[long]
+        one_by_one = [[row] for row in range(rows) for _ in range(steps)]
+        side_by_side = [list(range(rows)) for _ in range(steps)]
+        staggered = [[row for row in range(rows) if 0 <= turn - row < steps] for turn in range(rows + steps)]
+        return [one_by_one, side_by_side, one_by_one[::-1], staggered][:count]
+
+    def play(self, policy: AskedPolicy, order: _Order) -> dict[tuple[int, int], Any]:
+        """Play short episodes, made of the observations.
+
+        Args:
+            policy: The policy, which is asked as it will be.
+            order: At each turn, which of the episodes take a step.
+
+        Returns:
+            The action for each step of each episode.
+        """
+        count, rows, write = 1 + max(row for turn in order for row in turn), None, None
+        if self.layout.arrays:
+            shape, dtype = self.layout.storage()
+            rows = aligned_zeros((count, *shape), dtype)
+            write = self.layout.writer(rows)
+        asking = Asking(policy, 1, self.layout, rows, count, self.context.action_space, 0)
+        taken, found = [0] * count, {}
+        for turn in order:
+            seen = [(row + taken[row]) % len(self.observations) for row in range(count)]
+            for row in turn:
+                if write is not None:
+                    write(row, self.observations[seen[row]])
+            objects = [self.layout.take_objects(self.observations[number]) for number in seen] if self.layout.objects else None
+            playing = [row if row in turn else None for row in range(count)]
+            asking.follow(playing, [row for row in turn if not taken[row]])
+            actions = asking(objects, [self.masks[number] for number in seen] if policy.masked else None)
+            for row in turn:
+                found[row, taken[row]] = own(actions[row])
+                taken[row] += 1
+        self.remembers = any(one is not None for one in asking.memory)
+        return found
+
+    def answers(self, policy: AskedPolicy, batch: int, which: Sequence[int]) -> list[Any]:
+        """The outputs that it is chosen by, for the observations of these numbers, which fill a batch."""
+        turn, ask = self._asked(policy, batch, which, raw=True)
+        return [own(one) for one in ask(turn)]
+
+    def _asked(self, policy: AskedPolicy, batch: int, which: Sequence[int], raw: bool = False) -> tuple[Turn, BoundPolicy]:
+        """A turn, and the policy bound to the observations of these numbers."""
+        layout, rows = self.layout, None
+        if layout.arrays:
+            shape, dtype = layout.storage()
+            rows = aligned_zeros((batch, *shape), dtype)
+            write = layout.writer(rows)
+            for row, number in enumerate(which):
+                write(row, self.observations[number])
+        objects = [layout.take_objects(self.observations[number]) for number in which] if layout.objects else None
+        observations = layout.batched(rows, objects, copy=False)
+        masks = np.array([self.masks[number] for number in which]) if policy.masked else None
+        turn = Turn(_trial_noise(policy.noise, which), [None] * batch, masks)
+        return turn, (policy.raw if raw else policy.bind)(observations, batch)
+
+    def is_alone(self, policy: AskedPolicy, batch: int) -> bool:
+        """Whether it answers the same for an observation wherever it is in a batch, and beside whichever others."""
+        known: dict[int, list[str]] = {}
+        n = len(self.observations)
+        orders = [[(row * step + shift) % n for row in range(batch)] for shift in range(n) for step in (0, 1, 3)]
+        for which in orders:
+            for number, answer in zip(which, self.answers(policy, batch, which), strict=True):
+                known.setdefault(number, []).append(_hashed(answer))
+        return all(len(set(answers)) == 1 for answers in known.values())
+
+
+def _trial_noise(noise: Noise | None, which: Sequence[int]) -> Any:
+    if noise is None:
+        return None
+    generators = [noise_of(0, number) for number in which]
+    if noise.kind == "generator":
+        return generators
+    return np.array(
+        [one.random(noise.width) if noise.kind == "uniform" else one.standard_normal(noise.width) for one in generators]
+    )
+
+
+def _seen(observation: Any, by: str, env: Any) -> Any:
+    """A copy of an observation, if it is one."""
+    if observation is None:
+        raise TypeError(f"{by} of the environment returned None as the observation, its space is {env.observation_space}")
+    return own(observation)
+
+
+def _hashed(action: Any) -> str:
+    """What tells an answer from another one, its dtype included."""
+    try:
+        return hashed(action)
+    except TypeError:  # an object of the user's
+        return repr(action)
+
+
+def _nearly(action: Any, other: Any) -> bool:
+    """Whether two answers differ at most by how sums were rounded."""
+    one, two = np.asarray(action), np.asarray(other)
+    alike = one.dtype == two.dtype and one.shape == two.shape and one.dtype.kind == "f"
+    return alike and np.allclose(one, two, rtol=1e-4, atol=1e-6)
