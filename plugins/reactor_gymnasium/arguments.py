@@ -27,10 +27,13 @@ __all__ = [
     "checked_executor",
     "checked_mask",
     "checked_number",
+    "checked_seed",
     "checked_seeds",
     "encode_makers",
     "observation_spaces",
+    "one_seed",
     "refuse_wrapper",
+    "without_mask",
     "make_probe",
 ]
 
@@ -212,30 +215,59 @@ def checked_mask(mask: Any, num_envs: int) -> Bools:
     return mask
 
 
-def checked_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
-    """One seed for each environment: an int ``s`` stands for ``s, s + 1, ...``."""
+def checked_seed(seed: Any) -> int:
+    """A seed as a whole number of Python's: what Gymnasium takes, and whole numbers of numpy's.
+
+    Raises:
+        TypeError: If it is something else.
+        ValueError: If it is negative.
+    """
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"a seed must be an integer, got {seed!r}") from None
+    if number < 0:
+        raise ValueError(f"a seed must be 0 or greater, got {seed!r}")
+    return number
+
+
+def one_seed(seed: Any) -> bool:
+    """Whether a seed is one for all, and not one for each; see :func:`checked_seed` for whether it is one at all."""
+    return isinstance(seed, (str, bytes)) or not hasattr(seed, "__len__") or getattr(seed, "shape", None) == ()
+
+
+def checked_seeds(seed: Any, num_envs: int) -> list[int | None]:
+    """One seed for each environment: an int ``s`` stands for ``s, s + 1, ...``.
+
+    Raises:
+        ValueError: If there are not as many, or one is negative.
+        TypeError: If one is not an integer.
+    """
     if seed is None:
         return [None] * num_envs
-    if isinstance(seed, int):
-        return [seed + i for i in range(num_envs)]
-    seeds = [None if one is None else operator.index(one) for one in seed]
-    if len(seeds) != num_envs:
-        raise ValueError(f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seeds)}.")
-    return seeds
+    if one_seed(seed):
+        first = checked_seed(seed)
+        return [first + i for i in range(num_envs)]
+    if len(seed) != num_envs:
+        raise ValueError(f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seed)}.")
+    return [None if one is None else checked_seed(one) for one in seed]
+
+
+def without_mask(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that environments are given, for ``reset_mask`` is not theirs; the caller's dict is left alone."""
+    return {name: value for name, value in options.items() if name != "reset_mask"}
 
 
 def check_actions(actions: npt.NDArray[Any], space: Space[Any], num_envs: int) -> None:
     """Refuse an array of actions that cannot be a batch of ``num_envs`` actions of an array-like space.
 
+    Of another dtype they may be: what an environment makes of floats for whole numbers, as SB3's algorithms send them, is its own.
+
     Raises:
-        ValueError: If the shape differs, or the dtype is of another kind.
+        ValueError: If the shape differs.
     """
     assert space.shape is not None
-    dtype = np.dtype(space.dtype)
     if actions.shape != (num_envs, *space.shape):
         raise ValueError(
             f"the actions have shape {actions.shape}; {num_envs} actions of {space} have shape {(num_envs, *space.shape)}"
         )
-    integers = actions.dtype.kind in "iu" and dtype.kind in "iu"
-    if not integers and not np.can_cast(actions.dtype, dtype, "same_kind") and actions.dtype != object:
-        raise ValueError(f"the actions have dtype {actions.dtype}, which does not cast to {dtype} of {space}")

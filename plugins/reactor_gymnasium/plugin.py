@@ -7,9 +7,12 @@ from reactor_gymnasium.arguments import (
     checked_executor,
     checked_mask,
     checked_number,
+    checked_seed,
     checked_seeds,
     encode_makers,
     make_probe,
+    one_seed,
+    without_mask,
 )
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.block import BoundRows, EnvBlock
@@ -66,6 +69,9 @@ __all__ = [
     "UnitBlock",
     "as_number",
     "check_actions",
+    "checked_seed",
+    "one_seed",
+    "without_mask",
     "check_encoder",
     "checked_executor",
     "checked_mask",

@@ -314,8 +314,9 @@ class ShardedVectorEnv(LiveVectorEnv):
             self._assert_is_running()
             self._assert_nothing_pending("step_async")
         if not self._alone:
-            self.step_async(actions)
-            return self.step_wait()
+            with self._both_halves:
+                self.step_async(actions)
+                return self.step_wait()
         batch = self._batch
         inputs = self._encode_actions(batch, actions)
         guard = self._guard
@@ -438,8 +439,9 @@ class ShardedVectorEnv(LiveVectorEnv):
         """
         if not self._alone:
             refuse_wrapper(sys._getframe(1))
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
+        with self._both_halves:
+            self.reset_async(seed=seed, options=options)
+            return self.reset_wait()
 
     def reset_async(
         self, seed: int | Sequence[int | None] | npt.NDArray[Any] | None = None, options: dict[str, Any] | None = None
@@ -466,8 +468,9 @@ class ShardedVectorEnv(LiveVectorEnv):
         A step that was begun, and whose results nobody has asked for, is ended first, and forgotten.
         """
         self._assert_is_running()
-        self._begin_resets(arguments)
-        return self.reset_wait()
+        with self._both_halves:
+            self._begin_resets(arguments)
+            return self.reset_wait()
 
     def _begin_resets(self, arguments: Mapping[int, dict[str, Any]]) -> None:
         resets: list[Any] = [None] * self._units

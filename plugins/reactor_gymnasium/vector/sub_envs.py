@@ -13,8 +13,8 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import Bools, make_probe
-from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.arguments import Bools, checked_seed, make_probe, one_seed
+from reactor_gymnasium.environments.owning import check_info, own
 from reactor_gymnasium.environments.saving import load_env
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import median_step, random_actions
@@ -140,17 +140,20 @@ def seeds_of(seed: Any, bounds: Sequence[int]) -> list[Any]:
         bounds: The first row of each member, and the row after the last one.
 
     Raises:
-        ValueError: If there are not as many seeds as members or rows.
-        TypeError: If it is neither.
+        ValueError: If there are not as many seeds as members or rows, or one is negative.
+        TypeError: If one is not an integer.
     """
     members = len(bounds) - 1
     if seed is None:
         return [None] * members
-    if isinstance(seed, (int, np.integer)):
-        return [int(seed) + first for first in bounds[:-1]]
+    if one_seed(seed):
+        return [checked_seed(seed) + first for first in bounds[:-1]]
     if len(seed) == members:
-        return [None if one is None else operator.index(one) for one in seed]
+        return [None if one is None else checked_seed(one) for one in seed]
     if len(seed) == bounds[-1]:
+        for one in seed:
+            if one is not None:
+                checked_seed(one)
         return [seed[lo:hi] for lo, hi in pairwise(bounds)]
     raise ValueError(
         f"{len(seed)} seeds were given: pass one for each of the {members} shards, or of the {bounds[-1]} rows, or an int"
@@ -261,6 +264,7 @@ class SubVectorShard(Shard):
                 if rows is not None:
                     self.layout.write_block(rows, member.rows, observations)
                 self._write_flags(member, flags, of_rows)
+                check_info(info, "step")
                 if info:
                     infos[number] = _masked(own(info), flags[1][member.rows] | flags[2][member.rows])
             except Exception as error:  # the others still take their step
@@ -287,6 +291,7 @@ class SubVectorShard(Shard):
         before = self.last[number]
         observations, info = member.env.reset(**kwargs)
         self.last[number] = own(self._begun(observations))
+        check_info(info, "reset")
         if mask is not None and not isinstance(member.env, VectorWrapper):  # a wrapper may change what it gives of rows left alone
             self._check_left_alone(member, ~mask, before, self.last[number])
         if info:

@@ -19,6 +19,7 @@ from reactor_gymnasium.arguments import (
     checked_number,
     checked_seeds,
     observation_spaces,
+    without_mask,
 )
 from reactor_gymnasium.environments.storage import check_shared_memory
 from reactor_gymnasium.native.takeover import forecast, within
@@ -234,7 +235,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         seeds = checked_seeds(seed, self.num_envs)
         mask = None
         if options is not None and "reset_mask" in options:
-            mask = checked_mask(options.pop("reset_mask"), self.num_envs)
+            mask, options = checked_mask(options["reset_mask"], self.num_envs), without_mask(options)
             self._assert_whole()
         which = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
         return {index: {"seed": seeds[index], "options": options} for index in which}
