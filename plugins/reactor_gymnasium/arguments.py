@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, TypeVar
@@ -10,12 +13,12 @@ from typing import Any, TypeVar
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Space
+from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from reactor_rl import ProgramError
-from reactor_rl.plugin import CHOICES, Pickled, encode
+from reactor_rl.plugin import CHOICES, Pickled, decode, dumps, encode, loads
 
 __all__ = [
     "Bools",
@@ -35,6 +38,8 @@ __all__ = [
     "refuse_wrapper",
     "without_mask",
     "make_probe",
+    "MakerTrial",
+    "warn_caller",
 ]
 
 Bools = npt.NDArray[np.bool_]
@@ -144,15 +149,70 @@ def make_probe(env_fn: Callable[[], Env], what: str = "environment 0") -> Env:
         raise
 
 
+SHARED = 1 << 24
+"""Bytes of functions that are compared at most."""
+
+
+class MakerTrial:
+    """One call of what makes environments, on a copy: nothing of the caller's is changed, and what a call changes is seen.
+
+    Args:
+        makers: What makes each environment.
+
+    Attributes:
+        maker: A copy of the first one; itself, if it cannot be pickled.
+    """
+
+    def __init__(self, makers: Sequence[Any]) -> None:
+        self.maker: Any = makers[0]
+        self._after: Any = None  # what makes another environment, next to the copy
+        others = makers[1:]
+        other = next((one for one in others if one is makers[0]), others[0] if others else None)
+        with contextlib.suppress(Exception):
+            data = dumps((makers[0], other))
+            self.maker, after = loads(data)
+            if other is not None and len(data) <= SHARED:
+                self._before = dumps(after)
+                if dumps(after) == self._before:
+                    self._after = after
+
+    def warn(self, name: str) -> None:
+        """Warn if the call has changed what makes another environment: a counter, an iterator, a list that it takes from.
+
+        Args:
+            name: What the user calls the functions.
+        """
+        with contextlib.suppress(Exception):
+            if self._after is None or dumps(self._after) == self._before:
+                return
+            warn_caller(
+                f"calling {name}[0] changes what makes the next environment (a counter, an iterator, a list that it takes from), "
+                "but every environment is made from a copy of its function as it is now, so that none depends on the others: they "
+                f"all begin with the same state. Give each its own: {name}=[partial(make, number) for number in range(n)]"
+            )
+
+
+def warn_caller(message: str) -> None:
+    """A ``RuntimeWarning`` at the line of the user's that has called this package."""
+    frame: Any = sys._getframe(1)
+    level = 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, RuntimeWarning, stacklevel=level - 1)
+
+
+_OURS = ("reactor_rl", "reactor_gymnasium", "reactor_sb3", "reactor_pettingzoo", "reactor_ray", "reactor_torch")
+
+
 def observation_spaces(
-    mode: Any, dummy: gymnasium.Env[Any, Any], env_fns: tuple[EnvFn, ...], batch_size: int
+    mode: Any, dummy: gymnasium.Env[Any, Any], encoded: Sequence[Any], batch_size: int
 ) -> tuple[Space[Any], Space[Any]]:
     """The batched observation space and the single one that ``observation_mode`` says.
 
     Args:
         mode: ``"same"``, ``"different"``, or both spaces.
         dummy: A throw-away instance of environment 0.
-        env_fns: Functions that make the environments; with ``"different"`` each is called.
+        encoded: What makes the environments, see :func:`encode_makers`; with ``"different"`` each makes one.
         batch_size: How many environments step together.
     """
     if isinstance(mode, tuple) and len(mode) == 2:
@@ -163,12 +223,8 @@ def observation_spaces(
         return batch_space(dummy.observation_space, batch_size), dummy.observation_space
     if mode == "different":
         every = [dummy.observation_space]
-        for index, env_fn in enumerate(env_fns[1:], 1):
-            try:
-                env = env_fn()
-            except Exception as error:
-                error.add_note(f"while environment {index} was constructed")
-                raise
+        for index, one in enumerate(encoded[1:], 1):
+            env = make_probe(decode(one), f"environment {index}")
             every.append(env.observation_space)
             env.close()
         return batch_differing_spaces(every), every[0]
@@ -261,13 +317,19 @@ def without_mask(options: dict[str, Any]) -> dict[str, Any]:
 def check_actions(actions: npt.NDArray[Any], space: Space[Any], num_envs: int) -> None:
     """Refuse an array of actions that cannot be a batch of ``num_envs`` actions of an array-like space.
 
-    Of another dtype they may be: what an environment makes of floats for whole numbers, as SB3's algorithms send them, is its own.
+    Floats for whole numbers are refused of choices only: SB3's algorithms send them for boxes and for binary actions, and what an
+    environment makes of them is its own.
 
     Raises:
-        ValueError: If the shape differs.
+        ValueError: If the shape differs, or the dtype is of another kind.
     """
     assert space.shape is not None
+    dtype = np.dtype(space.dtype)
     if actions.shape != (num_envs, *space.shape):
         raise ValueError(
             f"the actions have shape {actions.shape}; {num_envs} actions of {space} have shape {(num_envs, *space.shape)}"
         )
+    numbers = "iu" if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) else "biuf"
+    alike = actions.dtype.kind in numbers and dtype.kind in "biuf"
+    if not alike and not np.can_cast(actions.dtype, dtype, "same_kind") and actions.dtype != object:
+        raise ValueError(f"the actions have dtype {actions.dtype}, which does not cast to {dtype} of {space}")

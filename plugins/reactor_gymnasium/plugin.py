@@ -3,6 +3,7 @@
 from reactor_gymnasium.arguments import (
     Bools,
     EnvFn,
+    MakerTrial,
     check_actions,
     checked_executor,
     checked_mask,
@@ -29,6 +30,7 @@ from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
+from reactor_gymnasium.traces import looked_at, no_traces
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.live import HostStyle
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
@@ -96,6 +98,9 @@ __all__ = [
     "save_env",
     "saved_exactly",
     "make_probe",
+    "looked_at",
+    "no_traces",
+    "MakerTrial",
     "infos_by_row",
     "kernel_kind",
     "student",

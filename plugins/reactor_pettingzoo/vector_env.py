@@ -34,7 +34,7 @@ from reactor_gymnasium.plugin import (
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector_shard import PaddedCopy, ParallelShard, ProbeRows, call, set_attribute
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, global_random_state
+from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ParallelVectorEnv"]
 
@@ -110,7 +110,6 @@ class ParallelVectorEnv(ShardedVectorEnv):
     """
 
     _style = HostStyle(makers_option=None)
-    _probing = staticmethod(global_random_state)
     _call_one = staticmethod(call)
     _set_one = staticmethod(set_attribute)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,8 +19,9 @@ from reactor_gymnasium.environments.owning import check_info, own
 from reactor_gymnasium.environments.saving import load_env
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import median_step, random_actions
+from reactor_gymnasium.traces import looked_at
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
-from reactor_rl.plugin import Pickled, decode, global_random_state, loads
+from reactor_rl.plugin import Pickled, decode, loads
 
 __all__ = [
     "Block",
@@ -110,12 +112,8 @@ def _kind(one: Any) -> Any:
 
 
 def _looked_at(one: Any, index: int) -> SubEnvSpec:
-    with global_random_state():
-        env = make_probe(decode(one), f"shard {index}")
-        try:
-            return sub_env_spec(env, f"shard {index}")
-        finally:
-            env.close()
+    name = f"shard {index}"
+    return looked_at(partial(make_probe, decode(one), name), lambda env: sub_env_spec(env, name))
 
 
 def sub_env_cost(env: Any) -> float | None:

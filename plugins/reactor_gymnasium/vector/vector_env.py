@@ -203,7 +203,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         self.single_action_space = probe.action_space
         self.action_space = batch_space(self.single_action_space, self.batch_size)
         self.observation_space, self.single_observation_space = observation_spaces(
-            self.observation_mode, probe, self.env_fns, self.batch_size
+            self.observation_mode, probe, self._encoded, self.batch_size
         )
         if self.shared_memory:
             check_shared_memory(self.single_observation_space)
