@@ -283,7 +283,7 @@ def checked_seed(seed: Any) -> int:
     except TypeError:
         raise TypeError(f"a seed must be an integer, got {seed!r}") from None
     if number < 0:
-        raise ValueError(f"a seed must be 0 or greater, got {seed!r}")
+        raise ValueError(f"a seed must be 0 or greater, got {number}")
     return number
 
 

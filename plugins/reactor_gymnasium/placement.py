@@ -235,11 +235,11 @@ def _timed(dummy: Any, makers: Sequence[Any], cost: Callable[[Any], float | None
 
 
 def _cost_of_another(maker: Any, cost: Callable[[Any], float | None]) -> float | None:
-    seconds = None
+    found: list[float | None] = []  # which closing may fail after
     if type(maker) is Pickled:
         with contextlib.suppress(Exception, SystemExit):
-            seconds = looked_at(partial(make_probe, decode(maker)), lambda env: cost(without_films(env)))
-    return seconds
+            looked_at(partial(make_probe, decode(maker)), lambda env: found.append(cost(without_films(env))))
+    return found[0] if found else None
 
 
 def _enough(costs: Mapping[int, float]) -> bool:

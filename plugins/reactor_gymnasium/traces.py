@@ -113,6 +113,7 @@ class Traces:
         self._opened: list[_Opened] = []
         self._made: list[str] = []  # files and folders that are removed
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        tempfile.gettempdir()  # which it finds out by writing, the first time
 
     @contextmanager
     def kept_out(self, making: bool = False) -> Iterator[None]:
@@ -163,8 +164,8 @@ class Traces:
         """The builtin function ``open``."""
         if (args[5:] and args[5]) or kwargs.get("opener"):  # which opens by os.open()
             return _open(file, mode, *args, **kwargs)
-        path = _ordinary(file)
         writes = isinstance(mode, str) and not {"w", "a", "x", "+"}.isdisjoint(mode)
+        path = _ordinary(file) if writes or self._instead else None
         instead = None if path is None else self._place_of(path, writes, "a" in mode, "w" in mode, "x" in mode)
         if path is None or instead is None:
             opened = _open(file, mode, *args, **kwargs)
@@ -179,7 +180,8 @@ class Traces:
 
     def os_open(self, file: Any, flags: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function ``os.open``."""
-        path = None if kwargs.get("dir_fd") is not None else _ordinary(file)
+        concerned = (flags & _WRITING or self._instead) and kwargs.get("dir_fd") is None
+        path = _ordinary(file) if concerned else None
         if path is not None:
             new = bool(flags & os.O_EXCL)
             instead = self._place_of(path, bool(flags & _WRITING), bool(flags & os.O_APPEND), bool(flags & os.O_TRUNC), new)
