@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import sys
-import warnings
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, TypeVar
@@ -18,7 +16,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from reactor_rl import ProgramError
-from reactor_rl.plugin import CHOICES, Pickled, decode, dumps, encode, loads
+from reactor_rl.plugin import CHOICES, Pickled, decode, dumps, encode, loads, warn_caller
 
 __all__ = [
     "Bools",
@@ -39,7 +37,6 @@ __all__ = [
     "without_mask",
     "make_probe",
     "MakerTrial",
-    "warn_caller",
 ]
 
 Bools = npt.NDArray[np.bool_]
@@ -190,18 +187,6 @@ class MakerTrial:
                 "but every environment is made from a copy of its function as it is now, so that none depends on the others: they "
                 f"all begin with the same state. Give each its own: {name}=[partial(make, number) for number in range(n)]"
             )
-
-
-def warn_caller(message: str) -> None:
-    """A ``RuntimeWarning`` at the line of the user's that has called this package."""
-    frame: Any = sys._getframe(1)
-    level = 2
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, RuntimeWarning, stacklevel=level - 1)
-
-
-_OURS = ("reactor_rl", "reactor_gymnasium", "reactor_sb3", "reactor_pettingzoo", "reactor_ray", "reactor_torch")
 
 
 def observation_spaces(
