@@ -425,5 +425,5 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
         if self._guard.unusable:
             left = "close() it and make a new one"
             if self._guard.unusable is POISONED and (self._torn or self._run.workers == 1):
-                left = "reset() of all environments will do"
+                left = "reset() will do, of all environments"
             raise RunError(f"cannot go on with {self._title} because {self._guard.unusable}; {left}")
