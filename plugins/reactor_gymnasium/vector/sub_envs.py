@@ -149,10 +149,9 @@ def seeds_of(seed: Any, bounds: Sequence[int]) -> list[Any]:
     if len(seed) == members:
         return [None if one is None else checked_seed(one) for one in seed]
     if len(seed) == bounds[-1]:
-        for one in seed:
-            if one is not None:
-                checked_seed(one)
-        return [seed[lo:hi] for lo, hi in pairwise(bounds)]
+        numbers = [None if one is None else checked_seed(one) for one in seed]
+        of_rows: Any = seed if isinstance(seed, np.ndarray) else numbers  # some members take arrays, and no lists
+        return [of_rows[lo:hi] for lo, hi in pairwise(bounds)]
     raise ValueError(
         f"{len(seed)} seeds were given: pass one for each of the {members} shards, or of the {bounds[-1]} rows, or an int"
     )

@@ -40,10 +40,10 @@ def _atari_game() -> Any:
 
 
 def _agents() -> Any:
-    mpe2 = pytest.importorskip("mpe2")
+    simple_spread_v3 = pytest.importorskip("mpe2.simple_spread_v3")
     from reactor_pettingzoo import ParallelVectorEnv
 
-    return ParallelVectorEnv(mpe2.simple_spread_v3.parallel_env, 2, **INLINE)
+    return ParallelVectorEnv(simple_spread_v3.parallel_env, 2, **INLINE)
 
 
 def _reset(envs: Any, seed: Any) -> Any:
@@ -93,7 +93,8 @@ def test_seeds_of_every_kind(reader: str) -> None:
     try:
         want = begin(envs, 5)
         one = reader in ("AtariEnv", "ReactorVecEnv", "from_vector_env")
-        for seed in FIVES if one else [*FIVES, *LISTS]:
+        lists = LISTS if reader != "of" else LISTS[:2]  # a member is given its part of an array as it is
+        for seed in FIVES if one else [*FIVES, *lists]:
             assert_same(begin(envs, seed), want, f"seed {seed!r}")
     finally:
         envs.close()
