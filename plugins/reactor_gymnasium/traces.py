@@ -64,18 +64,23 @@ def looked_at(make: Callable[[], _Env], look: Callable[[_Env], _Seen]) -> _Seen:
                     env.close()
                 del env
     finally:
-        traces.end()
+        traces.close()
 
 
 @contextmanager
 def no_traces() -> Iterator[None]:
     """Within this, environments of the calling thread that are made, used and closed leave no traces."""
+    outer = _kept()
+    if outer is not None:  # which an environment may have come from
+        with outer.kept_out():
+            yield
+        return
     traces = Traces()
     try:
         with traces.kept_out():
             yield
     finally:
-        traces.end()
+        traces.close()
 
 
 def without_films(env: Any) -> Any:
@@ -105,7 +110,7 @@ class _Opened(NamedTuple):
 
 
 class Traces:
-    """What environments would leave that are made to be looked at; :meth:`end` is to be called when they are gone."""
+    """What environments would leave that are made to be looked at; :meth:`close` is to be called when they are gone."""
 
     def __init__(self) -> None:
         self._making = False
@@ -135,7 +140,7 @@ class Traces:
                 self._making = was
                 _leave()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Remove what there is; where a file is still open, it is somebody else's, and goes on as what it was meant to be."""
         for thread, keeper in list(_keeping.items()):  # of a block that an interrupt has left in its last lines
             if keeper() is self:

@@ -25,6 +25,7 @@ from reactor_gymnasium.evaluation.report import EvaluationReport, columns_of
 from reactor_gymnasium.evaluation.videos import check_recording, record_episodes
 from reactor_gymnasium.make import find_spec
 from reactor_gymnasium.placement import step_cost
+from reactor_gymnasium.traces import Traces, no_traces, without_films
 from reactor_rl import RecoveryWarning, WorkerDiedError, WorkerHungError
 from reactor_rl.plugin import check_timeout, expected_gain, global_random_state, parallel_executor, settled, usable_cores
 
@@ -170,14 +171,17 @@ class Evaluator:
         if batch_size is not None:
             checked_number("batch_size", batch_size, 1)
         began = time.perf_counter()
-        with global_random_state():
-            probe: Any = make_probe(self.env_fn, "the environment")
+        traces = Traces()  # of what is looked at
+        with global_random_state(), contextlib.closing(traces):
+            with traces.kept_out(making=True):
+                probe: Any = make_probe(self.env_fn, "the environment")
             if not isinstance(probe, gymnasium.Env):
                 raise TypeError(f"env must make a gymnasium.Env, got {probe!r}")
             try:
                 self.name = self.name or _name_of(probe)
                 context = PolicyContext(probe.observation_space, probe.action_space, deterministic)
-                chosen = choose_batch(policy, context, probe, batch_size)
+                with traces.kept_out():
+                    chosen = choose_batch(policy, context, probe, batch_size)
                 if record:
                     check_recording(self.env_fn, self.name)
                 about = {
@@ -199,7 +203,9 @@ class Evaluator:
 
                     self._play(chosen, context, probe, seed, episodes, known, ended)
             finally:
-                probe.close()
+                with traces.kept_out():
+                    probe.close()
+                del probe
         ordered = [known[number] for number in range(episodes)]
         filmed = record_episodes(self.env_fn, chosen, context, self.max_steps, seed, [ordered[k] for k in record], Path(videos))
         return report_of(ordered, self.name, chosen, deterministic, seed, time.perf_counter() - began, filmed)
@@ -243,7 +249,8 @@ class Evaluator:
             executor, workers = choice.executor, choice.workers
         else:
             limit = self.max_steps or (probe.spec.max_episode_steps if probe.spec is not None else None) or EXPECTED
-            seconds = (step_cost(probe) or 0.0) * limit * episodes
+            with no_traces():
+                seconds = (step_cost(without_films(probe)) or 0.0) * limit * episodes
             pays = expected_gain(seconds, seconds / workers) > START
             executor, workers = (parallel_executor(replaced=bool(self.restarts)), workers) if pays else ("inline", 1)
         self.program = EpisodeProgram(

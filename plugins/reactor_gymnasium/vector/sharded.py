@@ -148,7 +148,7 @@ class ShardedVectorEnv(LiveVectorEnv):
                 workers,
             )  # fmt: skip
         finally:
-            traces.end()
+            traces.close()
         trial.warn(self._style.makers_option or "env_fns")
         if self._style.makers_option and (context != "fork" or choice.executor != "processes" or choice.workers == 1):
             check_travel(tuple(makers), self._encoded, self._title, self._style.context_option, self._style.makers_option)
