@@ -117,6 +117,7 @@ class Traces:
         self._instead: dict[str, str] = {}  # what is opened in the place of a file, by its path
         self._opened: list[_Opened] = []
         self._made: list[str] = []  # files and folders that are removed
+        self._left: dict[str, Any] = {}  # as what they were left
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         tempfile.gettempdir()  # which it finds out by writing, the first time
 
@@ -138,6 +139,7 @@ class Traces:
                 if before is not None:
                     _keeping[me] = before
                 self._making = was
+                self._left = {path: _state_of(path) for path in self._made}
                 _leave()
 
     def close(self) -> None:
@@ -151,17 +153,21 @@ class Traces:
         for one in self._opened:
             with contextlib.suppress(Exception):
                 _hand_over(one)
-        held = [one.path for one in self._opened if (file := one.file()) is not None and not file.closed]
-        for path in reversed(self._made):
-            if path not in held:
-                with contextlib.suppress(OSError):
-                    (os.rmdir if os.path.isdir(path) else os.remove)(path)
+        self.tidy()
         self._opened.clear()
-        self._made.clear()
         self._instead.clear()
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
+
+    def tidy(self) -> None:
+        """Remove files and folders that were made, before somebody comes upon them; not what somebody else has written since."""
+        held = [one.path for one in self._opened if (file := one.file()) is not None and not file.closed]
+        for path in reversed(self._made):
+            if path not in held and self._left.get(path) == _state_of(path):
+                with contextlib.suppress(OSError):
+                    (os.rmdir if os.path.isdir(path) else os.remove)(path)
+        self._made.clear()
 
     # ------------------------------------------------------------------ what is called in the place of the system's functions
 
@@ -248,6 +254,15 @@ def _ordinary(file: Any) -> str | None:
     if os.path.exists(os.path.join(folder, "__init__.py")) or _importing():
         return None
     return path
+
+
+def _state_of(path: str) -> Any:
+    """What changes when somebody writes a file; of a folder nothing, for it is only removed when it is empty."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino if stat.S_ISDIR(found.st_mode) else (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _importing() -> bool:

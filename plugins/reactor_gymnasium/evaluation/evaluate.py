@@ -182,6 +182,7 @@ class Evaluator:
                 context = PolicyContext(probe.observation_space, probe.action_space, deterministic)
                 with traces.kept_out():
                     chosen = choose_batch(policy, context, probe, batch_size)
+                traces.tidy()  # before those that are played come upon it
                 if record:
                     check_recording(self.env_fn, self.name)
                 about = {

@@ -21,7 +21,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import RecordVideo
 from logging_envs import WRITERS, Drawn, make
 
-from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium import ReactorVectorEnv, evaluate
 
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
@@ -64,6 +64,23 @@ def test_files_are_those_of_sync(kind: type[Any], place: dict[str, Any], before:
         _played(vector, [partial(make, kind, str(folder))] * 2, **how)
         found.append(_files(folder))
     assert found[1] == found[0]
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_evaluate_leaves_what_a_loop_leaves(kind: type[Any], tmp_path: Path) -> None:
+    def first(observations: Any) -> Any:
+        return np.zeros(len(observations), np.int64)
+
+    (tmp_path / "loop").mkdir()
+    (tmp_path / "ours").mkdir()
+    env = make(kind, str(tmp_path / "loop"))
+    for _ in range(4):
+        env.reset(seed=0)
+        while not any(env.step(0)[2:4]):
+            pass
+    env.close()
+    evaluate(first, partial(make, kind, str(tmp_path / "ours")), episodes=4, seed=0, num_envs=1, executor="inline")
+    assert _files(tmp_path / "ours") == _files(tmp_path / "loop")
 
 
 def test_what_others_append_meanwhile_is_not_lost(tmp_path: Path) -> None:
