@@ -15,9 +15,10 @@ from reactor_rl.federation.transport import NodeLostError, NodeReply, NodeReques
 from reactor_rl.fingerprint import canonical, changed_generators, generator_states, global_random_state, new_hash
 from reactor_rl.optional import compiled_kernel, compiled_module, require_extra, require_module
 from reactor_rl.pickling import Handed, Pickled, decode, dumps, encode, loads
-from reactor_rl.runtime.guards import FORKED, POISONED, InterruptGuard, when_forked
+from reactor_rl.runtime.guards import FORKED, POISONED, InterruptGuard, holding, when_forked
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
 from reactor_rl.runtime.limits import usable_cores
+from reactor_rl.runtime.module_settings import names_modules, warn_caller
 from reactor_rl.runtime.numeric_threads import one_numeric_thread
 from reactor_rl.runtime.plan import aligned_zeros
 from reactor_rl.runtime.run import RunOwner, Snapshot
@@ -72,6 +73,9 @@ __all__ = [
     "compiled_module",
     "generator_states",
     "global_random_state",
+    "holding",
+    "names_modules",
+    "warn_caller",
     "loads",
     "longest_first",
     "may_start_processes",

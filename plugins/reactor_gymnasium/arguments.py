@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -10,12 +11,12 @@ from typing import Any, TypeVar
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Space
+from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from reactor_rl import ProgramError
-from reactor_rl.plugin import CHOICES, Pickled, encode
+from reactor_rl.plugin import CHOICES, Pickled, decode, dumps, encode, loads, warn_caller
 
 __all__ = [
     "Bools",
@@ -28,11 +29,15 @@ __all__ = [
     "checked_executor",
     "checked_mask",
     "checked_number",
+    "checked_seed",
     "checked_seeds",
     "encode_makers",
     "observation_spaces",
+    "one_seed",
     "refuse_wrapper",
+    "without_mask",
     "make_probe",
+    "MakerTrial",
 ]
 
 Bools = npt.NDArray[np.bool_]
@@ -153,15 +158,58 @@ def make_probe(env_fn: Callable[[], Env], what: str = "environment 0") -> Env:
         raise
 
 
+SHARED = 1 << 24
+"""Bytes of functions that are compared at most."""
+
+
+class MakerTrial:
+    """One call of what makes environments, on a copy: nothing of the caller's is changed, and what a call changes is seen.
+
+    Args:
+        makers: What makes each environment.
+
+    Attributes:
+        maker: A copy of the first one; itself, if it cannot be pickled.
+    """
+
+    def __init__(self, makers: Sequence[Any]) -> None:
+        self.maker: Any = makers[0]
+        self._after: Any = None  # what makes another environment, next to the copy
+        others = makers[1:]
+        other = next((one for one in others if one is makers[0]), others[0] if others else None)
+        with contextlib.suppress(Exception):
+            data = dumps((makers[0], other))
+            self.maker, after = loads(data)
+            if other is not None and len(data) <= SHARED:
+                self._before = dumps(after)
+                if dumps(after) == self._before:
+                    self._after = after
+
+    def warn(self, name: str) -> None:
+        """Warn if the call has changed what makes another environment: a counter, an iterator, a list that it takes from.
+
+        Args:
+            name: What the user calls the functions.
+        """
+        with contextlib.suppress(Exception):
+            if self._after is None or dumps(self._after) == self._before:
+                return
+            warn_caller(
+                f"calling {name}[0] changes what makes the next environment (a counter, an iterator, a list that it takes from), "
+                "but every environment is made from a copy of its function as it is now, so that none depends on the others: they "
+                f"all begin with the same state. Give each its own: {name}=[partial(make, number) for number in range(n)]"
+            )
+
+
 def observation_spaces(
-    mode: Any, dummy: gymnasium.Env[Any, Any], env_fns: tuple[EnvFn, ...], batch_size: int
+    mode: Any, dummy: gymnasium.Env[Any, Any], encoded: Sequence[Any], batch_size: int
 ) -> tuple[Space[Any], Space[Any]]:
     """The batched observation space and the single one that ``observation_mode`` says.
 
     Args:
         mode: ``"same"``, ``"different"``, or both spaces.
         dummy: A throw-away instance of environment 0.
-        env_fns: Functions that make the environments; with ``"different"`` each is called.
+        encoded: What makes the environments, see :func:`encode_makers`; with ``"different"`` each makes one.
         batch_size: How many environments step together.
     """
     if isinstance(mode, tuple) and len(mode) == 2:
@@ -172,12 +220,8 @@ def observation_spaces(
         return batch_space(dummy.observation_space, batch_size), dummy.observation_space
     if mode == "different":
         every = [dummy.observation_space]
-        for index, env_fn in enumerate(env_fns[1:], 1):
-            try:
-                env = env_fn()
-            except Exception as error:
-                error.add_note(f"while environment {index} was constructed")
-                raise
+        for index, one in enumerate(encoded[1:], 1):
+            env = make_probe(decode(one), f"environment {index}")
             every.append(env.observation_space)
             env.close()
         return batch_differing_spaces(every), every[0]
@@ -224,20 +268,54 @@ def checked_mask(mask: Any, num_envs: int) -> Bools:
     return mask
 
 
-def checked_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
-    """One seed for each environment: an int ``s`` stands for ``s, s + 1, ...``."""
+def checked_seed(seed: Any) -> int:
+    """A seed as a whole number of Python's: what Gymnasium takes, and whole numbers of numpy's.
+
+    Raises:
+        TypeError: If it is something else.
+        ValueError: If it is negative.
+    """
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"a seed must be an integer, got {seed!r}") from None
+    if number < 0:
+        raise ValueError(f"a seed must be 0 or greater, got {number}")
+    return number
+
+
+def one_seed(seed: Any) -> bool:
+    """Whether a seed is one for all, and not one for each; see :func:`checked_seed` for whether it is one at all."""
+    return isinstance(seed, (str, bytes)) or not hasattr(seed, "__len__") or getattr(seed, "shape", None) == ()
+
+
+def checked_seeds(seed: Any, num_envs: int) -> list[int | None]:
+    """One seed for each environment: an int ``s`` stands for ``s, s + 1, ...``.
+
+    Raises:
+        ValueError: If there are not as many, or one is negative.
+        TypeError: If one is not an integer.
+    """
     if seed is None:
         return [None] * num_envs
-    if isinstance(seed, int):
-        return [seed + i for i in range(num_envs)]
-    seeds = [None if one is None else operator.index(one) for one in seed]
-    if len(seeds) != num_envs:
-        raise ValueError(f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seeds)}.")
-    return seeds
+    if one_seed(seed):
+        first = checked_seed(seed)
+        return [first + i for i in range(num_envs)]
+    if len(seed) != num_envs:
+        raise ValueError(f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seed)}.")
+    return [None if one is None else checked_seed(one) for one in seed]
+
+
+def without_mask(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that environments are given, for ``reset_mask`` is not theirs; the caller's dict is left alone."""
+    return {name: value for name, value in options.items() if name != "reset_mask"}
 
 
 def check_actions(actions: npt.NDArray[Any], space: Space[Any], num_envs: int) -> None:
     """Refuse an array of actions that cannot be a batch of ``num_envs`` actions of an array-like space.
+
+    Floats for whole numbers are refused of choices only: SB3's algorithms send them for boxes and for binary actions, and what an
+    environment makes of them is its own.
 
     Raises:
         ValueError: If the shape differs, or the dtype is of another kind.
@@ -248,6 +326,7 @@ def check_actions(actions: npt.NDArray[Any], space: Space[Any], num_envs: int) -
         raise ValueError(
             f"the actions have shape {actions.shape}; {num_envs} actions of {space} have shape {(num_envs, *space.shape)}"
         )
-    integers = actions.dtype.kind in "iu" and dtype.kind in "iu"
-    if not integers and not np.can_cast(actions.dtype, dtype, "same_kind") and actions.dtype != object:
+    numbers = "iu" if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) else "biuf"
+    alike = actions.dtype.kind in numbers and dtype.kind in "biuf"
+    if not alike and not np.can_cast(actions.dtype, dtype, "same_kind") and actions.dtype != object:
         raise ValueError(f"the actions have dtype {actions.dtype}, which does not cast to {dtype} of {space}")

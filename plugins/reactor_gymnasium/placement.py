@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from gymnasium.vector import AutoresetMode
 from reactor_gymnasium.arguments import make_probe
 from reactor_gymnasium.environments.infos import info_adder, merge_infos, pack_infos, together
 from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
+from reactor_gymnasium.traces import looked_at, without_films
 from reactor_rl.plugin import (
     DEFAULT_COST,
     Choice,
@@ -233,15 +235,11 @@ def _timed(dummy: Any, makers: Sequence[Any], cost: Callable[[Any], float | None
 
 
 def _cost_of_another(maker: Any, cost: Callable[[Any], float | None]) -> float | None:
-    seconds = None
+    found: list[float | None] = []  # which closing may fail after
     if type(maker) is Pickled:
-        with global_random_state(), contextlib.suppress(Exception, SystemExit):
-            env = make_probe(decode(maker))
-            try:
-                seconds = cost(env)
-            finally:
-                env.close()
-    return seconds
+        with contextlib.suppress(Exception, SystemExit):
+            looked_at(partial(make_probe, decode(maker)), lambda env: found.append(cost(without_films(env))))
+    return found[0] if found else None
 
 
 def _enough(costs: Mapping[int, float]) -> bool:

@@ -3,13 +3,17 @@
 from reactor_gymnasium.arguments import (
     Bools,
     EnvFn,
+    MakerTrial,
     check_actions,
     checked_executor,
     checked_mask,
     checked_number,
+    checked_seed,
     checked_seeds,
     encode_makers,
     make_probe,
+    one_seed,
+    without_mask,
 )
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.block import BoundRows, EnvBlock
@@ -26,6 +30,7 @@ from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
+from reactor_gymnasium.traces import looked_at, no_traces
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.live import HostStyle
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
@@ -66,6 +71,9 @@ __all__ = [
     "UnitBlock",
     "as_number",
     "check_actions",
+    "checked_seed",
+    "one_seed",
+    "without_mask",
     "check_encoder",
     "checked_executor",
     "checked_mask",
@@ -90,6 +98,9 @@ __all__ = [
     "save_env",
     "saved_exactly",
     "make_probe",
+    "looked_at",
+    "no_traces",
+    "MakerTrial",
     "infos_by_row",
     "kernel_kind",
     "student",

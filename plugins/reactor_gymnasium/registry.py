@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from typing import Any, NoReturn
 
@@ -13,9 +13,22 @@ from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import NameNotFound
 
-from reactor_rl.plugin import dumps, loads
+from reactor_rl.plugin import dumps, loads, names_modules
 
 __all__ = ["repeat_registrations", "follow", "original", "register"]
+
+
+def _modules_of_ids(data: bytes, modules: Sequence[str]) -> Iterator[str]:
+    """The modules of those environments whose ids a pickle has."""
+    known = set(modules)
+    for name, spec in gymnasium.registry.items():
+        for point in (spec.entry_point, spec.vector_entry_point):
+            module = point.partition(":")[0] if isinstance(point, str) else getattr(point, "__module__", None)
+            if module in known and name.encode() in data:
+                yield str(module)
+
+
+names_modules(_modules_of_ids)
 
 
 def repeat_registrations() -> Callable[[], None]:

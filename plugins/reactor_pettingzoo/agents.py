@@ -13,7 +13,7 @@ from gymnasium.vector.utils import create_empty_array
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel
 
-from reactor_rl.plugin import global_random_state
+from reactor_gymnasium.plugin import looked_at
 
 __all__ = [
     "MASK",
@@ -213,13 +213,7 @@ def probe_agents(env_fn: EnvFn) -> AgentSpecs:
         )
     if not callable(env_fn):
         raise TypeError(f"env_fn is {env_fn!r}; pass a function that makes a new environment")
-    with global_random_state():
-        env = env_fn()
-        try:
-            return _specs_of(env)
-        finally:
-            if hasattr(env, "close"):
-                env.close()
+    return looked_at(env_fn, _specs_of)
 
 
 def _specs_of(env: Any) -> AgentSpecs:

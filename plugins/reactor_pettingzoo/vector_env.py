@@ -27,12 +27,14 @@ from reactor_gymnasium.plugin import (
     checked_seeds,
     encode_makers,
     median_step,
+    one_seed,
     random_actions,
+    without_mask,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector_shard import PaddedCopy, ParallelShard, ProbeRows, call, set_attribute
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, global_random_state
+from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ParallelVectorEnv"]
 
@@ -108,7 +110,6 @@ class ParallelVectorEnv(ShardedVectorEnv):
     """
 
     _style = HostStyle(makers_option=None)
-    _probing = staticmethod(global_random_state)
     _call_one = staticmethod(call)
     _set_one = staticmethod(set_attribute)
 
@@ -183,14 +184,14 @@ class ParallelVectorEnv(ShardedVectorEnv):
         )
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
-        if isinstance(seed, Sequence) and len(seed) != self.num_copies:
+        if seed is not None and not one_seed(seed) and len(seed) != self.num_copies:
             raise ValueError(
                 f"{len(seed)} seeds were given for {self.num_copies} copies; the {len(self.agents)} agents of a copy share its seed"
             )
         seeds = checked_seeds(seed, self.num_copies)
         chosen = np.ones(self.num_copies, np.bool_)
         if options is not None and "reset_mask" in options:
-            chosen = self._mask(options.pop("reset_mask"))
+            chosen, options = self._mask(options["reset_mask"]), without_mask(options)
         self._assert_all_first(bool(chosen.all()), "copies")
         self._chosen = chosen
         return {index: {"seed": seeds[index], "options": options} for index in np.flatnonzero(chosen).tolist()}

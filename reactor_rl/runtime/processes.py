@@ -36,12 +36,13 @@ from reactor_rl.runtime.launch import (
 )
 from reactor_rl.runtime.limits import shortages_named
 from reactor_rl.runtime.line import Line
+from reactor_rl.runtime.module_settings import ModuleSettings, settings_of
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.revival import WorkerRevival
 from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
-from reactor_rl.runtime.worker.main import run_helper
+from reactor_rl.runtime.worker.main import note_differing, run_helper
 from reactor_rl.runtime.worker.values import SideBlock
 
 __all__ = ["NO_HISTORY", "REPLAYING", "REVIVED", "ProcessesExecutor"]
@@ -75,6 +76,7 @@ class ProcessesExecutor:
         self._plan, self._setup, self._variables = plan, tuple(setup), environment()
         self._arithmetic = arithmetic()
         self._context = context_named(context)
+        self.settings = ModuleSettings()  # of the caller's modules, when it starts helpers
         self._processes: list[ChildProcess] = []
         self._start: _Start | None = None
         self._lines: list[Line] = []
@@ -94,8 +96,10 @@ class ProcessesExecutor:
         """Start the helpers; with a fork server in the background, while the caller builds its own reactors."""
         method = self._context.get_start_method()
         jobs: list[_Job] = []
+        if method != "fork":
+            self.settings = settings_of(one for of_worker in reactors for one in of_worker.values())
         for worker in range(1, self._plan.schedule.workers):
-            load: Any = (self._plan, reactors[worker], self._setup, None)
+            load: Any = (self._plan, reactors[worker], self._setup, self.settings, None)
             child, mine, theirs = self._new(worker, load if method == "fork" else cloudpickle.dumps(load))
             self._lines.append(mine)
             self._processes.append(child)
@@ -195,7 +199,9 @@ class ProcessesExecutor:
         self.channels |= {pair: Channel() for pair in anew}
         jobs: list[_Job] = []
         for worker, history in histories.items():
-            child, mine, theirs = self._new(worker, cloudpickle.dumps((self._plan, reactors[worker], self._setup, history)))
+            child, mine, theirs = self._new(
+                worker, cloudpickle.dumps((self._plan, reactors[worker], self._setup, self.settings, history))
+            )
             self._processes[worker - 1].close()
             self._lines[worker - 1].close()
             self._processes[worker - 1], self._lines[worker - 1] = child, mine
@@ -353,9 +359,10 @@ def _main(
         with shortages_named(f"start worker {worker}"):
             _watch(caller)
         take(arithmetic, alone=True)
-        plan, reactors, setup, history = loads(load) if isinstance(load, bytes) else load
+        plan, reactors, setup, settings, history = loads(load) if isinstance(load, bytes) else load
         for function in setup:
             function()
+        note_differing(settings.differing())
     except BaseException as error:
         with contextlib.suppress(OSError):
             line.send(Failure.of(-1, f"(starting worker {worker})", (0, 0), ordinary(error)))

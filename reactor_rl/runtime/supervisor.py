@@ -14,6 +14,7 @@ from reactor_rl.runtime.executor import Executor, InlineExecutor, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.limits import usable_cores
+from reactor_rl.runtime.module_settings import warn_caller, what_differs
 from reactor_rl.runtime.plan import Options, Plan, lay_out
 from reactor_rl.runtime.processes import ProcessesExecutor
 from reactor_rl.runtime.recovery import RecoveringHelpers
@@ -125,7 +126,16 @@ def start(
         if settings.recover is not None and isinstance(executor, ProcessesExecutor)
         else Helpers(plan, executor)
     )
-    return Run(plan, executor, shares, why, helpers, settings.tick_timeout)
+    run = Run(plan, executor, shares, why, helpers, settings.tick_timeout)
+    if isinstance(executor, ProcessesExecutor):
+        try:
+            found = [one for reply in helpers.ask("settings", None) for one in reply.get()]
+            if told := what_differs(found):
+                warn_caller(told)
+        except BaseException:
+            run.close()
+            raise
+    return run
 
 
 def compile_program(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Discrete
 
-from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
+from reactor_gymnasium.atari.game import AtariGame, AtariOptions, emulator_seed
 from reactor_gymnasium.atari.vector_env import rom_path
 
 __all__ = ["AtariEnv"]
@@ -71,10 +71,12 @@ class AtariEnv(gymnasium.Env[FrameStack, Any]):
             ``frame_number`` (of all episodes) and ``episode_frame_number``.
 
         Raises:
-            ValueError: If the seed has more than 31 bits.
+            ValueError: If the seed has more than 31 bits, or is negative.
+            TypeError: If it is no integer.
         """
+        seed = None if seed is None else emulator_seed(seed)
         super().reset(seed=seed)
-        self.game.reset(None if seed is None else checked_seed(seed))
+        self.game.reset(seed)
         self._playing = True
         return self._observation(), self._info()
 

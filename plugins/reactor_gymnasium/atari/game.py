@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.error import Error
 
-from reactor_gymnasium.arguments import checked_number
+from reactor_gymnasium.arguments import checked_number, checked_seed
 from reactor_rl.plugin import compiled_module, require_extra
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ __all__ = [
     "CompiledFrames",
     "Frames",
     "OpenCVFrames",
-    "checked_seed",
+    "emulator_seed",
     "frames_of",
     "kernel_missing",
 ]
@@ -274,15 +274,17 @@ class AtariOptions:
         return (self.img_height, self.img_width) if self.grayscale else (self.img_height, self.img_width, 3)
 
 
-def checked_seed(seed: int) -> int:
+def emulator_seed(seed: Any) -> int:
     """A seed that the emulator takes, which has 31 bits for it.
 
     Raises:
-        ValueError: If it does not.
+        TypeError: If it is no integer.
+        ValueError: If it has more bits, or is negative.
     """
-    if not 0 <= seed < 2**31:
+    number = checked_seed(seed)
+    if number >= 2**31:
         raise ValueError(f"seed {seed} is not between 0 and 2**31 - 1")
-    return seed
+    return number
 
 
 class AtariGame:

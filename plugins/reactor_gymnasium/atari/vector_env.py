@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import statistics
 import time
@@ -19,8 +18,8 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import Bools, checked_mask, checked_number
-from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
+from reactor_gymnasium.arguments import Bools, checked_mask, checked_number, checked_seed, one_seed
+from reactor_gymnasium.atari.game import AtariGame, AtariOptions, emulator_seed
 from reactor_gymnasium.atari.shard import AtariShard, call
 from reactor_gymnasium.placement import StepCosts
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
@@ -312,7 +311,8 @@ def _seeds(seed: Any, n: int) -> list[int | None]:
     """Checked seeds of ``n`` games; ALE's are 31 bits."""
     if seed is None:
         return [None] * n
-    seeds = [int(seed) + i for i in range(n)] if isinstance(seed, (int, np.integer)) else [operator.index(one) for one in seed]
-    if len(seeds) != n:
-        raise ValueError(f"`seed` must have one entry for each of the {n} games that are reset, got {len(seeds)}")
-    return [checked_seed(one) for one in seeds]
+    if one_seed(seed):
+        return [emulator_seed(checked_seed(seed) + i) for i in range(n)]
+    if len(seed) != n:
+        raise ValueError(f"`seed` must have one entry for each of the {n} games that are reset, got {len(seed)}")
+    return [emulator_seed(one) for one in seed]

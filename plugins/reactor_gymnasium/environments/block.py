@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.atari.unseen import UnseenScreens
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps_pristine, wrappers_pristine
-from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
+from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, own
 from reactor_gymnasium.environments.units import close_all, marked
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel
 from reactor_gymnasium.native.recorders import Recorder, left_out
@@ -237,6 +237,8 @@ class EnvBlock:
                     else:
                         observation, reward, terminated, truncated, info = env.step(action)
                         rewards[row] = reward if type(reward) in immutable else own(reward)
+                        if type(info) is not dict:
+                            check_info(info, "step")
                         if limited and now >= due[row]:
                             truncated = True
                         if terminated or truncated:
@@ -485,6 +487,8 @@ class EnvBlock:
         if held.engaged and env is held.target:  # what is left out would name both
             kwargs = {"seed": None, "options": None, **kwargs}
         observation, info = env.reset(**kwargs)
+        if type(info) is not dict:
+            check_info(info, "reset")
         self._due[row] = self._now + held.limit
         return observation, info
 
@@ -526,6 +530,7 @@ class EnvBlock:
         if observation is None:
             raise TypeError(f"reset() returned None as the observation, its space is {env.observation_space}")
         self.observations[row] = own(observation)
+        check_info(info, "reset")
         return own(info)
 
     def replay(self, row: int, kwargs: Mapping[str, Any], actions: Array) -> None:

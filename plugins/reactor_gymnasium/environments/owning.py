@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from reactor_rl.plugin import dumps, loads
 
-__all__ = ["IMMUTABLE", "SOLE", "as_number", "own", "ours_alone"]
+__all__ = ["IMMUTABLE", "SOLE", "as_number", "check_info", "own", "ours_alone"]
 
 IMMUTABLE = frozenset(
     {
@@ -53,6 +54,16 @@ def ours_alone(outer: Any) -> bool:
         return False
     own = vars(outer.env)
     return "step" not in own and "reset" not in own
+
+
+def check_info(info: Any, method: str) -> None:
+    """Refuse what is no info.
+
+    Raises:
+        TypeError: If it is no dict, naming the method that returned it.
+    """
+    if not isinstance(info, Mapping):
+        raise TypeError(f"{method}() returned {info!r} as the info, which must be a dict")
 
 
 def own(value: Any) -> Any:

@@ -21,8 +21,9 @@ from gymnasium.vector import VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.arguments import EnvFn, checked_number, make_probe
+from reactor_gymnasium.traces import no_traces
 from reactor_rl import Recover, RunError
-from reactor_rl.plugin import Pickled, decode, global_random_state, loads
+from reactor_rl.plugin import Pickled, decode, loads
 
 __all__ = [
     "load_env",
@@ -336,7 +337,7 @@ def _twice(make: EnvFn, steps: int = 50) -> bool:
 @contextlib.contextmanager
 def _trying(make: EnvFn) -> Iterator[Callable[[], gymnasium.Env[Any, Any]]]:
     """Gives a function that makes one, to be thrown away; they are closed, and global random generators are what they were."""
-    with global_random_state(), contextlib.ExitStack() as closing:
+    with no_traces(), contextlib.ExitStack() as closing:
 
         def new() -> gymnasium.Env[Any, Any]:
             env = make_probe(make)

@@ -27,6 +27,7 @@ from reactor_gymnasium.evaluation.report import EvaluationReport, columns_of
 from reactor_gymnasium.evaluation.videos import check_recording, record_episodes
 from reactor_gymnasium.make import find_spec
 from reactor_gymnasium.placement import step_cost
+from reactor_gymnasium.traces import Traces, no_traces, without_films
 from reactor_rl import RecoveryWarning, WorkerDiedError, WorkerHungError
 from reactor_rl.plugin import check_timeout, expected_gain, global_random_state, parallel_executor, settled, usable_cores
 
@@ -188,17 +189,22 @@ class Evaluator:
         if path is not None:
             check_log(path, goes_on=goes_on)
         began = time.perf_counter()
-        with global_random_state():
+        traces = Traces()  # of what is looked at
+        with global_random_state(), contextlib.closing(traces):
             before = None if path is None else contents(self.env_fn, whole=True)
-            probe: Any = make_probe(self.env_fn, "the environment")
+            with traces.kept_out(making=True):
+                probe: Any = make_probe(self.env_fn, "the environment")
             if not isinstance(probe, gymnasium.Env):
                 raise TypeError(f"env must make a gymnasium.Env, got {probe!r}")
             try:
                 self.name = self.name or _name_of(probe)
                 context = PolicyContext(probe.observation_space, probe.action_space, deterministic)
                 if record:
+                    traces.tidy()  # before another one comes upon it
                     check_recording(self.env_fn, self.name, folder, record)
-                chosen = choose_batch(policy, context, probe, batch_size)
+                with traces.kept_out():
+                    chosen = choose_batch(policy, context, probe, batch_size)
+                traces.tidy()
                 with contextlib.ExitStack() as stack:
                     file = None
                     if path is not None and before is not None:
@@ -220,7 +226,9 @@ class Evaluator:
 
                     self._play(chosen, context, probe, seed, episodes, known, ended)
             finally:
-                probe.close()
+                with traces.kept_out():
+                    probe.close()
+                del probe
         ordered = [known[number] for number in range(episodes)]
         filmed = record_episodes(self.env_fn, chosen, context, self.max_steps, seed, [ordered[k] for k in record], folder)
         return report_of(ordered, self.name, chosen, deterministic, seed, time.perf_counter() - began, filmed)
@@ -264,7 +272,8 @@ class Evaluator:
             executor, workers = choice.executor, choice.workers
         else:
             limit = self.max_steps or (probe.spec.max_episode_steps if probe.spec is not None else None) or EXPECTED
-            seconds = (step_cost(probe) or 0.0) * limit * episodes
+            with no_traces():
+                seconds = (step_cost(without_films(probe)) or 0.0) * limit * episodes
             pays = expected_gain(seconds, seconds / workers) > START
             executor, workers = (parallel_executor(replaced=bool(self.restarts)), workers) if pays else ("inline", 1)
         self.program = EpisodeProgram(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import check_actions, check_makers, checked_mask
+from reactor_gymnasium.arguments import check_actions, check_makers, checked_mask, without_mask
 from reactor_gymnasium.placement import StepCosts, env_costs
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.live import HostStyle
@@ -106,10 +106,10 @@ class JoinedVectorEnv(ShardedVectorEnv):
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         seeds = seeds_of(seed, self.bounds)
-        others = dict(options or {})
+        others = without_mask(options or {})
         mask = np.ones(self.num_envs, np.bool_)
-        if "reset_mask" in others:
-            mask = checked_mask(others.pop("reset_mask"), self.num_envs)
+        if "reset_mask" in (options or {}):
+            mask = checked_mask((options or {})["reset_mask"], self.num_envs)
         self._assert_all_first(bool(mask.all()), "rows")
         arguments: dict[int, dict[str, Any]] = {}
         for index, (lo, hi) in enumerate(pairwise(self.bounds)):

@@ -7,7 +7,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from weakref import WeakMethod
 
 import gymnasium
 from gymnasium import logger
@@ -60,6 +62,20 @@ def _set_attr(env: gymnasium.Env[Any, Any], name: str, value: Any) -> None:
     env.set_wrapper_attr(name, value)
 
 
+class _BothHalves:
+    """Put around a call of two halves: an interrupt between them must not leave one that nobody can end."""
+
+    def __init__(self, owner: LiveVectorEnv) -> None:
+        self.tear = WeakMethod(owner.tear)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if kind is not None and not issubclass(kind, Exception) and (tear := self.tear()) is not None:
+            tear()
+
+
 _NOT_THROUGH_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
@@ -90,6 +106,8 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
         self._state = AsyncState.DEFAULT
         self._timed_out = self._was_reset = False
         self._guard = InterruptGuard()
+        self._both_halves = _BothHalves(self)
+        self._torn = False  # whether a call was interrupted between its halves
 
     @abstractmethod
     def _drain(self) -> None:
@@ -103,8 +121,9 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment, or get an attribute of it. Returns a tuple of one result for each."""
-        self.call_async(name, *args, **kwargs)
-        return self.call_wait()
+        with self._both_halves:
+            self.call_async(name, *args, **kwargs)
+            return self.call_wait()
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Begin a call; :meth:`call_wait` ends it.
@@ -143,8 +162,9 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
         """
         self._assert_is_running()
         self._assert_nothing_pending("call_async")
-        self._begin_calls(function, [arguments.get(index) for index in range(self._units)])
-        return dict(zip(sorted(arguments), self._end_calls(), strict=True))
+        with self._both_halves:
+            self._begin_calls(function, [arguments.get(index) for index in range(self._units)])
+            return dict(zip(sorted(arguments), self._end_calls(), strict=True))
 
     def _begin_calls(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...] | None]) -> None:
         """Begin to call ``function(env, *args)`` with every unit for which there are arguments."""
@@ -188,8 +208,9 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
                 f"Got `{len(values)}` values for {self._units} environments."
             )
         self._assert_nothing_pending("set_attr")
-        self._begin_calls(self._set_one, [(name, value) for value in values])
-        self._end_calls()
+        with self._both_halves:
+            self._begin_calls(self._set_one, [(name, value) for value in values])
+            self._end_calls()
 
     def render(self) -> tuple[Any, ...] | None:
         """The results of every environment's ``render``."""
@@ -255,17 +276,29 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
         self._state = AsyncState.DEFAULT
 
     def begin_anew(self) -> bool:
-        """Have a reset of everything follow a call that was interrupted; where nothing was lost by that, for there are no helpers.
+        """Have a reset of everything follow a call that was interrupted, where nothing was lost by that: there are no helpers, or
+        it was interrupted between its halves.
 
         Returns:
             Whether there was one, and it can.
         """
-        if self._guard.unusable is not POISONED or self.closed or not self._run.go_on():
+        if self._guard.unusable is not POISONED or self.closed:
+            return False
+        torn, self._torn = self._torn, False
+        if torn and self._run.workers > 1:
+            with self._guard:
+                self._run.tick_wait()
+        elif not self._run.go_on():
             return False
         self._program.ticking, self._timed_out, self._state = None, False, AsyncState.DEFAULT
         self._program.queue.clear()
         self._guard.unusable = ""
         return True
+
+    def tear(self) -> None:
+        """An interrupt has left a call of two halves; see :meth:`begin_anew`."""
+        if self._state is not AsyncState.DEFAULT and not self._guard.unusable:
+            self._torn, self._guard.unusable = True, POISONED
 
     def _assert_may_reset(self, options: dict[str, Any] | None = None) -> None:
         """Refuse a reset while something goes on, or after what only closing is left of."""
@@ -391,6 +424,6 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
             raise ClosedEnvironmentError(f"Trying to operate on `{self._title}`, after a call to `close()`.")
         if self._guard.unusable:
             left = "close() it and make a new one"
-            if self._guard.unusable is POISONED and self._run.workers == 1:
-                left = "reset() will do, for all environments are in this process"
+            if self._guard.unusable is POISONED and (self._torn or self._run.workers == 1):
+                left = "reset() will do, of all environments"
             raise RunError(f"cannot go on with {self._title} because {self._guard.unusable}; {left}")

@@ -11,9 +11,7 @@ import secrets
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from gymnasium.vector.utils import iterate
 
 from reactor_gymnasium.arguments import (
     Bools,
+    MakerTrial,
     check_actions,
     check_travel,
     checked_batch_size,
@@ -38,11 +37,13 @@ from reactor_gymnasium.environments.saving import recover_for, save_strategy
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers
 from reactor_gymnasium.registry import repeat_registrations
+from reactor_gymnasium.traces import Traces, without_films
 from reactor_gymnasium.vector.env_program import EnvBatch, EnvProgram, Inputs
 from reactor_gymnasium.vector.live import LiveVectorEnv
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import (
     POISONED,
+    Choice,
     ExecutorName,
     begin,
     check_timeout,
@@ -94,8 +95,6 @@ class ShardedVectorEnv(LiveVectorEnv):
     _plain_actions = True
     """Whether actions go in as one array, of that shape and dtype."""
 
-    _probing: Callable[[], AbstractContextManager[Any]] = staticmethod(nullcontext)
-    """Within this a unit is looked at that is thrown away."""
     _items_per_unit = 1
     """How many actions a unit is given, where they are not one array."""
 
@@ -139,23 +138,18 @@ class ShardedVectorEnv(LiveVectorEnv):
             begin(processes)  # which takes its time, and most likely helpers are wanted
         self._encoded = encode_makers(tuple(makers))  # before any of them is called, which may change it
 
-        with self._probing():
-            probe = self._make_probe(makers[0])
-            try:
-                bounds = self._describe(probe)
-                self._layout = ObservationLayout(self.single_observation_space, self._style.casting)
-                self._set_actions(self.single_action_space, bounds[batch_units])
-                choice = choose_executor(
-                    partial(self._time, probe, workers),
-                    batch_units,
-                    workers,
-                    executor,
-                    caller_works,
-                    late_helpers(context, self._style.spin),
-                    options.restarts,
-                )
-            finally:
-                probe.close()
+        traces, trial = Traces(), MakerTrial(makers)
+        try:
+            bounds, choice = self._look(
+                trial.maker, traces, batch_units,
+                lambda costs: choose_executor(
+                    costs, batch_units, workers, executor, caller_works, late_helpers(context, self._style.spin), options.restarts
+                ),
+                workers,
+            )  # fmt: skip
+        finally:
+            traces.close()
+        trial.warn(self._style.makers_option or "env_fns")
         if self._style.makers_option and (context != "fork" or choice.executor != "processes" or choice.workers == 1):
             check_travel(tuple(makers), self._encoded, self._title, self._style.context_option, self._style.makers_option)
         self._tried = tried = self._tried_makers()
@@ -191,6 +185,36 @@ class ShardedVectorEnv(LiveVectorEnv):
         when_forked(self)
         self.closed = False
         _log.info("made %r", self)
+
+    def _look(
+        self,
+        maker: Any,
+        traces: Traces,
+        batch_units: int,
+        choose: Callable[[Callable[[], StepCosts]], Choice[tuple[float, ...]]],
+        workers: int,
+    ) -> tuple[Sequence[int], Choice[tuple[float, ...]]]:
+        """Describe a unit that is made for that, and choose what to run on by timing it; it is gone when this returns.
+
+        Returns:
+            The first row of each unit, and the row after the last one; and the choice.
+        """
+        with traces.kept_out(making=True):
+            probe = self._make_probe(maker)
+
+        def costs() -> StepCosts:
+            with traces.kept_out():
+                return self._time(without_films(probe), workers)
+
+        try:
+            with traces.kept_out():
+                bounds = self._describe(probe)
+            self._layout = ObservationLayout(self.single_observation_space, self._style.casting)
+            self._set_actions(self.single_action_space, bounds[batch_units])
+            return bounds, choose(costs)
+        finally:
+            with traces.kept_out():
+                probe.close()
 
     def _set_actions(self, space: Space[Any], count: int) -> None:
         """``count`` actions of a space go in together: as one array where that is what a unit would be given rows of."""
@@ -314,8 +338,9 @@ class ShardedVectorEnv(LiveVectorEnv):
             self._assert_is_running()
             self._assert_nothing_pending("step_async")
         if not self._alone:
-            self.step_async(actions)
-            return self.step_wait()
+            with self._both_halves:
+                self.step_async(actions)
+                return self.step_wait()
         batch = self._batch
         inputs = self._encode_actions(batch, actions)
         guard = self._guard
@@ -438,8 +463,9 @@ class ShardedVectorEnv(LiveVectorEnv):
         """
         if not self._alone:
             refuse_wrapper(sys._getframe(1))
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
+        with self._both_halves:
+            self.reset_async(seed=seed, options=options)
+            return self.reset_wait()
 
     def reset_async(
         self, seed: int | Sequence[int | None] | npt.NDArray[Any] | None = None, options: dict[str, Any] | None = None
@@ -466,8 +492,9 @@ class ShardedVectorEnv(LiveVectorEnv):
         A step that was begun, and whose results nobody has asked for, is ended first, and forgotten.
         """
         self._assert_is_running()
-        self._begin_resets(arguments)
-        return self.reset_wait()
+        with self._both_halves:
+            self._begin_resets(arguments)
+            return self.reset_wait()
 
     def _begin_resets(self, arguments: Mapping[int, dict[str, Any]]) -> None:
         resets: list[Any] = [None] * self._units

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,13 +14,14 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import Bools, make_probe
-from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.arguments import Bools, checked_seed, make_probe, one_seed
+from reactor_gymnasium.environments.owning import check_info, own
 from reactor_gymnasium.environments.saving import load_env
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import median_step, random_actions
+from reactor_gymnasium.traces import looked_at
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
-from reactor_rl.plugin import Pickled, decode, global_random_state, loads
+from reactor_rl.plugin import Pickled, decode, loads
 
 __all__ = [
     "Block",
@@ -110,12 +112,8 @@ def _kind(one: Any) -> Any:
 
 
 def _looked_at(one: Any, index: int) -> SubEnvSpec:
-    with global_random_state():
-        env = make_probe(decode(one), f"shard {index}")
-        try:
-            return sub_env_spec(env, f"shard {index}")
-        finally:
-            env.close()
+    name = f"shard {index}"
+    return looked_at(partial(make_probe, decode(one), name), lambda env: sub_env_spec(env, name))
 
 
 def sub_env_cost(env: Any) -> float | None:
@@ -140,18 +138,20 @@ def seeds_of(seed: Any, bounds: Sequence[int]) -> list[Any]:
         bounds: The first row of each member, and the row after the last one.
 
     Raises:
-        ValueError: If there are not as many seeds as members or rows.
-        TypeError: If it is neither.
+        ValueError: If there are not as many seeds as members or rows, or one is negative.
+        TypeError: If one is not an integer.
     """
     members = len(bounds) - 1
     if seed is None:
         return [None] * members
-    if isinstance(seed, (int, np.integer)):
-        return [int(seed) + first for first in bounds[:-1]]
+    if one_seed(seed):
+        return [checked_seed(seed) + first for first in bounds[:-1]]
     if len(seed) == members:
-        return [None if one is None else operator.index(one) for one in seed]
+        return [None if one is None else checked_seed(one) for one in seed]
     if len(seed) == bounds[-1]:
-        return [seed[lo:hi] for lo, hi in pairwise(bounds)]
+        numbers = [None if one is None else checked_seed(one) for one in seed]
+        of_rows: Any = seed if isinstance(seed, np.ndarray) else numbers  # some members take arrays, and no lists
+        return [of_rows[lo:hi] for lo, hi in pairwise(bounds)]
     raise ValueError(
         f"{len(seed)} seeds were given: pass one for each of the {members} shards, or of the {bounds[-1]} rows, or an int"
     )
@@ -261,6 +261,7 @@ class SubVectorShard(Shard):
                 if rows is not None:
                     self.layout.write_block(rows, member.rows, observations)
                 self._write_flags(member, flags, of_rows)
+                check_info(info, "step")
                 if info:
                     infos[number] = _masked(own(info), flags[1][member.rows] | flags[2][member.rows])
             except Exception as error:  # the others still take their step
@@ -287,6 +288,7 @@ class SubVectorShard(Shard):
         before = self.last[number]
         observations, info = member.env.reset(**kwargs)
         self.last[number] = own(self._begun(observations))
+        check_info(info, "reset")
         if mask is not None and not isinstance(member.env, VectorWrapper):  # a wrapper may change what it gives of rows left alone
             self._check_left_alone(member, ~mask, before, self.last[number])
         if info:

@@ -20,6 +20,7 @@ from reactor_gymnasium.arguments import (
     checked_number,
     checked_seeds,
     observation_spaces,
+    without_mask,
 )
 from reactor_gymnasium.environments.storage import check_shared_memory
 from reactor_gymnasium.native.takeover import forecast, within
@@ -204,7 +205,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         self.single_action_space = probe.action_space
         self.action_space = batch_space(self.single_action_space, self.batch_size)
         self.observation_space, self.single_observation_space = observation_spaces(
-            self.observation_mode, probe, self.env_fns, self.batch_size
+            self.observation_mode, probe, self._encoded, self.batch_size
         )
         if self.shared_memory:
             check_shared_memory(self.single_observation_space)
@@ -236,7 +237,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         seeds = checked_seeds(seed, self.num_envs)
         mask = None
         if options is not None and "reset_mask" in options:
-            mask = checked_mask(options.pop("reset_mask"), self.num_envs)
+            mask, options = checked_mask(options["reset_mask"], self.num_envs), without_mask(options)
             self._assert_whole()
         which = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
         return {index: {"seed": seeds[index], "options": options} for index in which}

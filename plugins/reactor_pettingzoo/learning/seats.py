@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space, spaces
 
+from reactor_gymnasium.plugin import looked_at
 from reactor_pettingzoo.agents import AgentGroup, AgentID, AgentSpecs, EnvFn
-from reactor_rl.plugin import global_random_state
 from reactor_sb3.plugin import channels_first
 
 __all__ = ["ACTS", "ENDED", "REWARDS", "TOTALS", "Block", "Seats", "names_of", "seats_of", "state_size"]
@@ -289,8 +289,8 @@ def state_size(env_fn: EnvFn, turns: bool) -> int | None:
     Raises:
         ValueError: If it has none, and nobody sees all observations at the same time.
     """
-    with global_random_state():
-        env = env_fn()
+
+    def size(env: Any) -> int | None:
         try:
             env.reset(seed=0)
             return int(np.asarray(env.state()).size)
@@ -298,6 +298,5 @@ def state_size(env_fn: EnvFn, turns: bool) -> int | None:
             if turns:
                 raise ValueError(f"centralised_critic=True needs {env}.state(), for its agents take turns") from None
             return None
-        finally:
-            if hasattr(env, "close"):
-                env.close()
+
+    return looked_at(env_fn, size)

@@ -17,6 +17,7 @@ from reactor_gymnasium.plugin import (
     checked_number,
     choose_executor,
     median_step,
+    no_traces,
     progress,
     recover_for,
 )
@@ -33,7 +34,6 @@ from reactor_rl.plugin import (
     RunOwner,
     check_timeout,
     encode,
-    global_random_state,
     new_hash,
     spread_workers,
     tick_cost,
@@ -75,7 +75,7 @@ def choose_workers(
 
 
 def _costs(env_fn: EnvFn, specs: AgentSpecs, copies: int) -> StepCosts:
-    with global_random_state(), contextlib.closing(ProbeCopy(env_fn(), specs)) as copy:
+    with no_traces(), contextlib.closing(ProbeCopy(env_fn(), specs)) as copy:
 
         def step(actions: list[Any]) -> bool:
             copy.act(actions)

@@ -12,6 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 from ray.tune.registry import register_env
 
 from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv, make_vec
+from reactor_gymnasium.plugin import checked_seed, one_seed
 from reactor_ray.rllib.settings import environment_seeds
 
 __all__ = ["PREFIX", "RunnerVectorEnv", "as_taken", "env_id", "own_cpus"]
@@ -60,7 +61,9 @@ class RunnerVectorEnv(VectorWrapper):  # not generic in Gymnasium 1.2
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments. An int is RLlib's seed of the runner, from which theirs are made."""
-        seeds: Any = as_taken(self.env, environment_seeds(seed, 0, self.num_envs)) if isinstance(seed, int) else seed
+        seeds: Any = seed
+        if seed is not None and one_seed(seed):
+            seeds = as_taken(self.env, environment_seeds(checked_seed(seed), 0, self.num_envs))
         return super().reset(seed=seeds, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
+from reactor_gymnasium.plugin import checked_seed
+
 __all__ = ["from_vector_env"]
 
 
@@ -130,11 +132,20 @@ class _FromVectorEnv(VecEnv):
             raise ValueError("a vector environment resets with one dict of options for all its environments; these differ")
         # The first seed stands for all: they are consecutive, here and there. Rows that share an environment share its seed.
         seed = self._seeds[0]
-        observations, batched = self.vector_env.reset(seed=None if seed is None else int(seed), options=options or None)
+        observations, batched = self.vector_env.reset(seed=None if seed is None else seed, options=options or None)
         self.reset_infos = _apart(batched, self.num_envs)
         self._reset_seeds()
         self._reset_options()
         return observations  # type: ignore[no-any-return]
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Set the seeds ``seed``, ``seed + 1``, ... of the next reset; random ones, if ``seed`` is ``None``.
+
+        Raises:
+            TypeError: If it is not an integer.
+            ValueError: If it is negative.
+        """
+        return super().seed(None if seed is None else checked_seed(seed))
 
     # ------------------------------------------------------------------ calls
 

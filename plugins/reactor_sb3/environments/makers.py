@@ -12,8 +12,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
-from reactor_gymnasium.plugin import EnvFn, make_probe
-from reactor_rl.plugin import Pickled, dumps, global_random_state
+from reactor_gymnasium.plugin import EnvFn, MakerTrial, looked_at, make_probe
+from reactor_rl.plugin import Pickled, dumps
 from reactor_sb3.environments.copies import copies_of, without_logs
 from reactor_sb3.environments.live_vec_env import env_fns_of, shown_to_actors
 
@@ -110,20 +110,28 @@ def _lazy(env: VecEnv) -> LazyEnv | None:
     return first
 
 
+class EnvFacts:
+    """What an environment says of itself."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.metadata, self.spec = dict(env.metadata), env.spec
+        self.render_mode = env.get_wrapper_attr("render_mode") if env.has_wrapper_attr("render_mode") else None
+
+
 class LazyEnv(gymnasium.Env[Any, Any]):
     """An environment that is made when it is first used. What ``get_env()`` holds: the actors have their own.
 
     Args:
         makes: Makes all environments of a trainer.
         number: Of this one.
-        like: One that has been made already, for its spaces and what else can be known beforehand.
+        like: What is known of one that has been made already.
     """
 
-    def __init__(self, makes: EnvMaker, number: int, like: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, makes: EnvMaker, number: int, like: EnvFacts) -> None:
         self.makes, self.number = makes, number
         self.observation_space, self.action_space = like.observation_space, like.action_space
-        self.metadata, self.spec = dict(like.metadata), like.spec
-        self.render_mode = like.get_wrapper_attr("render_mode") if like.has_wrapper_attr("render_mode") else None
+        self.metadata, self.spec, self.render_mode = dict(like.metadata), like.spec, like.render_mode
         self._env: gymnasium.Env[Any, Any] | None = None
 
     @property
@@ -173,9 +181,9 @@ class LazyEnv(gymnasium.Env[Any, Any]):
 
 def spare_envs(makes: EnvMaker, count: int) -> DummyVecEnv:
     """The value of ``get_env()``: as many environments as the actors have, made when they are first used."""
-    with global_random_state():
-        like = make_probe(makes)
-        like.close()
+    trial = MakerTrial([makes.of(0), makes.of(0)] if len(makes.env_fns) == 1 and count > 1 else [makes])
+    like = looked_at(partial(make_probe, trial.maker), EnvFacts)
+    trial.warn("env")
 
     def spare(number: int) -> gymnasium.Env[Any, Any]:
         return Monitor(LazyEnv(makes, number, like))

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium.wrappers import HumanRendering
 
-from reactor_gymnasium.plugin import EnvFn, make_probe
-from reactor_rl.plugin import global_random_state
+from reactor_gymnasium.plugin import EnvFn, looked_at, make_probe
 from reactor_sb3.environments.makers import EnvMaker
 
 __all__ = ["RenderMode", "check_like", "visible"]
@@ -47,11 +46,14 @@ def visible(makes: EnvMaker, mode: RenderMode, option: str) -> EnvMaker:
         ValueError: If there is nothing to be seen of them, or it is not known how to make them so.
     """
     (make,) = makes.of(0).env_fns
-    with global_random_state():
-        env = make_probe(makes.of(0))
-        modes, has = env.metadata.get("render_modes") or (), getattr(env, "render_mode", None)
-        name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-        env.close()
+    modes, has, name = looked_at(
+        partial(make_probe, makes.of(0)),
+        lambda env: (
+            env.metadata.get("render_modes") or (),
+            getattr(env, "render_mode", None),
+            env.spec.id if env.spec is not None else type(env.unwrapped).__name__,
+        ),
+    )
     if "rgb_array" not in modes and mode not in modes:
         raise ValueError(f'{option} needs an environment with the render mode "{mode}", and {name} has {list(modes) or "none"}')
     wanted = mode if mode in modes else "rgb_array"
@@ -85,12 +87,7 @@ def check_like(makes: EnvMaker, observations: gymnasium.Space[Any], actions: gym
     Raises:
         ValueError: If they are.
     """
-    with global_random_state():
-        env = make_probe(makes)
-        env.close()
-    for what, space, trained in (
-        ("observation", env.observation_space, observations),
-        ("action", env.action_space, actions),
-    ):
+    observed, acted = looked_at(partial(make_probe, makes), lambda env: (env.observation_space, env.action_space))
+    for what, space, trained in (("observation", observed, observations), ("action", acted, actions)):
         if space != trained:
             raise ValueError(f"{option} has the {what} space {space}, and what is trained in has {trained}")

@@ -21,7 +21,7 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.plugin import EnvFn, HostStyle, load_env, save_strategy, saved_exactly
+from reactor_gymnasium.plugin import EnvFn, HostStyle, checked_seed, load_env, save_strategy, saved_exactly
 from reactor_rl.plugin import ExecutorName, Pickled, decode
 from reactor_sb3.environments.makers import EnvMaker
 
@@ -200,6 +200,15 @@ class ReactorVecEnv(VecEnv):
         self._reset_seeds()
         self._reset_options()
         return observations  # type: ignore[no-any-return]
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Set the seeds ``seed``, ``seed + 1``, ... of the next reset; random ones, if ``seed`` is ``None``.
+
+        Raises:
+            TypeError: If it is not an integer.
+            ValueError: If it is negative.
+        """
+        return super().seed(None if seed is None else checked_seed(seed))
 
     # ------------------------------------------------------------------ calls
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from reactor_gymnasium.plugin import no_traces
 from reactor_rl import Program
 from reactor_rl.plugin import global_random_state
 from reactor_sb3.acting.actor import Actor
@@ -37,7 +38,7 @@ def lone_actor(config: ProgramConfig, steps: int) -> Iterator[Callable[[], None]
     program.connect(program.input("exploration", (steps,), np.float32), actor.exploration)
     program.connect(program.input("orders", (2,), np.bool_), actor.orders)
     rates, orders = np.zeros(steps, np.float32), np.zeros(2, np.bool_)
-    with without_logs(), program.start(executor="inline", fingerprint="off") as run:
+    with no_traces(), without_logs(), program.start(executor="inline", fingerprint="off") as run:
 
         def sample() -> None:
             run.set(parameters=record, exploration=rates, orders=orders)
@@ -54,7 +55,7 @@ def actor_cost(config: ProgramConfig) -> float:
     """
     steps = config.actors.steps
     few = min(PROBE, steps)
-    with global_random_state():
+    with no_traces():
         cost = _shortest(config, few) * steps / few
         return cost if few == steps or cost > SECONDS else _shortest(config, steps)
 

@@ -21,7 +21,15 @@ from reactor_rl.runtime.worker.observers import PortHashes, Timeline
 from reactor_rl.runtime.worker.state import WorkerState, checkpoint, load_state, save_state
 from reactor_rl.runtime.worker.values import SideBlock
 
-__all__ = ["Reply", "Pipe", "reply_to", "run_helper"]
+__all__ = ["Reply", "Pipe", "note_differing", "reply_to", "run_helper"]
+
+_differing: list[Any] = []
+"""What of the caller's settings this process does not have."""
+
+
+def note_differing(found: Sequence[Any]) -> None:
+    """Note what of the caller's settings this process does not have, until the caller asks."""
+    _differing.extend(found)
 
 
 class Reply:
@@ -87,6 +95,7 @@ _REQUESTS: dict[str, Callable[[WorkerLoop, Any], Any]] = {
     "snapshot": save_state,
     "restore": _restore,
     "checkpoint": lambda loop, _: checkpoint(loop),
+    "settings": lambda loop, _: list(_differing) if loop.worker else [],
 }
 
 

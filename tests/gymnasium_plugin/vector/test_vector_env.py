@@ -269,7 +269,10 @@ def test_refused_calls_change_nothing(place: dict[str, Any]) -> None:
     mask = np.array([True, False, False])
     refused: list[tuple[type[Exception], str, Any]] = [
         (ValueError, "length must match num_envs=3 but got length=2", lambda: envs.reset(seed=[1, 2])),
-        (TypeError, "not iterable|0-d|object", lambda: envs.reset(seed=np.int64(3))),  # type: ignore[arg-type]
+        (TypeError, "seed must be an integer, got 1.5", lambda: envs.reset(seed=1.5)),  # type: ignore[arg-type]
+        (TypeError, "seed must be an integer, got 'b'", lambda: envs.reset(seed=[1, "b", 2])),  # type: ignore[list-item]
+        (ValueError, "seed must be 0 or greater, got -1", lambda: envs.reset(seed=-1)),
+        (ValueError, "seed must be 0 or greater, got -3", lambda: envs.reset(seed=np.array([1, 2, -3]))),
         (TypeError, "numpy array", lambda: envs.reset(options={"reset_mask": [True, False, False]})),
         (ValueError, "must have shape", lambda: envs.reset(options={"reset_mask": mask[:2]})),
         (TypeError, "dtype=np.bool_", lambda: envs.reset(options={"reset_mask": mask.astype(int)})),
