@@ -37,7 +37,7 @@ class TrialReport:
         error: Why it failed, in a line.
         text: The same with its traceback.
         digests: A hash of each model that was returned.
-        models: Where the returned models are, if the search has a ``path``; beside one that learned under a ``VecNormalize`` are its
+        models: Where the returned models are, if the search has a ``path``; beside one that learned under a ``VecNormalize`` its
             statistics, ``vecnormalize.pkl``.
     """
 
