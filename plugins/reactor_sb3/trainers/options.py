@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from reactor_gymnasium.plugin import checked_executor, checked_number
 from reactor_rl.plugin import ExecutorName, check_nodes, check_timeout
 from reactor_sb3.environments.live_vec_env import kernel_of_all
+from reactor_sb3.trainers.arguments import check_numbers, plain_argument
 
 __all__ = [
     "DEVICES",
@@ -39,6 +40,8 @@ NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
 """A constructor's parameters that the same trainer is made again without."""
 DEVICES = ("device", "critic_device", "actor_device")
 """Options of any trainer that say where something is computed."""
+
+_OURS = ("reactor_sb3", "reactor_pettingzoo")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -198,9 +201,12 @@ def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concate
     """A constructor that notes in ``self.arguments`` what it is given, defaults included: what makes the same trainer again.
 
     Its ``**options: Unpack[SplitOptions]``, say, are shown by ``help()`` and :func:`inspect.signature` as the keywords that they
-    are. ``n_envs``, which SB3 has in ``make_vec_env``, is answered with what it is called here.
+    are. ``n_envs``, which SB3 has in ``make_vec_env``, is answered with what it is called here. Numbers of numpy's become Python's,
+    and those that make no sense are refused.
     """
     signature = _with_options(init)
+    ours = init.__module__.partition(".")[0] in _OURS
+    positions = list(signature.parameters)[1:]
 
     @wraps(init)
     def keeping(self: T, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -209,8 +215,12 @@ def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concate
                 f"{type(self).__name__} has no n_envs: its environments are its actors', so pass n_actors={kwargs['n_envs']!r}, "
                 "each with an environment of its own, or n_actors= and envs_per_actor="
             )
+        given = [plain_argument(name, value) for name, value in zip(positions, args, strict=False)]
+        args = cast(Any, (*given, *args[len(given) :]))
+        kwargs = cast(Any, {name: plain_argument(name, value) for name, value in kwargs.items()})
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
+        check_numbers(bound.arguments, {name: one.default for name, one in signature.parameters.items()}, ours=ours)
         vars(self)["given"] = {name: value for name, value in bound.arguments.items() if name != "self"}
         vars(self)["arguments"] = {name: value for name, value in bound.arguments.items() if name not in NOT_KEPT}
         init(self, *args, **kwargs)

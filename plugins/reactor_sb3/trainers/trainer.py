@@ -34,6 +34,7 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
+from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
@@ -421,8 +422,9 @@ class Trainer(RunOwner, BaseAlgorithm):
             Exception: What an environment raised, with its actor and the tag.
             WorkerDiedError: If a worker process ended.
         """
+        check_log_interval(log_interval)
         total_timesteps, callback = self._setup_learn(
-            total_timesteps, callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar
+            plain_timesteps(total_timesteps), callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar
         )
         callback.on_training_start(locals(), globals())
         try:
