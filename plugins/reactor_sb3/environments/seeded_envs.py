@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
@@ -290,6 +291,16 @@ def _uncounted(env_fn: Callable[[], Env]) -> Env:
     return env if env.info_keywords or env.reset_keywords else env.env
 
 
+def _are_actions(taken: Array, actions: gymnasium.Space[Any]) -> bool:
+    """Whether an environment may have been given them. A bound of a ``Box`` may be missed by a last bit, where one is reckoned."""
+    match actions:
+        case spaces.Box():
+            return bool(np.isfinite(taken).all())
+        case spaces.Discrete(n=choices, start=first):
+            return bool(((taken >= first) & (taken < first + choices)).all())
+    return all(map(actions.contains, taken))
+
+
 def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:
     """Refuse what :meth:`SeededEnvs.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled.
 
@@ -312,6 +323,6 @@ def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> No
                     return
             case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
                 alike = taken.dtype == dtype and taken.shape[1:] == actions.shape
-                if 0 <= seed < 2**31 and taken.ndim and alike and all(map(actions.contains, taken)):
+                if 0 <= seed < 2**31 and taken.ndim and alike and _are_actions(taken, actions):
                     return
     raise ValueError("the saved state of an environment is not one")

@@ -27,6 +27,10 @@ def _never(value: Any) -> bool:
     return False
 
 
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
 def _is_coefficient(value: Any) -> bool:
     """Whether it is ``"auto"``, or that with the number that it begins with."""
     if not isinstance(value, str):
@@ -81,7 +85,11 @@ class _Real(NamedTuple):
         """Whether a value is one of them."""
         if type(value) not in (int, float):
             return self.other(value)
-        return (math.isfinite(value) or self.endless) and (self.low < value if self.above else self.low <= value) and value <= self.high
+        return (
+            (math.isfinite(value) or self.endless)
+            and (self.low < value if self.above else self.low <= value)
+            and value <= self.high
+        )
 
     def __str__(self) -> str:
         if self.low == -math.inf:
@@ -117,7 +125,7 @@ _NUMBERS: dict[str, _Whole | _Real] = {
 """By the name of the argument, whichever trainer has it."""
 _LEARNED: dict[str, _Real] = {
     "ent_coef": _Real(other=_is_coefficient, otherwise=', "auto", or "auto_0.1", say'),
-    "target_entropy": _Real(other="auto".__eq__, otherwise=' or "auto"'),
+    "target_entropy": _Real(other=_is_auto, otherwise=' or "auto"'),
 }
 """The same where the entropy coefficient may be learned."""
 _OF_NETWORKS = dict.fromkeys(("n_critics", "n_quantiles", "lstm_hidden_size", "n_lstm_layers"), _Whole(1))

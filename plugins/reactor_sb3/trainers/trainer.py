@@ -323,6 +323,8 @@ class Trainer(RunOwner, BaseAlgorithm):
             check_split(self.nets)
         self.plan_blocks()
         self.session.draws = self.nets.draws or any(cls.__module__.partition(".")[0] not in _KNOWN for cls in type(self).__mro__)
+        if self.session.made is None:
+            self.session.made = checkpoint.made_of(self)
 
     def plan_blocks(self) -> None:
         """Decide of which blocks of rows gradients are the sum; see :meth:`reactor_torch.Networks.plan_blocks`."""
@@ -488,6 +490,8 @@ class Trainer(RunOwner, BaseAlgorithm):
 
         Raises:
             ValueError: If the model has no environment.
+            TypeError: If the file could not be read again: an attribute or a part of the model is none that the constructor can
+                make. The error names it, and the old file is still there.
             OSError: If the file cannot be written; the old one is then still there, and the training can go on.
         """
         if self.env is None:
@@ -536,13 +540,9 @@ class Trainer(RunOwner, BaseAlgorithm):
         """Load a file that ``save()`` has written; see SB3.
 
         Raises:
-            ValueError: If it is a checkpoint.
+            ValueError: If it is a checkpoint, or damaged.
         """
-        if checkpoint.is_checkpoint(path):
-            raise ValueError(
-                f"{path} is a checkpoint: it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that "
-                "save() has written"
-            )
+        checkpoint.check_loadable(cls, path)
         if "device" in kwargs:
             kwargs["device"] = get_device(kwargs["device"])  # as in SB3, a model from a GPU is loaded on a machine without one
         elif len(args) < 2:
