@@ -105,15 +105,14 @@ class Observations:
 
     def _writer(self, key: str, flat: Array) -> Callable[[int, Any], None]:
         shape, dtype, turned = self.given[key], flat.dtype, key in self.turned
-        casts = {dtype} if dtype.kind not in "f" else _TO_FLOATS  # without another look at the numbers
+        casts = _TO_FLOATS if dtype.kind == "f" else {dtype}  # without a look at the numbers
         scalars = _scalars(shape, dtype)
 
         def write(at: int, observation: Any) -> None:
-            kind = type(observation)
-            if kind is not ndarray:
-                if kind not in scalars:
+            if type(observation) is ndarray:
+                if observation.shape != shape or (observation.dtype is not dtype and observation.dtype not in casts):
                     observation = _fitting(observation, key, shape, dtype)
-            elif observation.shape != shape or observation.dtype not in casts:
+            elif type(observation) not in scalars:
                 observation = _fitting(observation, key, shape, dtype)
             flat[at] = _turned(observation) if turned else observation
 
@@ -127,7 +126,7 @@ class Observations:
         only = rows.get("")
         if only is None or self.turned or only.ndim < 2 or len(only) < 2 or not 0 < only[0].nbytes <= 1024:
             return None
-        return joint_writer(only, "same_kind")
+        return joint_writer(only, "same_kind" if only.dtype.kind == "f" else "safe")
 
     def one(self, observation: Any) -> dict[str, Array]:
         """An observation of an environment, laid out alone, by key."""
@@ -164,7 +163,7 @@ def _scalars(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[type, ...]:
     """Types of Python's and numpy's whose every value may be written as it is."""
     if shape:
         return ()
-    return (dtype.type, {"i": int, "f": float, "b": bool}.get(dtype.kind, dtype.type))
+    return (dtype.type, {"f": float, "b": bool}.get(dtype.kind, dtype.type), *([int] if dtype == np.int64 else []))
 
 
 def _fitting(observation: Any, key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -198,6 +197,8 @@ def _fitting(observation: Any, key: str, shape: tuple[int, ...], dtype: np.dtype
 def _described(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} of {list(value)[:20]}"
     return f"{repr(value)[:80]}, a {type(value).__name__}"
 
 
