@@ -74,9 +74,9 @@ def writable(owner: str) -> Iterator[None]:
     try:
         yield
     except Unlike as error:
-        value = "of another kind than when it was made" if error.value is _UNKNOWN else f"{repr(error.value)[:200]} by now"
+        value = "something else than when it was made" if error.value is _UNKNOWN else repr(error.value)[:200]
         raise TypeError(
-            f"the checkpoint of this {owner} could not be read again: {error.what} is {value}. Nothing was written"
+            f"a checkpoint of this {owner} could not be read again: {error.what} is {value}. Nothing was written"
         ) from None
 
 
@@ -102,7 +102,8 @@ def alike(saved: Any, fresh: Any, what: str) -> None:
         case np.ndarray() | torch.Tensor():
             want(type(saved) is type(fresh) and saved.shape == fresh.shape and saved.dtype == fresh.dtype, what, _Described(saved))
         case dict():
-            want(type(saved) is dict and saved.keys() == fresh.keys(), what, _Described(saved))
+            want(type(saved) is dict, what, saved)
+            want(saved.keys() == fresh.keys(), what, _Keys(saved, fresh))
             for key, part in saved.items():
                 alike(part, fresh[key], f"{what}.{key}")
         case list() | tuple():
@@ -116,16 +117,26 @@ def alike(saved: Any, fresh: Any, what: str) -> None:
 
 
 class _Described:
-    """What is said of a value that is too long to be shown."""
+    """What is said of an array."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __repr__(self) -> str:
         value = self.value
-        if isinstance(value, (np.ndarray, torch.Tensor)):
-            return f"{value.dtype} of shape {tuple(value.shape)}"
-        return f"a dict of {', '.join(map(str, value))}" if type(value) is dict else repr(value)
+        arrays = isinstance(value, (np.ndarray, torch.Tensor))
+        return f"{value.dtype} of shape {tuple(value.shape)}" if arrays else repr(value)
+
+
+class _Keys:
+    """What is said of a dict with other keys."""
+
+    def __init__(self, saved: dict[Any, Any], fresh: dict[Any, Any]) -> None:
+        self.more, self.less = ([str(key) for key in one if key not in other] for one, other in ((saved, fresh), (fresh, saved)))
+
+    def __repr__(self) -> str:
+        more, less = (", ".join(keys) or "nothing" for keys in (self.more, self.less))
+        return f"a dict with {more} more and {less} less"
 
 
 # ---------------------------------------------------------------------- what stands for a value that may be another

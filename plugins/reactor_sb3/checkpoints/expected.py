@@ -20,11 +20,11 @@ from reactor_sb3.checkpoints.parts import columns, outline
 from reactor_sb3.environments import seeded_envs
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.plain import plain
+from reactor_sb3.trainers.options import MOST_THREADS
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts
 
 __all__ = ["Made", "Steps", "check_outline", "expected_outputs", "expected_run", "expected_state"]
 
-_MOST_THREADS = 1024
 _SEEDS = 2**63
 """Seeds are below it, those that are drawn and those that are given."""
 
@@ -76,7 +76,7 @@ def check_outline(state: Any, size: int) -> None:
     want(is_count(actors, 1) and is_count(envs, 1) and actors * envs <= size, "the number of environments", (actors, envs))
     for name in ("learner_threads", "n_learners"):
         count = arguments.get(name, 1)
-        want(count is None or (is_count(count, 1) and count <= _MOST_THREADS), name, count)
+        want(count is None or (is_count(count, 1) and count <= MOST_THREADS), name, count)
     for name in ("sent", "afresh"):
         want((state[name] is None) == (run is None), name)
     if run is not None:

@@ -105,6 +105,9 @@ def state_to_write(model: Model) -> dict[str, Any]:
         check_outline(state, LARGE)
         check_arguments(type(model), state["arguments"])
         alike(state, expected_state(made), "its state")
+        if (buffer := _buffer(model)) is not None:
+            like = made.buffer_class, made.buffer.buffer_size
+            want((type(buffer), buffer.buffer_size) == like, "its replay_buffer", buffer)
         if state["run"] is not None:
             alike(state["run"], model.session.expected_run(model), "its run")
     return state
@@ -126,7 +129,7 @@ def _arguments_now(model: Model) -> dict[str, Any]:
 
 
 def _plain_now(model: Model, name: str, value: Any) -> Any:
-    now = vars(model).get(name, value)
+    now = vars(model).get("lr_schedule" if name == "learning_rate" else name, value)  # which SB3 makes of it, and asks
     if isinstance(now, FloatSchedule):  # what SB3 makes of a number, too
         now = now.value_schedule
         now = now.val if isinstance(now, ConstantSchedule) else now

@@ -55,7 +55,7 @@ class _Whole(NamedTuple):
 
     def holds(self, value: Any) -> bool:
         """Whether a value is one of them."""
-        return type(value) is int and self.low <= value <= self.high
+        return isinstance(value, int) and type(value) is not bool and self.low <= value <= self.high
 
     def __str__(self) -> str:
         low = "" if self.low == -math.inf else f" from {self.low} {'on' if self.high == math.inf else f'to {self.high}'}"
@@ -83,7 +83,7 @@ class _Real(NamedTuple):
 
     def holds(self, value: Any) -> bool:
         """Whether a value is one of them."""
-        if type(value) not in (int, float):
+        if not isinstance(value, (int, float)) or type(value) is bool:
             return self.other(value)
         return (
             (math.isfinite(value) or self.endless)

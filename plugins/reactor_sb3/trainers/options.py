@@ -22,6 +22,7 @@ from reactor_sb3.trainers.arguments import check_numbers, plain_argument
 
 __all__ = [
     "DEVICES",
+    "MOST_THREADS",
     "OffPolicyOptions",
     "Options",
     "RunOptions",
@@ -41,6 +42,8 @@ NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
 DEVICES = ("device", "critic_device", "actor_device")
 """Options of any trainer that say where something is computed."""
 
+MOST_THREADS = 1024
+"""Of a learner; a file that says more is none of ours."""
 _OURS = ("reactor_sb3", "reactor_pettingzoo")
 
 P = ParamSpec("P")
@@ -178,6 +181,9 @@ class RunOptions:
         for name in ("n_actors", "envs_per_actor", "n_learners", "workers", "evaluate_every", "evaluate_steps"):
             if getattr(self, name) is not None:
                 checked_number(name, getattr(self, name), 1)
+        for name in ("learner_threads", "n_learners"):
+            if (getattr(self, name) or 0) > MOST_THREADS:
+                raise ValueError(f"`{name}` must be at most {MOST_THREADS}, got {getattr(self, name)}.")
         check_executor(vars(self))
         check_devices(vars(self))
         if self.pipeline not in (0, 1):
