@@ -270,6 +270,7 @@ class EnvBlock:
                     out.put_all(last)
                 except (TypeError, ValueError):
                     failures += out.write_each(last)
+                    failures += [(row, TypeError(_NOTHING)) for row in self._rows if last[row] is None and pending[row] != IDLE]
             for part, shown in out.copies:  # what the step led to is seen now, but for the last observations of episodes
                 part[...] = shown
             if finals and out.put_next:
@@ -567,6 +568,7 @@ class EnvBlock:
         self._unsettled = not all(held.final for held in self.envs)
 
 
+_NOTHING = "the observation is None"
 NEVER = -1
 AT_ONCE = 64
 """A kernel that has taken so many steps takes the environments over again at once."""

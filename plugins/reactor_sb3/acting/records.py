@@ -48,6 +48,7 @@ class Observations:
         self.parts: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         self.turned: set[str] = set()  # images to be turned from (height, width, channels) to (channels, height, width)
         self.given: dict[str, tuple[int, ...]] = {}  # shapes as the environment has them
+        self.choices: dict[str, Any] = {}  # among how many, where observations are choices
         for key, space in of_wanted.items():
             match space:
                 case spaces.Discrete(start=start) | spaces.MultiDiscrete(start=start) if np.any(start):
@@ -67,6 +68,9 @@ class Observations:
             if key in normalized and dtype.kind != "f":
                 dtype = np.dtype(np.float32)
             self.parts[key] = tuple(space.shape), dtype
+            match of_given[key]:
+                case spaces.Discrete(n=choices) | spaces.MultiDiscrete(nvec=choices):
+                    self.choices[key] = choices
             self.given[key] = tuple(of_given[key].shape or ())
             if self.given[key] != tuple(space.shape):
                 self.turned.add(key)
@@ -116,7 +120,23 @@ class Observations:
                 observation = _fitting(observation, key, shape, dtype)
             flat[at] = _turned(observation) if turned else observation
 
-        return write
+        if key not in self.choices:
+            return write
+        choices, scalars = self.choices[key], () if shape else (*scalars, int)
+
+        def write_choice(at: int, observation: Any) -> None:
+            if type(observation) is ndarray:
+                fits = observation.shape == shape and observation.dtype == dtype
+            else:
+                fits = type(observation) in scalars
+            if not fits:
+                observation = _fitting(observation, key, shape, dtype)
+            if not (((observation >= 0) & (observation < choices)).all() if shape else 0 <= observation < choices):
+                where = f"[{key!r}]" if key else ""
+                raise ValueError(f"the observation{where} is {observation}, its space says below {choices} and not negative")
+            flat[at] = observation
+
+        return write_choice
 
     def batch_writer(self, rows: Mapping[str, Array]) -> Callable[[list[Any]], None] | None:
         """A function that writes one observation of each environment, ``(n, ...)``, where that is cheaper than one by one.
@@ -124,7 +144,7 @@ class Observations:
         It raises ``ValueError`` or ``TypeError`` where :meth:`writer` may have to look at an observation.
         """
         only = rows.get("")
-        if only is None or self.turned or only.ndim < 2 or len(only) < 2 or not 0 < only[0].nbytes <= 1024:
+        if only is None or self.turned or self.choices or only.ndim < 2 or len(only) < 2 or not 0 < only[0].nbytes <= 1024:
             return None
         return joint_writer(only, "same_kind" if only.dtype.kind == "f" else "safe")
 
@@ -163,7 +183,7 @@ def _scalars(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[type, ...]:
     """Types of Python's and numpy's whose every value may be written as it is."""
     if shape:
         return ()
-    return (dtype.type, {"f": float, "b": bool}.get(dtype.kind, dtype.type), *([int] if dtype == np.int64 else []))
+    return (dtype.type, {"f": float, "b": bool}.get(dtype.kind, dtype.type))
 
 
 def _fitting(observation: Any, key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

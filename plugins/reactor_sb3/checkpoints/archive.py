@@ -81,7 +81,7 @@ def entries(path: Any) -> frozenset[str]:
 
 
 def check_whole(path: str | os.PathLike[str]) -> None:
-    """Refuse a zip that cannot be read to the end, or in which something is not what was written.
+    """Refuse a file of SB3's ``save()`` that cannot be read to the end, or in which something is not what was written.
 
     Raises:
         FileNotFoundError: If it does not exist.
@@ -90,6 +90,8 @@ def check_whole(path: str | os.PathLike[str]) -> None:
     with open(path, "rb") as file, blaming(path, "no file that save() has written"), zipfile.ZipFile(file) as archive:
         if (damaged := archive.testzip()) is not None:
             raise CorruptError(f"{damaged} is not what was written")
+        if "data" not in archive.namelist():
+            raise CorruptError("it has no data")
 
 
 class Archive:
