@@ -233,7 +233,7 @@ def _fill(file: IO[bytes], flat: Array) -> None:
 def blaming(path: str | os.PathLike[str], otherwise: str = "no checkpoint") -> Iterator[None]:
     """Say of whatever the block raises that the file is damaged.
 
-    But for what it refuses, for imports that fail, for too little memory, and for what the system says of files.
+    But for what it refuses, for imports that fail, too little memory, warnings that are errors, and what the system says of files.
 
     Args:
         path: The file.
@@ -247,7 +247,7 @@ def blaming(path: str | os.PathLike[str], otherwise: str = "no checkpoint") -> I
         yield
     except RefusedError as error:
         raise RefusedError(f"{path} {error}") from None
-    except (ImportError, MemoryError):
+    except (ImportError, MemoryError, Warning):
         raise
     except Exception as error:  # zipfile alone raises a dozen kinds
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # that is a place that there cannot be

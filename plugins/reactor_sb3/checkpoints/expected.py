@@ -95,18 +95,20 @@ class Steps(NamedTuple):
         defaults: Its settings.
         groups: Those of each group of parameters.
         parameters: In the order of the state; of what they are, only the shapes and dtypes count.
+        remembered: What was found out of :func:`_of_a_step`.
     """
 
     kind: type[torch.optim.Optimizer]
     defaults: dict[str, Any]
     groups: list[dict[str, Any]]
     parameters: list[torch.Tensor]
+    remembered: dict[tuple[Any, ...], dict[str, Any] | None]
 
     @classmethod
     def of(cls, optimizer: torch.optim.Optimizer) -> Steps:
         """Of an optimiser as it is; keeps none of its arrays."""
         parameters = [outline(parameter) for group in optimizer.param_groups for parameter in group["params"]]
-        return cls(type(optimizer), dict(optimizer.defaults), plain(optimizer.state_dict()["param_groups"]), parameters)
+        return cls(type(optimizer), dict(optimizer.defaults), plain(optimizer.state_dict()["param_groups"]), parameters, {})
 
 
 class Made(NamedTuple):
@@ -137,7 +139,7 @@ def expected_state(made: Made) -> dict[str, Any]:
         "optimizers": {name: _optimizer(steps) for name, steps in made.optimizers.items()},
         "streams": dict.fromkeys(fresh["streams"], is_stream),
         "torch_stream": _torch_stream(fresh["torch_stream"]),
-        "episodes": Each(lambda one: _is_dict(one) and is_number(one.get("r")) and is_number(one.get("l"))),
+        "episodes": Each(lambda one: _is_dict(one) and _is_one_number(one.get("r")) and _is_one_number(one.get("l"))),
         "successes": Each(lambda one: type(one) in (int, float)),
         "evaluations": Each(_is_evaluation),
         "replay_buffer": _replay(fresh["replay_buffer"], made),
@@ -164,6 +166,10 @@ def _torch_stream(fresh: torch.Tensor) -> Callable[[Any], bool]:
     return is_one
 
 
+def _is_one_number(value: Any) -> bool:
+    return is_number(value) or (type(value) is np.ndarray and value.size == 1 and value.dtype.kind in "iuf")
+
+
 def _are_episodes(returns: Any, lengths: Any) -> bool:
     if type(returns) is not list or type(lengths) is not list or len(returns) != len(lengths):
         return False
@@ -176,13 +182,12 @@ def _is_evaluation(value: Any) -> bool:
 
 def _optimizer(steps: Steps) -> dict[str, Any]:
     """The template of an optimiser's state. What it remembers of a parameter, it remembers from the first step on."""
-    kinds: dict[Any, Any] = {}
 
     def is_one(saved: Any, parameter: torch.Tensor) -> bool:
-        alike_ones = parameter.shape, parameter.dtype
-        if alike_ones not in kinds:
-            kinds[alike_ones] = _of_a_step(steps, parameter)
-        return _is_remembered(saved, kinds[alike_ones])
+        kind = parameter.shape, parameter.dtype
+        if kind not in steps.remembered:
+            steps.remembered[kind] = _of_a_step(steps, parameter)
+        return _is_remembered(saved, steps.remembered[kind])
 
     def is_state(saved: Any) -> bool:
         return (

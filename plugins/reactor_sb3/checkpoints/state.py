@@ -74,7 +74,7 @@ def _own_state(model: Model) -> dict[str, Any]:
         "learned": _tensors_of(model),
         "streams": {name: streams.state_of(generator) for name, generator in model.session.streams.items()},
         "torch_stream": model.session.generator.get_state(),
-        "episodes": [_episode(info) for info in model.ep_info_buffer or ()],
+        "episodes": [dict(info) for info in model.ep_info_buffer or ()],
         "successes": [float(one) for one in model.ep_success_buffer or ()],
         "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in model.evaluations],
         "normalization": statistics_state(model._vec_normalize_env),
@@ -145,11 +145,6 @@ def _plain_now(model: Model, name: str, value: Any) -> Any:
 
 def _number(value: Any) -> Any:
     return int(value) if isinstance(value, (bool, np.bool_)) else value
-
-
-def _episode(info: Any) -> dict[str, Any]:
-    """What is known of an episode; environments' own records may have arrays of one number."""
-    return {key: part.item() if isinstance(part, np.ndarray) and part.size == 1 else part for key, part in info.items()}
 
 
 def restore(model: Model, state: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, cast, get_args, get_type_hints
 
 import gymnasium
@@ -262,6 +262,7 @@ def constructor_names(cls: type[Any]) -> set[str]:
     return set(inspect.signature(cls).parameters) - NOT_KEPT
 
 
+@cache
 def constructor_hints(cls: Any) -> dict[str, Any]:
     """The types of a constructor's arguments, those of its options included; empty where only a type checker understands them."""
     try:
