@@ -30,7 +30,7 @@ _LARGEST_BATCH = 2**30
 """Bytes of the observations and activations of a batch, where nobody vouches for the file."""
 
 
-def check_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> None:
+def check_arguments(cls: Any, arguments: Mapping[str, Any]) -> None:
     """Refuse arguments that the constructor does not have, and plain values of other types than it says it takes.
 
     Raises:

@@ -123,7 +123,7 @@ _NUMBERS: dict[str, _Whole | _Real] = {
     "ent_coef": _FINITE,
 }  # fmt: skip
 """By the name of the argument, whichever trainer has it."""
-_LEARNED: dict[str, _Real] = {
+_LEARNED: dict[str, _Whole | _Real] = {
     "ent_coef": _Real(other=_is_coefficient, otherwise=', "auto", or "auto_0.1", say'),
     "target_entropy": _Real(other=_is_auto, otherwise=' or "auto"'),
 }

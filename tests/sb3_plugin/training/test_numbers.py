@@ -160,7 +160,8 @@ def test_numbers_of_numpys_become_pythons() -> None:
     mean = np.arange(3.0)
     model = SyncPPO(
         "MlpPolicy", "CartPole-v1", np.float32(0.5), n_steps=np.array(16), batch_size=np.uint8(8), n_actors=np.int64(2),
-        seed=np.int16(3), normalize_advantage=np.bool_(False), policy_kwargs={"net_arch": np.array([8, 8]), "log_std_init": np.float64(-1)},
+        seed=np.int16(3), normalize_advantage=np.bool_(False),
+        policy_kwargs={"net_arch": np.array([8, 8]), "log_std_init": np.float64(-1)},
     )  # fmt: skip
     given = {name: model.arguments[name] for name in ("learning_rate", "n_steps", "batch_size", "n_actors", "seed")}
     assert given == {"learning_rate": 0.5, "n_steps": 16, "batch_size": 8, "n_actors": 2, "seed": 3}

@@ -1,4 +1,4 @@
-"""Observations that only fit by broadcasting or parsing are refused by the trainers, and so are numbers that would become others."""
+"""Trainers refuse observations that only fit by broadcasting or parsing, and numbers that would become others."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ REFUSED: dict[str, tuple[Any, Change, str]] = {
     "one for both": (CHOICES, lambda one: 1, r"the observation has shape \(\), its space says \(2,\)"),
     "wrapped bits": (BITS, lambda one: np.array([256, 0, 1]), "the observation has the number 256 in it, which int8"),
     "halves": (BITS, lambda one: np.array([0.5, 0, 1]), r"the observation has the number 0\.5 in it, which int8"),
-    "a key less": (KINDS, lambda one: {"vector": one["vector"]}, r"is a dict of \['vector'\], its space is a Dict of \['vector', 'kind'\]"),
-    "an array for a dict": (KINDS, lambda one: one["vector"], r"the observation is an array of float32 of shape \(3,\), its space is a Dict"),
+    "a key less": (KINDS, lambda one: {"vector": one["vector"]}, r"a dict of \['vector'\], its space is a Dict of \['vector', 'k"),
+    "an array for a dict": (KINDS, lambda one: one["vector"], r"an array of float32 of shape \(3,\), its space is a Dict"),
     "a tuple for a dict": (KINDS, lambda one: tuple(one.values()), "the observation is .* a tuple, its space is a Dict"),
     "a part": (KINDS, lambda one: {**one, "vector": 0.5}, r"the observation\['vector'\] has shape \(\), its space says \(3,\)"),
     "a choice in it": (KINDS, lambda one: {**one, "kind": 3}, r"the observation\['kind'\] is 3, its space says below 3"),
@@ -81,7 +81,8 @@ TAKEN: dict[str, tuple[Any, Change]] = {
     "whole numbers": (BOX, lambda one: np.ones(3, int)), "objects": (BOX, lambda one: one.astype(object)),
     "a tensor": (BOX, torch.from_numpy), "a view": (BOX, lambda one: np.repeat(one, 2)[::2]), "a bool": (CHOICE, lambda one: True),
     "a whole float": (CHOICE, float), "32 bits": (CHOICE, np.int32), "an array": (CHOICE, np.array),
-    "another dict": (KINDS, lambda one: OrderedDict(more=1, **one)), "choices of 8 bits": (CHOICES, lambda one: one.astype(np.int8)),
+    "another dict": (KINDS, lambda one: OrderedDict(more=1, **one)),
+    "choices of 8 bits": (CHOICES, lambda one: one.astype(np.int8)),
     "shades of 64 bits": (IMAGE, lambda one: one.astype(int)), "whole shades": (IMAGE, lambda one: one.astype(float)),
     "in columns": (IMAGE, np.asfortranarray), "true and false": (BITS, lambda one: one.astype(bool)),
 }  # fmt: skip
@@ -147,7 +148,7 @@ def test_some_of_several_show_nothing() -> None:
 # ---------------------------------------------------------------------- numbers that do not count from 0
 
 STARTS = [
-    (spaces.Discrete(5, start=2), r"the observation space is Discrete\(5, start=2\), which counts from start=2; wrap the environment"),
+    (spaces.Discrete(5, start=2), r"observation space is Discrete\(5, start=2\), which counts from start=2; wrap the env"),
     (spaces.MultiDiscrete([2, 3], start=[0, 1]), r"the observation space is MultiDiscrete.*, which counts from start=\[0 1\]"),
     (spaces.Dict(a=BOX, b=spaces.Discrete(3, start=-1)), r"the observation space of 'b' is Discrete\(3, start=-1\)"),
     (spaces.Dict(b=spaces.MultiDiscrete([2, 3], start=[1, 1])), "the observation space of 'b' is MultiDiscrete"),
