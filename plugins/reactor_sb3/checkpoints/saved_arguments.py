@@ -86,6 +86,7 @@ def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: Vec
 
     Raises:
         CorruptError: If they are not.
+        RefusedError: If a batch would take too much memory.
     """
     kwargs = arguments.get("policy_kwargs") or {}
     want(type(kwargs) is dict, "policy_kwargs")
@@ -99,7 +100,10 @@ def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: Vec
     alike(weights, dict(state), "policy")
     batch = arguments.get("batch_size", 1)
     row = flatdim(env.observation_space) + sum(len(part) for part in weights.values() if part.ndim)
-    want(is_count(batch, 1) and batch * row * 4 <= _LARGEST_BATCH, "batch_size")
+    want(is_count(batch, 1), "batch_size", batch)
+    if batch * row * 4 > _LARGEST_BATCH:
+        most = _LARGEST_BATCH // (4 * row)
+        raise RefusedError(f"wants batch_size={batch}: with allow_pickle=False it may be {most} at most, for these networks")
 
 
 @contextlib.contextmanager
