@@ -10,7 +10,7 @@ import numpy as np
 from every_other import in_turn
 from gymnasium import spaces
 from sb3_contrib import QRDQN, TQC, CrossQ, MaskablePPO, RecurrentPPO
-from trainers import BOX, CHOICE, INLINE, Toy
+from trainers import ALGORITHMS, BOX, CHOICE, INLINE, Toy, new
 
 from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
 
@@ -133,3 +133,15 @@ def make(algorithm: str, env: Any = None, policy: Any = None, **changed: Any) ->
         network |= {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
     given = {"n_actors": 4, "seed": 0, "policy_kwargs": network, **INLINE, **row.arguments, **changed}
     return row.trainer(policy, row.env if env is None else env, **given)
+
+
+# ---------------------------------------------------------------------- SB3's and sb3-contrib's
+
+EVERY: dict[str, Any] = {name: cls for name, (cls, _) in ALGORITHMS.items()} | {name: row.trainer for name, row in CONTRIB.items()}
+"""The class of each trainer."""
+every = in_turn("algorithm", sorted(EVERY), kept=1)
+
+
+def make_any(algorithm: str, **changed: Any) -> Any:
+    """One of all of them."""
+    return new(algorithm, **changed) if algorithm in ALGORITHMS else make(algorithm, **changed)

@@ -18,7 +18,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array, create_share
 
 __all__ = ["Casting", "ObservationLayout", "check_shared_memory", "joint_writer"]
 
-Casting = Literal["same_kind", "unsafe"]
+Casting = Literal["safe", "same_kind", "unsafe"]
 Path = tuple[Any, ...]
 Array = npt.NDArray[Any]
 

@@ -211,8 +211,7 @@ class Actor(Reactor):
         episodes.fill(0)
         returns, lengths = episodes["return"], episodes["length"]
         infos: list[StepInfo] = []
-        for row, observation in enumerate(envs.block.observations):
-            slot.put(row, observation)
+        envs.put_first(slot.put)
         for step, out in enumerate(slot.out):
             if normalizing is not None:
                 normalizing.observations(_of_step(slot.given, step), _of_step(slot.observations, step))

@@ -14,7 +14,7 @@ from reactor_sb3.acting.forwards import LIBRARIES, dense_forward, image_forward,
 from reactor_sb3.acting.policy import Field, Rollout, Turn
 from reactor_torch import BoundForward, Forward
 
-__all__ = ["EpsilonGreedy", "checked_spread"]
+__all__ = ["EpsilonGreedy"]
 
 Array = npt.NDArray[Any]
 
@@ -112,14 +112,3 @@ class BoundEpsilonGreedy:
 def _by_mean(outputs: BoundForward, policy: EpsilonGreedy) -> Callable[[int], Array]:
     shape = (-1, policy.quantiles, policy.actions)
     return lambda step: outputs(step).reshape(shape).mean(1).argmax(1)
-
-
-def checked_spread(epsilon_spread: float) -> float:
-    """A trainer's argument ``epsilon_spread``.
-
-    Raises:
-        ValueError: If it is negative.
-    """
-    if float(epsilon_spread) < 0:
-        raise ValueError(f"epsilon_spread={epsilon_spread!r} must not be negative (0: all actors explore alike; Ape-X: 7)")
-    return float(epsilon_spread)

@@ -142,7 +142,7 @@ class Player:
         normalizing = None if plan.normalization is None else plan.normalization.by(self.snapshot)
         actions: list[Array] = []
         ended: list[Episode] = []
-        self.put(0, envs.block.observations[0])
+        envs.put_first(self.put)
         ask = envs.asking(self.rollout, self.asked) if self.asked else None
         for _ in range(steps):
             if show is not None:

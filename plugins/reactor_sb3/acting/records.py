@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
+from numpy import ndarray
 
 from reactor_gymnasium.plugin import joint_writer
 from reactor_sb3.acting.policy import Field
@@ -35,6 +36,7 @@ class Observations:
 
     Raises:
         TypeError: If observations are not arrays of fixed shape, or their numbers have another machine's byte order.
+        ValueError: If they are numbers that do not count from 0, which SB3's networks take for others.
     """
 
     def __init__(
@@ -45,7 +47,16 @@ class Observations:
         of_wanted = {"": wanted} if self.keys is None else dict(wanted.spaces)  # type: ignore[attr-defined]
         self.parts: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         self.turned: set[str] = set()  # images to be turned from (height, width, channels) to (channels, height, width)
+        self.given: dict[str, tuple[int, ...]] = {}  # shapes as the environment has them
+        self.choices: dict[str, Any] = {}  # among how many, where observations are choices
         for key, space in of_wanted.items():
+            match space:
+                case spaces.Discrete(start=start) | spaces.MultiDiscrete(start=start) if np.any(start):
+                    where = f" of {key!r}" if key else ""
+                    raise ValueError(
+                        f"the observation space{where} is {space}, which counts from start={start}; wrap the environment so that "
+                        "observations count from 0"
+                    )
             if space.shape is None or space.dtype is None or np.dtype(space.dtype).hasobject:
                 raise TypeError(f"observations of {space} are not arrays of a fixed shape; wrap the environment so that they are")
             dtype = np.dtype(of_given[key].dtype if original else space.dtype)
@@ -57,7 +68,11 @@ class Observations:
             if key in normalized and dtype.kind != "f":
                 dtype = np.dtype(np.float32)
             self.parts[key] = tuple(space.shape), dtype
-            if of_given[key].shape != space.shape:
+            match of_given[key]:
+                case spaces.Discrete(n=choices) | spaces.MultiDiscrete(nvec=choices):
+                    self.choices[key] = choices
+            self.given[key] = tuple(of_given[key].shape or ())
+            if self.given[key] != tuple(space.shape):
                 self.turned.add(key)
 
     def fields(self, name: str, *rows: int) -> list[tuple[str, np.dtype[Any], tuple[int, ...]]]:
@@ -69,27 +84,69 @@ class Observations:
         return {key: record[name + key] for key in self.parts}
 
     def writer(self, rows: Mapping[str, Array]) -> Callable[[int, Any], None]:
-        """A function that writes one observation of an environment; rows are counted over all leading axes."""
-        flat = {key: part.reshape(-1, *self.parts[key][0]) for key, part in rows.items()}
+        """A function that writes one observation of an environment; rows are counted over all leading axes.
+
+        It raises ``ValueError`` or ``TypeError`` if the observation is not one of the space: by its shape, its kind, or a number
+        that would become another one. Whole numbers as floats are taken, and floats of any precision, as by SB3.
+        """
+        puts = [self._writer(key, part.reshape(-1, *self.parts[key][0])) for key, part in rows.items()]
         if self.keys is None:
-            only = flat[""]
-            return only.__setitem__ if not self.turned else lambda at, observation: only.__setitem__(at, _turned(observation))
+            return puts[0]
+        keyed = list(zip(rows, puts, strict=True))
 
         def write(at: int, observation: Any) -> None:
-            for key, part in flat.items():
-                part[at] = _turned(observation[key]) if key in self.turned else observation[key]
+            try:
+                for key, put in keyed:
+                    put(at, observation[key])
+            except (KeyError, IndexError, TypeError):
+                if isinstance(observation, Mapping) and self.parts.keys() <= observation.keys():
+                    raise
+                raise TypeError(
+                    f"the observation is {_described(observation)}, its space is a Dict of {list(self.parts)}"
+                ) from None
 
         return write
+
+    def _writer(self, key: str, flat: Array) -> Callable[[int, Any], None]:
+        shape, dtype, turned = self.given[key], flat.dtype, key in self.turned
+        casts = _TO_FLOATS if dtype.kind == "f" else {dtype}  # without a look at the numbers
+        scalars = _scalars(shape, dtype)
+
+        def write(at: int, observation: Any) -> None:
+            if type(observation) is ndarray:
+                if observation.shape != shape or (observation.dtype is not dtype and observation.dtype not in casts):
+                    observation = _fitting(observation, key, shape, dtype)
+            elif type(observation) not in scalars:
+                observation = _fitting(observation, key, shape, dtype)
+            flat[at] = _turned(observation) if turned else observation
+
+        if key not in self.choices:
+            return write
+        choices, scalars = self.choices[key], () if shape else (*scalars, int)
+
+        def write_choice(at: int, observation: Any) -> None:
+            if type(observation) is ndarray:
+                fits = observation.shape == shape and observation.dtype == dtype
+            else:
+                fits = type(observation) in scalars
+            if not fits:
+                observation = _fitting(observation, key, shape, dtype)
+            if not (((observation >= 0) & (observation < choices)).all() if shape else 0 <= observation < choices):
+                where = f"[{key!r}]" if key else ""
+                raise ValueError(f"the observation{where} is {observation}, its space says below {choices} and not negative")
+            flat[at] = observation
+
+        return write_choice
 
     def batch_writer(self, rows: Mapping[str, Array]) -> Callable[[list[Any]], None] | None:
         """A function that writes one observation of each environment, ``(n, ...)``, where that is cheaper than one by one.
 
-        It raises ``ValueError`` where :meth:`writer` may have to cast or to broadcast.
+        It raises ``ValueError`` or ``TypeError`` where :meth:`writer` may have to look at an observation.
         """
         only = rows.get("")
-        if only is None or self.turned or only.ndim < 2 or len(only) < 2 or not 0 < only[0].nbytes <= 1024:
+        if only is None or self.turned or self.choices or only.ndim < 2 or len(only) < 2 or not 0 < only[0].nbytes <= 1024:
             return None
-        return joint_writer(only, "unsafe")
+        return joint_writer(only, "same_kind" if only.dtype.kind == "f" else "safe")
 
     def one(self, observation: Any) -> dict[str, Array]:
         """An observation of an environment, laid out alone, by key."""
@@ -116,6 +173,53 @@ class Observations:
                 for key, (shape, dtype) in self.parts.items()
             }
         )
+
+
+_TO_FLOATS = frozenset(np.dtype(kind) for kind in "?bBhHiIlLqQefd")
+"""What becomes a float as it is, but for digits."""
+
+
+def _scalars(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[type, ...]:
+    """Types of Python's and numpy's whose every value may be written as it is."""
+    if shape:
+        return ()
+    return (dtype.type, {"f": float, "b": bool}.get(dtype.kind, dtype.type))
+
+
+def _fitting(observation: Any, key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An observation, or a part of one, as an array of its space.
+
+    Raises:
+        ValueError: If it has another shape, or a number that would become another one.
+        TypeError: If it is not made of numbers.
+    """
+    where = f"[{key!r}]" if key else ""
+    try:
+        array = np.asarray(observation)
+        if array.dtype.kind == "O":
+            array = np.array(array.tolist())  # of numbers, perhaps
+    except (TypeError, ValueError):
+        raise TypeError(f"the observation{where} is {_described(observation)}, its space says {shape} of {dtype}") from None
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"the observation{where} is {_described(observation)}, its space says {shape} of {dtype}")
+    if array.shape != shape:
+        raise ValueError(f"the observation{where} has shape {array.shape}, its space says {shape}")
+    if dtype.kind == "f":
+        return array
+    with np.errstate(invalid="ignore"):
+        cast = array.astype(dtype)
+    if not np.array_equal(cast, array):
+        wrong = array[cast != array].flat[0]
+        raise ValueError(f"the observation{where} has the number {wrong} in it, which {dtype} of its space cannot be")
+    return cast
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} of shape {value.shape}"
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} of {list(value)[:20]}"
+    return f"{repr(value)[:80]}, a {type(value).__name__}"
 
 
 def _turned(image: Array) -> Array:

@@ -14,7 +14,6 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import explained_variance
 from torch.nn.functional import mse_loss
 
-from reactor_gymnasium.plugin import checked_number
 from reactor_sb3 import formulas
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, mean_of, usual_steps
@@ -83,12 +82,6 @@ class PPOTrainer(OnPolicyTrainer):
     normalize_advantage: bool
     batch_size: int
     rollout_buffer: Any
-
-    def _set_options(self, env: Any) -> None:
-        for name in ("n_steps", "batch_size", "n_epochs"):
-            if self.arguments[name] is not None:
-                checked_number(name, self.arguments[name], 1)
-        super()._set_options(env)
 
     def _for_host(self) -> dict[str, Any]:
         n_steps, n_envs = self.arguments["n_steps"], self.n_actors * self.envs_per_actor

@@ -17,9 +17,8 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
 from torch.nn.functional import mse_loss
 
-from reactor_gymnasium.plugin import checked_number
 from reactor_sb3 import formulas
-from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy, checked_spread
+from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.algorithms.pqn_policies import ANNEALED, Annealed, CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
@@ -115,14 +114,10 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
         epsilon_spread: float = 0.0,
         **options: Unpack[Options],
     ) -> None:
-        for name, number in (("rollout_steps", rollout_steps), ("n_minibatches", n_minibatches), ("n_epochs", n_epochs)):
-            checked_number(name, number, 1)
-        if not 0 <= q_lambda <= 1:
-            raise ValueError(f"q_lambda={q_lambda!r} must be between 0 and 1")
         self.n_steps, self.n_minibatches, self.n_epochs = int(rollout_steps), int(n_minibatches), int(n_epochs)
         self.gamma, self.q_lambda, self.max_grad_norm = gamma, q_lambda, max_grad_norm
         self.exploration_fraction, self.exploration_initial_eps = exploration_fraction, exploration_initial_eps
-        self.exploration_final_eps, self.epsilon_spread = exploration_final_eps, checked_spread(epsilon_spread)
+        self.exploration_final_eps, self.epsilon_spread = exploration_final_eps, float(epsilon_spread)
         self.construct(BaseAlgorithm)
 
     def _for_host(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn.functional import mse_loss, smooth_l1_loss
 
 from reactor_sb3 import formulas
-from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy, checked_spread
+from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
@@ -177,7 +177,7 @@ class SyncDQN(QLearningTrainer, DQN):
             raise ValueError(f"buffer_size={buffer_size} is smaller than a batch of {batch_size}; make the replay buffer larger")
         if loss not in ("huber", "mse"):
             raise ValueError(f'loss={loss!r}: choose "huber" or "mse"')
-        self.double_q, self.loss, self.epsilon_spread = bool(double_q), loss, checked_spread(epsilon_spread)
+        self.double_q, self.loss, self.epsilon_spread = bool(double_q), loss, float(epsilon_spread)
         self.construct(DQN)
 
     def losses(self) -> dict[str, Loss]:

@@ -15,7 +15,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.type_aliases import Schedule
 
 from reactor_sb3 import formulas
-from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy, checked_spread
+from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.algorithms.sync_dqn import QLearningTrainer
 from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
@@ -104,7 +104,7 @@ class SyncQRDQN(QLearningTrainer, QRDQN):
         epsilon_spread: float = 0.0,
         **options: Unpack[OffPolicyOptions],
     ) -> None:
-        self.epsilon_spread = checked_spread(epsilon_spread)
+        self.epsilon_spread = float(epsilon_spread)
         self.construct(QRDQN)
 
     def losses(self) -> dict[str, Loss]:

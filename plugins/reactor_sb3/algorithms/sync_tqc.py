@@ -135,7 +135,13 @@ class SyncTQC(OffPolicyTrainer, TQC):
 
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
-        return {"critic": CriticLoss(self.top_quantiles_to_drop_per_net * self.critic.n_critics), "actor": ActorLoss()}
+        dropped, each = self.top_quantiles_to_drop_per_net, self.critic.n_quantiles
+        if not 0 <= dropped < each:
+            raise ValueError(
+                f"top_quantiles_to_drop_per_net must be a whole number from 0 to {each - 1}, for each net has n_quantiles={each}, "
+                f"got {dropped!r}"
+            )
+        return {"critic": CriticLoss(dropped * self.critic.n_critics), "actor": ActorLoss()}
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The actor, and how actions are drawn."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import errno
 import json
 import os
 import struct
@@ -19,9 +20,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from reactor_sb3.plain import plain
 from reactor_sb3.replacing import replacing
 
-__all__ = ["DOCUMENT", "Archive", "CorruptError", "RefusedError", "blaming", "entries", "opened", "write"]
+__all__ = ["DOCUMENT", "Archive", "CorruptError", "RefusedError", "blaming", "check_whole", "entries", "opened", "write"]
 
 Array = npt.NDArray[Any]
 DOCUMENT = "manifest.json"
@@ -31,7 +33,13 @@ _LONGEST_HEADER = 1 << 18
 
 
 class CorruptError(ValueError):
-    """A file that is not an archive, or not what was written."""
+    """A file that is not an archive, or not what was written.
+
+    Attributes:
+        named: Whether it says which file it is.
+    """
+
+    named = False
 
 
 class RefusedError(ValueError):
@@ -53,7 +61,7 @@ def write(
         OSError: If it cannot be written, because the disk is full, say.
     """
     with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        archive.writestr(DOCUMENT, json.dumps({**document, "pickles": sorted(pickles)}))
+        archive.writestr(DOCUMENT, json.dumps({**plain(dict(document)), "pickles": sorted(pickles)}))
         for entry, array in arrays.items():
             with archive.open(f"arrays/{entry}.npy", "w", force_zip64=True) as out:
                 np.lib.format.write_array(out, np.asarray(array), allow_pickle=False)
@@ -62,10 +70,28 @@ def write(
 
 
 def entries(path: Any) -> frozenset[str]:
-    """Names of what is in a zip; none if it is something else, or not there."""
-    with contextlib.suppress(OSError, ValueError, TypeError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-        return frozenset(archive.namelist())
-    return frozenset()
+    """Names of what is in a zip; none if it is something else, damaged, or not there."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return frozenset(archive.namelist())
+    except MemoryError:
+        raise
+    except Exception:  # zipfile alone raises a dozen kinds
+        return frozenset()
+
+
+def check_whole(path: str | os.PathLike[str]) -> None:
+    """Refuse a file of SB3's ``save()`` that cannot be read to the end, or in which something is not what was written.
+
+    Raises:
+        FileNotFoundError: If it does not exist.
+        CorruptError: If it is one, or no zip.
+    """
+    with open(path, "rb") as file, blaming(path, "no file that save() has written"), zipfile.ZipFile(file) as archive:
+        if (damaged := archive.testzip()) is not None:
+            raise CorruptError(f"{damaged} is not what was written")
+        if "data" not in archive.namelist():
+            raise CorruptError("it has no data")
 
 
 class Archive:
@@ -75,6 +101,7 @@ class Archive:
         archive: The zip.
         size: Bytes of the file.
         allow_pickle: Whether it may hold pickles.
+        path: Where it is, for errors.
 
     Attributes:
         document: The plain data.
@@ -85,8 +112,8 @@ class Archive:
         CorruptError: If an entry is not as it would have been written.
     """
 
-    def __init__(self, archive: zipfile.ZipFile, size: int, *, allow_pickle: bool) -> None:
-        self._archive, self.size, self._allow_pickle = archive, size, allow_pickle
+    def __init__(self, archive: zipfile.ZipFile, size: int, path: str | os.PathLike[str], *, allow_pickle: bool) -> None:
+        self._archive, self.size, self.path, self._allow_pickle = archive, size, path, allow_pickle
         self._arrays: dict[str, zipfile.ZipInfo] = {}
         self._pickles: dict[str, zipfile.ZipInfo] = {}
         document: zipfile.ZipInfo | None = None
@@ -133,20 +160,10 @@ class Archive:
 
     def array(self, name: Any) -> Array:
         """An array, which nobody else has asked for."""
-        info = _taken(self._arrays, name)
-        with self._archive.open(info) as file:
-            shape, fortran, dtype = _header(file)
-            count = 1
-            for length in shape:
-                if type(length) is not int or length < 0:
-                    raise CorruptError(f"{info.filename} has the shape {shape}")
-                count *= length
-            # Before anything is made of that size.
-            if dtype.hasobject or dtype.itemsize == 0 or count * dtype.itemsize != info.file_size - file.tell():
-                raise CorruptError(f"{info.filename} is not an array of shape {shape} and {dtype}")
-            flat = np.empty(count, dtype)
-            _fill(file, flat)
-        return flat.reshape(shape, order="F" if fortran else "C")
+        with blaming(self.path):
+            info = _taken(self._arrays, name)
+            with self._archive.open(info) as file:
+                return _read(file, info)
 
     def pickled(self, name: Any) -> bytes:
         """A pickle, which nobody else has asked for.
@@ -155,13 +172,29 @@ class Archive:
             RefusedError: If there must not be any.
         """
         self._needs_pickle(str(name)[:100])
-        return self._archive.read(_taken(self._pickles, name))
+        with blaming(self.path):
+            return self._archive.read(_taken(self._pickles, name))
 
     def check_all_read(self) -> None:
         """Refuse entries that nobody has asked for."""
         left = [*self._arrays, *self._pickles]
         if left:
             raise CorruptError(f"nothing in {DOCUMENT} belongs to {left[0]}")
+
+
+def _read(file: IO[bytes], info: zipfile.ZipInfo) -> Array:
+    shape, fortran, dtype = _header(file)
+    count = 1
+    for length in shape:
+        if type(length) is not int or length < 0:
+            raise CorruptError(f"{info.filename} has the shape {shape}")
+        count *= length
+    # Before anything is made of that size.
+    if dtype.hasobject or dtype.itemsize == 0 or count * dtype.itemsize != info.file_size - file.tell():
+        raise CorruptError(f"{info.filename} is not an array of shape {shape} and {dtype}")
+    flat = np.empty(count, dtype)
+    _fill(file, flat)
+    return flat.reshape(shape, order="F" if fortran else "C")
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[Any, ...], bool, np.dtype[Any]]:
@@ -197,8 +230,14 @@ def _fill(file: IO[bytes], flat: Array) -> None:
 
 
 @contextlib.contextmanager
-def blaming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say of whatever the block raises that the file is damaged, but for what it refuses and for imports that fail.
+def blaming(path: str | os.PathLike[str], otherwise: str = "no checkpoint") -> Iterator[None]:
+    """Say of whatever the block raises that the file is damaged.
+
+    But for what it refuses, for imports that fail, too little memory, warnings that are errors, and what the system says of files.
+
+    Args:
+        path: The file.
+        otherwise: What it may be instead.
 
     Raises:
         CorruptError: If it is damaged or something else.
@@ -208,11 +247,17 @@ def blaming(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except RefusedError as error:
         raise RefusedError(f"{path} {error}") from None
-    except ImportError:
+    except (ImportError, MemoryError, Warning):
         raise
     except Exception as error:  # zipfile alone raises a dozen kinds
-        said = str(error) if type(error) is CorruptError else f"{type(error).__name__}: {str(error)[:500]}"
-        raise CorruptError(f"{path} is damaged or no checkpoint ({said})") from error
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # that is a place that there cannot be
+            raise
+        if isinstance(error, CorruptError) and error.named:
+            raise
+        said = str(error) if isinstance(error, CorruptError) else f"{type(error).__name__}: {str(error)[:500]}"
+        named = CorruptError(f"{path} is damaged or {otherwise} ({said})")
+        named.named = True
+        raise named from error
 
 
 @contextlib.contextmanager
@@ -229,4 +274,4 @@ def opened(path: str | os.PathLike[str], *, allow_pickle: bool) -> Iterator[Arch
         RefusedError: If it holds pickles and they are not allowed.
     """
     with open(path, "rb") as file, blaming(path), zipfile.ZipFile(file) as archive:
-        yield Archive(archive, os.fstat(file.fileno()).st_size, allow_pickle=allow_pickle)
+        yield Archive(archive, os.fstat(file.fileno()).st_size, path, allow_pickle=allow_pickle)

@@ -27,16 +27,28 @@ from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.alike import alike, anything, want
 from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.document import Bag, take
-from reactor_sb3.checkpoints.expected import check_outline
+from reactor_sb3.checkpoints.expected import check_outline, expected_run
 from reactor_sb3.checkpoints.saved_arguments import check_amounts, check_arguments, check_policy
-from reactor_sb3.checkpoints.state import go_on, restore, state_of
+from reactor_sb3.checkpoints.state import go_on, made_of, restore, state_to_write
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
+from reactor_sb3.trainers.arguments import taken_over
 from reactor_sb3.trainers.display import WATCHING, checked_place
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import DEVICES, check_devices, check_executor, check_places
 from reactor_torch import computing, differentiating
 
-__all__ = ["machine", "versions", "warn_if_elsewhere", "PLACES", "RUN_FORMAT", "is_checkpoint", "load", "save"]
+__all__ = [
+    "PLACES",
+    "RUN_FORMAT",
+    "check_loadable",
+    "expected_run",
+    "load",
+    "machine",
+    "made_of",
+    "save",
+    "versions",
+    "warn_if_elsewhere",
+]
 
 
 def versions() -> dict[str, str]:
@@ -89,8 +101,12 @@ def save(path: str | os.PathLike[str], model: Model) -> None:
     Args:
         path: The file.
         model: The trainer.
+
+    Raises:
+        TypeError: If it could not be read again.
+        OSError: If it cannot be written.
     """
-    bag, state = Bag(), state_of(model)
+    bag, state = Bag(), state_to_write(model)
     document = {
         "format": FORMAT,
         "algorithm": type(model).__name__,
@@ -123,12 +139,6 @@ def _ways(run: dict[str, Any] | None) -> dict[str, int]:
 # ---------------------------------------------------------------------- resuming
 
 
-def is_checkpoint(path: Any) -> bool:
-    """Whether a file is a checkpoint, whole or not, and nothing that ``save()`` has written."""
-    beside = f"{path}.zip" if isinstance(path, (str, os.PathLike)) else path  # which SB3 looks for too
-    return archive.DOCUMENT in archive.entries(path) | archive.entries(beside)
-
-
 @contextlib.contextmanager
 def _fitting(path: str | os.PathLike[str]) -> Iterator[None]:
     """As :func:`archive.blaming`, where the caller has given an environment, which may be the one that does not fit."""
@@ -139,8 +149,36 @@ def _fitting(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"env= is not like the environment of the run that was saved, or {error}") from error
 
 
+def check_loadable(cls: Any, path: Any) -> None:
+    """Refuse what ``load()`` cannot load, of files that are named.
+
+    Raises:
+        ValueError: If it is a checkpoint, damaged, or something else.
+    """
+    beside = f"{path}.zip" if isinstance(path, (str, os.PathLike)) else path  # which SB3 looks for too
+    if archive.DOCUMENT in archive.entries(path) | archive.entries(beside):  # whole or not
+        raise ValueError(
+            f"{path} is a checkpoint: it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that "
+            "save() has written"
+        )
+    if isinstance(path, (str, os.PathLike)):
+        for one in (os.fspath(path), f"{os.fspath(path)}.zip"):  # in SB3's order
+            if os.path.isfile(one):
+                archive.check_whole(one)
+                break
+
+
 def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> Model:
     """Make a trainer from a checkpoint; see :meth:`reactor_sb3.trainers.trainer.Trainer.resume`."""
+    try:
+        return _load(cls, path, env, allow_pickle, changed)
+    except MemoryError as error:
+        if allow_pickle:
+            raise
+        raise RefusedError(f"{path} wants more memory than there is: {error}") from None
+
+
+def _load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> Model:
     check_places(changed)  # what is wrong with them is not the file's fault
     given_env = env is not None
     if {"data", "policy.pth"} <= archive.entries(path):
@@ -192,13 +230,17 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
             policy = str(arguments.get("policy"))
             want(policy in cls.policy_aliases, "the policy's name")
             check_policy(cls.policy_aliases[policy], arguments, spare, state["policy"])
-        model: Model = cls(**arguments)
+        with taken_over():
+            model: Model = cls(**arguments)
         restore(model, state)
-    warn_if_elsewhere(path, document, stacklevel=3)
+    warn_if_elsewhere(path, document, stacklevel=4)
     try:
         go_on(model, state)
-    except BaseException:
+    except BaseException as error:
         model.close()
+        if isinstance(error, archive.CorruptError):
+            with archive.blaming(path):
+                raise
         raise
     return model
 

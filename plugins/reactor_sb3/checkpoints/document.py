@@ -12,8 +12,9 @@ import torch
 
 from reactor_rl.plugin import Pickled
 from reactor_sb3.checkpoints.archive import Archive, CorruptError
+from reactor_sb3.plain import plain
 
-__all__ = ["Bag", "take"]
+__all__ = ["Bag", "check_written", "take"]
 
 Array = npt.NDArray[Any]
 _PLAIN = (type(None), bool, int, float, str)
@@ -33,15 +34,16 @@ class Bag:
 
     def put(self, name: str, value: Any) -> Any:
         """Keep a value. Returns what stands for it in the document."""
+        while name in self.arrays or name in self.pickles:  # keys may be 1 and "1", or have dots
+            name += "'"
         if isinstance(value, torch.Tensor):
             self.arrays[name] = value.detach().cpu().numpy()
             return {"tensor": name}
-        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        if type(value) is np.ndarray and not value.dtype.hasobject and value.dtype.itemsize:
             self.arrays[name] = value
             return {"array": name}
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, _PLAIN):
+        value = plain(value) if isinstance(value, np.generic) else value
+        if type(value) in _PLAIN:
             return {"is": value}
         if type(value) in (list, tuple):
             parts = [self.put(f"{name}.{number}", part) for number, part in enumerate(value)]
@@ -53,6 +55,30 @@ class Bag:
             return {"pickled": name}
         self.pickles[name] = cloudpickle.dumps(value)
         return {"pickle": name}
+
+
+def check_written(written: Any) -> None:
+    """Refuse what cannot stand for a value, without reading any array or pickle.
+
+    Raises:
+        CorruptError: If it cannot.
+    """
+    if type(written) is not dict or len(written) != 1:
+        raise CorruptError("a value is not one kind with its content")
+    ((kind, value),) = written.items()
+    match kind, value:
+        case "list" | "tuple", list():
+            parts = value
+        case "dict", list() if all(type(pair) is list and len(pair) == 2 and type(pair[0]) in (str, int) for pair in value):
+            parts = [part for _, part in value]
+        case "is", _ if type(value) in _PLAIN:
+            parts = []
+        case "tensor" | "array" | "pickle" | "pickled", str():
+            parts = []
+        case _:
+            raise CorruptError(f"a checkpoint cannot hold {str(kind)[:100]!r} of {type(value).__name__}")
+    for part in parts:
+        check_written(part)
 
 
 def take(written: Any, archive: Archive) -> Any:

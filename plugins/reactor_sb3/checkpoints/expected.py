@@ -1,14 +1,14 @@
 """Templates of a checkpoint's content, for :func:`reactor_sb3.checkpoints.alike.alike`.
 
-Before a trainer is made of it (:func:`check_outline`), before anything is put into the trainer (:func:`expected_state`), and before
-its run is started (:func:`expected_run`) and goes on (:func:`expected_outputs`).
+Before it is written; and when it is read, before a trainer is made of it (:func:`check_outline`), before anything is put into the
+trainer (:func:`expected_state`), and before its run is started (:func:`expected_run`) and goes on (:func:`expected_outputs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,14 +16,17 @@ import torch
 from reactor_rl.plugin import Pickled, WorkerState
 from reactor_sb3.acting.player import remembered
 from reactor_sb3.checkpoints.alike import LARGE, Each, alike, anything, at_least, is_count, is_number, is_stream, want
-from reactor_sb3.checkpoints.parts import columns
+from reactor_sb3.checkpoints.parts import columns, outline
 from reactor_sb3.environments import seeded_envs
 from reactor_sb3.environments.makers import EnvMaker
+from reactor_sb3.plain import plain
+from reactor_sb3.trainers.options import MOST_THREADS
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts
 
-__all__ = ["check_outline", "expected_outputs", "expected_run", "expected_state"]
+__all__ = ["Made", "Steps", "check_outline", "expected_outputs", "expected_run", "expected_state"]
 
-_MOST_THREADS = 1024
+_SEEDS = 2**63
+"""Seeds are below it, those that are drawn and those that are given."""
 
 
 def _is_dict(value: Any) -> bool:
@@ -70,10 +73,10 @@ def check_outline(state: Any, size: int) -> None:
     arguments, run = state["arguments"], state["run"]
     actors, envs = arguments.get("n_actors", 1), arguments.get("envs_per_actor", 1)
     want(isinstance(arguments.get("evaluate_env"), EnvMaker | None), "where evaluations take place")
-    want(is_count(actors, 1) and is_count(envs, 1) and actors * envs <= size, "the number of environments")
+    want(is_count(actors, 1) and is_count(envs, 1) and actors * envs <= size, "the number of environments", (actors, envs))
     for name in ("learner_threads", "n_learners"):
         count = arguments.get(name, 1)
-        want(count is None or (is_count(count, 1) and count <= _MOST_THREADS), name)
+        want(count is None or (is_count(count, 1) and count <= MOST_THREADS), name, count)
     for name in ("sent", "afresh"):
         want((state[name] is None) == (run is None), name)
     if run is not None:
@@ -84,32 +87,71 @@ def check_outline(state: Any, size: int) -> None:
 # ---------------------------------------------------------------------- before anything is put into the trainer
 
 
-def expected_state(fresh: Mapping[str, Any], optimizers: Mapping[str, torch.optim.Optimizer], buffer: Any) -> dict[str, Any]:
-    """The template of a trainer's state, given that of one that was just made from the same arguments.
+class Steps(NamedTuple):
+    """What an optimiser's state is like.
 
-    Args:
-        fresh: The state of the one that was just made.
-        optimizers: Optimisers of that trainer, by name.
-        buffer: The replay buffer of that trainer, ``None`` if it has none.
+    Attributes:
+        kind: Its class.
+        defaults: Its settings.
+        groups: Those of each group of parameters.
+        parameters: In the order of the state; of what they are, only the shapes and dtypes count.
+        remembered: What was found out of :func:`_of_a_step`.
     """
+
+    kind: type[torch.optim.Optimizer]
+    defaults: dict[str, Any]
+    groups: list[dict[str, Any]]
+    parameters: list[torch.Tensor]
+    remembered: dict[tuple[Any, ...], dict[str, Any] | None]
+
+    @classmethod
+    def of(cls, optimizer: torch.optim.Optimizer) -> Steps:
+        """Of an optimiser as it is; keeps none of its arrays."""
+        parameters = [outline(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+        return cls(type(optimizer), dict(optimizer.defaults), plain(optimizer.state_dict()["param_groups"]), parameters, {})
+
+
+class Made(NamedTuple):
+    """What a trainer's state is like that was made from the same arguments: what it is when it is read again.
+
+    Attributes:
+        state: That state, of whose arrays only the shapes and dtypes count.
+        optimizers: By name.
+        buffer: The replay buffer, ``None`` if it has none; likewise.
+        buffer_class: Its class.
+    """
+
+    state: dict[str, Any]
+    optimizers: dict[str, Steps]
+    buffer: Any
+    buffer_class: type[Any]
+
+
+def expected_state(made: Made) -> dict[str, Any]:
+    """The template of a trainer's state."""
+    fresh = made.state
     return {
         **fresh,
         **dict.fromkeys(
             ("arguments", "environment", "sent", "afresh", "run"), anything
         ),  # checked before, and when there is a program
         "counters": {name: _counter(name, value) for name, value in fresh["counters"].items()},
-        "optimizers": {name: _optimizer(optimizer) for name, optimizer in optimizers.items()},
+        "optimizers": {name: _optimizer(steps) for name, steps in made.optimizers.items()},
         "streams": dict.fromkeys(fresh["streams"], is_stream),
         "torch_stream": _torch_stream(fresh["torch_stream"]),
-        "episodes": Each(lambda one: _is_dict(one) and is_number(one.get("r")) and is_number(one.get("l"))),
-        "successes": Each(is_number),
+        "episodes": Each(lambda one: _is_dict(one) and _is_one_number(one.get("r")) and _is_one_number(one.get("l"))),
+        "successes": Each(lambda one: type(one) in (int, float)),
         "evaluations": Each(_is_evaluation),
-        "replay_buffer": _replay(fresh["replay_buffer"], buffer),
+        "replay_buffer": _replay(fresh["replay_buffer"], made),
     }
 
 
 def _counter(name: str, fresh: Any) -> Callable[[Any], bool]:
-    whole = not isinstance(fresh, float) and name != "_total_timesteps"  # learn(1e6) is usual
+    if name == "_base_seed":
+        return lambda value: type(value) is int and 0 <= value < _SEEDS
+    if name == "_total_timesteps":  # learn(float("inf")) goes on until a callback ends it
+        return lambda value: type(value) in (int, float) and value >= 0
+    whole = not isinstance(fresh, float)
     # Nothing is learned yet at -1; and a last round that does not fit into what was asked for ends after it.
     below = name in ("_learned_timesteps", "_current_progress_remaining")
     return lambda value: is_number(value) and (type(value) is int or not whole) and (below or value >= 0)
@@ -124,6 +166,10 @@ def _torch_stream(fresh: torch.Tensor) -> Callable[[Any], bool]:
     return is_one
 
 
+def _is_one_number(value: Any) -> bool:
+    return is_number(value) or (type(value) is np.ndarray and value.size == 1 and value.dtype.kind in "iuf")
+
+
 def _are_episodes(returns: Any, lengths: Any) -> bool:
     if type(returns) is not list or type(lengths) is not list or len(returns) != len(lengths):
         return False
@@ -134,21 +180,24 @@ def _is_evaluation(value: Any) -> bool:
     return type(value) is list and len(value) == 3 and is_count(value[0]) and _are_episodes(*value[1:]) and bool(value[1])
 
 
-def _optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def _optimizer(steps: Steps) -> dict[str, Any]:
     """The template of an optimiser's state. What it remembers of a parameter, it remembers from the first step on."""
-    fresh = optimizer.state_dict()
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    kinds = _of_a_step(optimizer)
+
+    def is_one(saved: Any, parameter: torch.Tensor) -> bool:
+        kind = parameter.shape, parameter.dtype
+        if kind not in steps.remembered:
+            steps.remembered[kind] = _of_a_step(steps, parameter)
+        return _is_remembered(saved, steps.remembered[kind])
 
     def is_state(saved: Any) -> bool:
         return (
             _is_dict(saved)
-            and set(saved) <= set(range(len(parameters)))
-            and all(_fits_parameter(one, parameters[index], kinds) for index, one in saved.items())
+            and set(saved) <= set(range(len(steps.parameters)))
+            and all(is_one(one, steps.parameters[index]) for index, one in saved.items())
         )
 
-    groups = [{name: _setting(name, value) for name, value in group.items()} for group in fresh["param_groups"]]
-    return {**fresh, "state": is_state, "param_groups": groups}
+    groups = [{name: _setting(name, value) for name, value in group.items()} for group in steps.groups]
+    return {"state": is_state, "param_groups": groups}
 
 
 def _setting(name: str, fresh: Any) -> Any:
@@ -160,48 +209,52 @@ def _setting(name: str, fresh: Any) -> Any:
     return is_number if type(fresh) is int else fresh
 
 
-def _fits_parameter(saved: Any, parameter: torch.Tensor, kinds: Mapping[str, Any] | None) -> bool:
+def _is_remembered(saved: Any, kinds: Mapping[str, Any] | None) -> bool:
     """Whether it is what an optimiser remembers of a parameter; see :func:`_of_a_step`."""
-    if not _is_dict(saved) or (kinds is not None and saved.keys() != kinds.keys()):
+    if not _is_dict(saved) or kinds is None:
+        return _is_dict(saved)
+    if saved.keys() != kinds.keys():
         return False
-    for name, value in saved.items():
-        kind = None if kinds is None else kinds[name]
-        if isinstance(value, torch.Tensor):
-            scalar = isinstance(kind, torch.Tensor) and kind.ndim == 0
-            fits = value.dtype == parameter.dtype and value.shape == (() if scalar else parameter.shape)
+    for name, kind in kinds.items():
+        value = saved[name]
+        if isinstance(kind, torch.Tensor):
+            fits = isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (kind.shape, kind.dtype)
         else:
-            fits = (value is None or is_number(value)) and not isinstance(kind, torch.Tensor)
+            fits = value is None or type(value) is bool or is_number(value) or type(value) is type(kind)
         if not fits:
             return False
     return True
 
 
-def _of_a_step(optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
+def _of_a_step(steps: Steps, like: torch.Tensor) -> dict[str, Any] | None:
     """The state that such an optimiser has for a parameter after a step; ``None`` if it cannot be tried."""
-    parameter = torch.zeros(2, requires_grad=True)
-    parameter.grad = torch.zeros(2)
-    try:
-        kind: Any = type(optimizer)
-        other = kind([parameter], **optimizer.defaults)
-        other.step()
-    except Exception:  # one of the user's
-        return None
-    return dict(other.state[parameter])
+    for device in ("meta", "cpu"):  # the one takes no memory, and not everything can be computed there
+        parameter = torch.zeros(like.shape, dtype=like.dtype, device=device, requires_grad=True)
+        parameter.grad = torch.zeros_like(parameter)
+        try:
+            kind: Any = steps.kind
+            other = kind([parameter], **steps.defaults)
+            other.step()
+        except Exception:  # one of the user's
+            continue
+        return dict(other.state[parameter])
+    return None
 
 
-def _replay(fresh: Any, buffer: Any) -> Any:
+def _replay(fresh: Any, made: Made) -> Any:
     """The template of a replay buffer's state, of which only what is filled is saved; a class of the user's is saved whole."""
     if fresh is None:
         return None
     if "whole" in fresh:
-        return lambda saved: _is_dict(saved) and type(saved.get("whole")) is type(buffer)
+        return lambda saved: _is_dict(saved) and type(saved.get("whole")) is made.buffer_class
+    arrays, size = columns(made.buffer), made.buffer.buffer_size
 
     def is_one(saved: Any) -> bool:
         alike(saved, {"pos": is_count, "full": False, "columns": _is_dict}, "replay_buffer")
-        pos, size = saved["pos"], buffer.buffer_size
+        pos = saved["pos"]
         filled = size if saved["full"] else min(pos + 1, size)
         # Nothing of that size is made: it is compared with a view of what is there.
-        alike(saved["columns"], {name: array[:filled] for name, array in columns(buffer).items()}, "replay_buffer")
+        alike(saved["columns"], {name: array[:filled] for name, array in arrays.items()}, "replay_buffer")
         return bool(pos < size)
 
     return is_one

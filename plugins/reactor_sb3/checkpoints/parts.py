@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from reactor_rl.plugin import WorkerState, dumps, loads
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.trainers.program import SavedParts
 
-__all__ = ["columns", "environment_state", "fill_replay", "overlay", "replay_state", "run_state"]
+__all__ = ["columns", "environment_state", "fill_replay", "outline", "overlay", "replay_outline", "replay_state", "run_state"]
 
 Array = npt.NDArray[Any]
 
@@ -49,6 +51,21 @@ def columns(buffer: Any) -> dict[str, Array]:
         elif isinstance(value, dict):
             arrays.update({f"{name}.{key}": part for key, part in value.items() if isinstance(part, np.ndarray)})
     return arrays
+
+
+def outline(value: Any) -> Any:
+    """The same with arrays that take no memory, within dicts too."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty(value.shape, dtype=value.dtype, device="meta")
+    if isinstance(value, np.ndarray):
+        return np.broadcast_to(np.zeros((), value.dtype), value.shape)
+    return {key: outline(part) for key, part in value.items()} if type(value) is dict else value
+
+
+def replay_outline(buffer: Any) -> Any:
+    """What has the size of a replay buffer, and columns that take no memory."""
+    arrays = {name: outline(value) for name, value in vars(buffer).items() if isinstance(value, (np.ndarray, dict))}
+    return SimpleNamespace(**arrays, buffer_size=buffer.buffer_size)
 
 
 def fill_replay(buffer: Any, saved: Any) -> Any:

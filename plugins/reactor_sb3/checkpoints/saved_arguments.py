@@ -30,19 +30,20 @@ _LARGEST_BATCH = 2**30
 """Bytes of the observations and activations of a batch, where nobody vouches for the file."""
 
 
-def check_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> None:
+def check_arguments(cls: Any, arguments: Mapping[str, Any]) -> None:
     """Refuse arguments that the constructor does not have, and plain values of other types than it says it takes.
 
     Raises:
         CorruptError: If there are any.
     """
     any_keyword = any(one.kind is one.VAR_KEYWORD for one in inspect.signature(cls).parameters.values())
-    want(any_keyword or constructor_names(cls) >= arguments.keys(), "an argument")
+    want(any_keyword or constructor_names(cls) >= arguments.keys(), "an argument", sorted(arguments))
     hints = constructor_hints(cls)
     for name, value in arguments.items():
         if isinstance(value, (type(None), bool, int, float, str, list, tuple, dict, np.ndarray, torch.Tensor, Pickled)):
             hint = hints.get(name, Any)
-            want(any(_fits(value, one) for one in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))), name)
+            kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+            want(any(_fits(value, one) for one in kinds), name, value)
 
 
 def check_amounts(arguments: Mapping[str, Any]) -> None:
@@ -68,7 +69,10 @@ def _fits(value: Any, hint: Any) -> bool:
         return (isinstance(value, float) and not math.isnan(value)) or _fits(value, int)
     if hint is int:  # some say True for 1, or 32.0
         return isinstance(value, (bool, int, float)) and abs(value) < LARGE and value == int(value)
-    return hint is Any or type(value) in (hint, get_origin(hint)) or (hint is bool and type(value) is int and value in (0, 1))
+    if hint is bool:
+        return type(value) is bool or (type(value) is int and value in (0, 1))
+    kind = get_origin(hint) or hint
+    return hint is Any or (isinstance(kind, type) and isinstance(value, kind))
 
 
 def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: VecEnv, weights: Any) -> None:
@@ -82,6 +86,7 @@ def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: Vec
 
     Raises:
         CorruptError: If they are not.
+        RefusedError: If a batch would take too much memory.
     """
     kwargs = arguments.get("policy_kwargs") or {}
     want(type(kwargs) is dict, "policy_kwargs")
@@ -95,7 +100,10 @@ def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: Vec
     alike(weights, dict(state), "policy")
     batch = arguments.get("batch_size", 1)
     row = flatdim(env.observation_space) + sum(len(part) for part in weights.values() if part.ndim)
-    want(is_count(batch, 1) and batch * row * 4 <= _LARGEST_BATCH, "batch_size")
+    want(is_count(batch, 1), "batch_size", batch)
+    if batch * row * 4 > _LARGEST_BATCH:
+        most = _LARGEST_BATCH // (4 * row)
+        raise RefusedError(f"wants batch_size={batch}: with allow_pickle=False it may be {most} at most, for these networks")
 
 
 @contextlib.contextmanager

@@ -12,22 +12,28 @@ from typing import Any
 import numpy as np
 import torch
 from stable_baselines3.common.save_util import recursive_getattr
+from stable_baselines3.common.type_aliases import TrainFreq
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule
 
 from reactor_sb3 import streams
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import put_statistics, statistics_state
-from reactor_sb3.checkpoints.alike import alike
-from reactor_sb3.checkpoints.expected import expected_outputs, expected_run, expected_state
-from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overlay, replay_state, run_state
+from reactor_sb3.checkpoints.alike import LARGE, alike, want, writable
+from reactor_sb3.checkpoints.expected import Made, Steps, check_outline, expected_outputs, expected_run, expected_state
+from reactor_sb3.checkpoints.parts import environment_state, fill_replay, outline, overlay, replay_outline, replay_state, run_state
+from reactor_sb3.checkpoints.saved_arguments import check_arguments
+from reactor_sb3.plain import plain
 from reactor_sb3.trainers.model import Model
 
-__all__ = ["go_on", "optimizers_of", "restore", "state_of"]
+__all__ = ["go_on", "made_of", "optimizers_of", "restore", "state_of", "state_to_write"]
 
 COUNTERS = (
     "num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_episode_num", "_n_updates", "_n_calls", "_learned_timesteps",
     "_current_progress_remaining", "exploration_rate", "_base_seed", "use_masking",
 )  # fmt: skip
+_SCHEDULES = ("learning_rate", "clip_range", "clip_range_vf")
+_OTHERWISE_KEPT = ("train_freq", "nodes")
+"""Arguments that may be numbers, and whose attributes are something else."""
 
 
 def optimizers_of(model: Model) -> dict[str, torch.optim.Optimizer]:
@@ -42,11 +48,26 @@ def _tensors_of(model: Model) -> dict[str, torch.Tensor]:
 
 
 def state_of(model: Model) -> dict[str, Any]:
-    """Everything that the coming rounds depend on, between two rounds."""
+    """Everything that the coming rounds depend on, between two rounds; with Python's numbers.
+
+    Raises:
+        Unlike: If an argument has become an attribute of another kind.
+    """
     part = None if model._run is None else model._run.snapshot().part
-    return {
-        "arguments": {name: _plain_now(model, name, value) for name, value in model.arguments.items()},
+    state = {
+        "arguments": _arguments_now(model),
         "environment": environment_state(model.session.makes),
+        **_own_state(model),
+        "sent": None if part is None else model.session.sent == model.session.parameters(model).tobytes(),
+        "afresh": None if part is None else model.session.afresh,
+        "run": None if part is None else run_state(part, model.session.saved_parts, whole_infos=model.wants_infos),
+    }
+    return {name: plain(value) for name, value in state.items()}
+
+
+def _own_state(model: Model) -> dict[str, Any]:
+    """What a trainer has without an environment too."""
+    return {
         "counters": {name: _number(getattr(model, name)) for name in COUNTERS if hasattr(model, name)},
         "policy": dict(model.policy.state_dict()),
         "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers_of(model).items()},
@@ -58,28 +79,72 @@ def state_of(model: Model) -> dict[str, Any]:
         "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in model.evaluations],
         "normalization": statistics_state(model._vec_normalize_env),
         "replay_buffer": replay_state(_buffer(model), model.wants_infos),
-        "sent": None if part is None else model.session.sent == model.session.parameters(model).tobytes(),
-        "afresh": None if part is None else model.session.afresh,
-        "run": None if part is None else run_state(part, model.session.saved_parts, whole_infos=model.wants_infos),
     }
+
+
+def made_of(model: Model) -> Made:
+    """What the state is like of a trainer that was just made; takes hardly any memory."""
+    buffer, state = _buffer(model), outline(_own_state(model))
+    state |= dict.fromkeys(("arguments", "environment", "sent", "afresh", "run"))
+    if model.wants_infos:
+        state["replay_buffer"] = {"whole": None}
+    optimizers = {name: Steps.of(optimizer) for name, optimizer in optimizers_of(model).items()}
+    return Made(state, optimizers, None if buffer is None else replay_outline(buffer), type(buffer))
+
+
+def state_to_write(model: Model) -> dict[str, Any]:
+    """The same, held against what it will be held against when it is read.
+
+    Raises:
+        TypeError: If it could not be read again, naming what is wrong.
+    """
+    with writable(type(model).__name__):
+        state, made = state_of(model), model.session.made
+        # Statistics are those of the environments that the user has set since.
+        made = made._replace(state={**made.state, "normalization": outline(state["normalization"])})
+        check_outline(state, LARGE)
+        check_arguments(type(model), state["arguments"])
+        alike(state, expected_state(made), "its state")
+        if (buffer := _buffer(model)) is not None:
+            like = made.buffer_class, made.buffer.buffer_size
+            want((type(buffer), buffer.buffer_size) == like, "its replay_buffer", buffer)
+        if state["run"] is not None:
+            alike(state["run"], model.session.expected_run(model), "its run")
+    return state
 
 
 def _buffer(model: Model) -> Any:
     return getattr(model, "replay_buffer", None)
 
 
+def _arguments_now(model: Model) -> dict[str, Any]:
+    """A constructor's arguments as they are by now, where they have become attributes that were changed since."""
+    arguments = {name: _plain_now(model, name, value) for name, value in model.arguments.items()}
+    rounds = getattr(model, "train_freq", None)
+    if isinstance(rounds, TrainFreq) and "rollout_steps" in arguments:
+        said = arguments["rollout_steps"] or arguments["train_freq"]
+        if (said[0] if isinstance(said, tuple) else said) != rounds.frequency:
+            arguments |= dict.fromkeys(("rollout_steps", "train_freq"), rounds.frequency)
+    return arguments
+
+
 def _plain_now(model: Model, name: str, value: Any) -> Any:
-    """A constructor's argument as it is by now, where it has become an attribute that was changed since."""
-    now = vars(model).get(name, value)
+    now = vars(model).get("lr_schedule" if name == "learning_rate" else name, value)  # which SB3 makes of it, and asks
     if isinstance(now, FloatSchedule):  # what SB3 makes of a number, too
         now = now.value_schedule
-        return now.val if isinstance(now, ConstantSchedule) else now
-    plain = (bool, int, float, NoneType)
-    return now if name == "learning_rate" or (isinstance(now, plain) and isinstance(value, plain)) else value
+        now = now.val if isinstance(now, ConstantSchedule) else now
+    now = plain(now.item() if isinstance(now, np.ndarray) and now.ndim == 0 else now)
+    if name in _SCHEDULES:
+        return now
+    numbers = bool, int, float
+    if isinstance(now, (*numbers, NoneType)) and isinstance(value, (*numbers, NoneType)):
+        return now
+    want(not isinstance(value, numbers) or name in _OTHERWISE_KEPT, name, now)
+    return value
 
 
 def _number(value: Any) -> Any:
-    return int(value) if isinstance(value, bool) else value
+    return int(value) if isinstance(value, (bool, np.bool_)) else value
 
 
 def restore(model: Model, state: dict[str, Any]) -> None:
@@ -89,7 +154,7 @@ def restore(model: Model, state: dict[str, Any]) -> None:
         CorruptError: If the state is not one of such a trainer.
     """
     optimizers = optimizers_of(model)
-    alike(state, expected_state(state_of(model), optimizers, _buffer(model)), "the state")
+    alike(state, expected_state(model.session.made), "the state")
     for name, value in state["counters"].items():
         setattr(model, name, value)
     model.policy.load_state_dict(state["policy"])

@@ -10,6 +10,7 @@ import numpy as np
 
 from reactor_rl.plugin import UsageError
 from reactor_sb3.checkpoints.archive import Archive, opened
+from reactor_sb3.checkpoints.document import check_written
 
 __all__ = ["Difference", "differences", "main"]
 
@@ -68,8 +69,9 @@ def differences(a: str, b: str) -> Iterator[Difference]:
         ValueError: If one of them is damaged or no checkpoint.
     """
     for path in (a, b):  # what is wrong with one is not the other's fault
-        with opened(path, allow_pickle=True):
-            pass
+        with opened(path, allow_pickle=True) as archive:
+            if "state" in archive.document:
+                check_written(archive.document["state"])
     with opened(a, allow_pickle=True) as first, opened(b, allow_pickle=True) as second:
         for name in first.document | second.document:
             if name not in ("versions", "machine"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
@@ -117,6 +119,22 @@ class SeededEnvs:
                 for row in rows:
                     self._begin(row)
 
+    def put_first(self, put: Callable[[int, Any], None]) -> None:
+        """Write what each environment shows when a round begins.
+
+        Args:
+            put: Writes an observation into a row.
+
+        Raises:
+            TypeError, ValueError: If one is none of the environment's space, with a note that says whose it is.
+        """
+        for row, observation in enumerate(self.block.observations):
+            try:
+                put(row, observation)
+            except Exception as error:
+                error.add_note(f"raised in environment {self.first + row}")
+                raise
+
     def asking(self, fields: Mapping[str, Array], methods: Mapping[str, str]) -> Callable[[int], None]:
         """A function that asks every environment before the actions of a step; to be called when a round has begun.
 
@@ -125,16 +143,21 @@ class SeededEnvs:
             methods: The method to ask for each.
 
         Raises:
-            AttributeError: If an environment has no such method.
+            AttributeError: If an environment has no such method; of what is returned, masks that are none are a ``ValueError``.
         """
         asked = [
-            (fields[name], row, self._method(row, method)) for name, method in methods.items() for row in range(len(self.makers))
+            (fields[name], fields[name].shape[2:], row, method, self._method(row, method))
+            for name, method in methods.items()
+            for row in range(len(self.makers))
         ]
 
         def ask(step: int) -> None:
-            for field, row, method in asked:
+            for field, shape, row, name, method in asked:
                 try:
-                    field[step, row] = np.reshape(method(), field.shape[2:])  # a row for each choice, perhaps
+                    answer = method()
+                    if type(answer) is not np.ndarray or answer.dtype != field.dtype or answer.shape != shape:
+                        answer = _fitting(f"{name}() of environment {self.first + row}", answer, self.block.envs[row].env, field)
+                    field[step, row] = answer
                 except Exception as error:
                     error.add_note(f"raised in environment {self.first + row}")
                     raise
@@ -276,6 +299,36 @@ class SeededEnvs:
             self._begin(row)
 
 
+def _fitting(method: str, answer: Any, env: Env, field: Array) -> Array:
+    """What a method has returned, in the shape of its field; masks flat or, as of a ``MultiDiscrete``, with a row for each choice.
+
+    Raises:
+        ValueError: If it has another shape, or masks that are neither true nor false.
+    """
+    shape, space = field.shape[2:], env.action_space
+    try:
+        array = np.asarray(answer)
+    except ValueError:  # rows of several lengths
+        array = np.asarray(None)
+    if field.dtype != np.bool_:
+        return array.reshape(shape)
+    match space:
+        case spaces.MultiDiscrete():
+            rows = space.nvec.reshape(-1).tolist()
+        case spaces.MultiBinary():
+            rows = [2] * math.prod(space.shape)
+        case _:
+            rows = list(shape)
+    if isinstance(answer, (list, tuple, np.ndarray)) and [np.shape(part) for part in answer] == [(count,) for count in rows]:
+        array = np.concatenate(answer)
+    if array.shape != shape:
+        said = f"an array of shape {array.shape}" if array.shape else repr(answer)[:200]
+        raise ValueError(f"{method} returned {said}, and for actions of {space} there are {shape[0]} masks in a row")
+    if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
+        raise ValueError(f"{method} returned {repr(answer)[:200]}, in which some masks are neither true nor false, 1 nor 0")
+    return array
+
+
 def _throw_away(env_fn: Callable[[], Env]) -> Env:
     """An environment that leaves no traces, if the function that makes environments can make one."""
     env: Env = getattr(env_fn, "throw_away", env_fn)()
@@ -288,6 +341,16 @@ def _uncounted(env_fn: Callable[[], Env]) -> Env:
     if type(env) is not Monitor or env.results_writer is not None or not env.allow_early_resets:
         return env
     return env if env.info_keywords or env.reset_keywords else env.env
+
+
+def _are_actions(taken: Array, actions: gymnasium.Space[Any]) -> bool:
+    """Whether an environment may have been given them. A bound of a ``Box`` may be missed by a last bit, where one is reckoned."""
+    match actions:
+        case spaces.Box():
+            return bool(np.isfinite(taken).all())
+        case spaces.Discrete(n=choices, start=first):
+            return bool(((taken >= first) & (taken < first + choices)).all())
+    return all(map(actions.contains, taken))
 
 
 def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:
@@ -312,6 +375,6 @@ def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> No
                     return
             case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
                 alike = taken.dtype == dtype and taken.shape[1:] == actions.shape
-                if 0 <= seed < 2**31 and taken.ndim and alike and all(map(actions.contains, taken)):
+                if 0 <= seed < 2**31 and taken.ndim and alike and _are_actions(taken, actions):
                     return
     raise ValueError("the saved state of an environment is not one")

@@ -17,7 +17,6 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples, TrainFreq
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from reactor_gymnasium.plugin import checked_number
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.noise import check_noise
 from reactor_sb3.streams import Purpose, drawing_first_weights, drawing_from, stream
@@ -49,7 +48,6 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
     def _set_options(self, env: Any) -> None:
         arguments = self.arguments
-        checked_number("batch_size", arguments["batch_size"], 1)
         buffer_class = arguments["replay_buffer_class"]
         if buffer_class is not None and issubclass(buffer_class, HerReplayBuffer):
             raise ValueError(
@@ -92,7 +90,6 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         rollout_steps, train_freq = self.arguments["rollout_steps"], self.arguments["train_freq"]
         if rollout_steps is None:
             return train_freq
-        checked_number("rollout_steps", rollout_steps, 1)
         if train_freq not in (self.usual_train_freq, rollout_steps, (rollout_steps, "step")):
             raise ValueError(f"rollout_steps={rollout_steps} and train_freq={train_freq} are two names for one number; give one")
         return int(rollout_steps)

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, cast, get_args, get_type_hints
 
 import gymnasium
@@ -18,9 +18,11 @@ from stable_baselines3.common.vec_env import VecEnv
 from reactor_gymnasium.plugin import checked_executor, checked_number
 from reactor_rl.plugin import ExecutorName, check_nodes, check_timeout
 from reactor_sb3.environments.live_vec_env import kernel_of_all
+from reactor_sb3.trainers.arguments import check_numbers, plain_argument
 
 __all__ = [
     "DEVICES",
+    "MOST_THREADS",
     "OffPolicyOptions",
     "Options",
     "RunOptions",
@@ -39,6 +41,10 @@ NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
 """A constructor's parameters that the same trainer is made again without."""
 DEVICES = ("device", "critic_device", "actor_device")
 """Options of any trainer that say where something is computed."""
+
+MOST_THREADS = 1024
+"""Of a learner; a file that says more is none of ours."""
+_OURS = ("reactor_sb3", "reactor_pettingzoo")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -175,6 +181,9 @@ class RunOptions:
         for name in ("n_actors", "envs_per_actor", "n_learners", "workers", "evaluate_every", "evaluate_steps"):
             if getattr(self, name) is not None:
                 checked_number(name, getattr(self, name), 1)
+        for name in ("learner_threads", "n_learners"):
+            if (getattr(self, name) or 0) > MOST_THREADS:
+                raise ValueError(f"`{name}` must be at most {MOST_THREADS}, got {getattr(self, name)}.")
         check_executor(vars(self))
         check_devices(vars(self))
         if self.pipeline not in (0, 1):
@@ -198,9 +207,12 @@ def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concate
     """A constructor that notes in ``self.arguments`` what it is given, defaults included: what makes the same trainer again.
 
     Its ``**options: Unpack[SplitOptions]``, say, are shown by ``help()`` and :func:`inspect.signature` as the keywords that they
-    are. ``n_envs``, which SB3 has in ``make_vec_env``, is answered with what it is called here.
+    are. ``n_envs``, which SB3 has in ``make_vec_env``, is answered with what it is called here. Numbers of numpy's become Python's,
+    and those that make no sense are refused.
     """
     signature = _with_options(init)
+    ours = init.__module__.partition(".")[0] in _OURS
+    positions = list(signature.parameters)[1:]
 
     @wraps(init)
     def keeping(self: T, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -209,8 +221,12 @@ def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concate
                 f"{type(self).__name__} has no n_envs: its environments are its actors', so pass n_actors={kwargs['n_envs']!r}, "
                 "each with an environment of its own, or n_actors= and envs_per_actor="
             )
+        given = [plain_argument(name, value) for name, value in zip(positions, args, strict=False)]
+        args = cast(Any, (*given, *args[len(given) :]))
+        kwargs = cast(Any, {name: plain_argument(name, value) for name, value in kwargs.items()})
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
+        check_numbers(bound.arguments, {name: one.default for name, one in signature.parameters.items()}, ours=ours)
         vars(self)["given"] = {name: value for name, value in bound.arguments.items() if name != "self"}
         vars(self)["arguments"] = {name: value for name, value in bound.arguments.items() if name not in NOT_KEPT}
         init(self, *args, **kwargs)
@@ -246,6 +262,7 @@ def constructor_names(cls: type[Any]) -> set[str]:
     return set(inspect.signature(cls).parameters) - NOT_KEPT
 
 
+@cache
 def constructor_hints(cls: Any) -> dict[str, Any]:
     """The types of a constructor's arguments, those of its options included; empty where only a type checker understands them."""
     try:

@@ -96,6 +96,7 @@ class Session:
         sharing: Whether these, or the team, take part in a round; ``None`` if they always do.
         in_round: Whether a round is under way that callbacks have not seen in full.
         due: Checkpoints to be written when they have.
+        made: What checkpoints of the trainer are like, see :class:`reactor_sb3.checkpoints.expected.Made`.
     """
 
     live: LocalRef
@@ -129,6 +130,8 @@ class Session:
         self.sharing: Sharing | None = None
         self.draws = True
         self.due: list[str | os.PathLike[str]] = []
+        self.made: Any = None
+        self._running: tuple[ProgramConfig, dict[str, Any] | None] | None = None
 
     # ------------------------------------------------------------------ what the actors get
 
@@ -199,6 +202,7 @@ class Session:
             recover=_replacing(model.restarts, config, choice.executor),
             tick_timeout=model.round_timeout,
         )
+        self._running = config, None
         self.advice = recommendations(config, choice)
         self.display.plan = config.viewing
         self.saved_parts = saved_parts(program.topology(), program_of(config.saved).topology())
@@ -207,6 +211,15 @@ class Session:
         self.sent = config.parameters.tobytes()
         self.afresh = False  # they will begin with new episodes anyway
         return run
+
+    def expected_run(self, model: Model) -> dict[str, Any]:
+        """The template of the saved state of the run; see :func:`reactor_sb3.checkpoints.expected.expected_run`."""
+        assert self._running is not None
+        config, template = self._running
+        if template is None:
+            template = checkpoint.expected_run(config, model.wants_infos)
+            self._running = config, template
+        return template
 
     def tick(self, model: Model, run: Run, watched: bool) -> None:
         """Sample a round, and learn from one.

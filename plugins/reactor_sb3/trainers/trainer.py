@@ -34,6 +34,7 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
+from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
@@ -322,6 +323,8 @@ class Trainer(RunOwner, BaseAlgorithm):
             check_split(self.nets)
         self.plan_blocks()
         self.session.draws = self.nets.draws or any(cls.__module__.partition(".")[0] not in _KNOWN for cls in type(self).__mro__)
+        if self.session.made is None:
+            self.session.made = checkpoint.made_of(self)
 
     def plan_blocks(self) -> None:
         """Decide of which blocks of rows gradients are the sum; see :meth:`reactor_torch.Networks.plan_blocks`."""
@@ -421,8 +424,9 @@ class Trainer(RunOwner, BaseAlgorithm):
             Exception: What an environment raised, with its actor and the tag.
             WorkerDiedError: If a worker process ended.
         """
+        check_log_interval(log_interval)
         total_timesteps, callback = self._setup_learn(
-            total_timesteps, callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar
+            plain_timesteps(total_timesteps), callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar
         )
         callback.on_training_start(locals(), globals())
         try:
@@ -486,6 +490,8 @@ class Trainer(RunOwner, BaseAlgorithm):
 
         Raises:
             ValueError: If the model has no environment.
+            TypeError: If the file could not be read again: an attribute or a part of the model is none that the constructor can
+                make. The error names it, and the old file is still there.
             OSError: If the file cannot be written; the old one is then still there, and the training can go on.
         """
         if self.env is None:
@@ -534,13 +540,9 @@ class Trainer(RunOwner, BaseAlgorithm):
         """Load a file that ``save()`` has written; see SB3.
 
         Raises:
-            ValueError: If it is a checkpoint.
+            ValueError: If it is a checkpoint, or damaged.
         """
-        if checkpoint.is_checkpoint(path):
-            raise ValueError(
-                f"{path} is a checkpoint: it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that "
-                "save() has written"
-            )
+        checkpoint.check_loadable(cls, path)
         if "device" in kwargs:
             kwargs["device"] = get_device(kwargs["device"])  # as in SB3, a model from a GPU is loaded on a machine without one
         elif len(args) < 2:

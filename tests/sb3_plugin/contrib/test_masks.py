@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from contrib_trainers import Masked, ToyOf, make
 from gymnasium import spaces
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
@@ -93,3 +94,58 @@ def test_masks_with_a_row_for_each_choice() -> None:
         model.learn(128)
         taken = model.rollout_buffer.actions.reshape(-1, 2)
     assert set(taken[:, 0]) == {0, 2} and set(taken[:, 1]) == {1, 2}
+
+
+class Answering(Toy):
+    """Answers something of its own when it is asked for masks."""
+
+    def __init__(self, actions: Any, answer: Any) -> None:
+        super().__init__(actions=actions)
+        self.answer = answer
+
+    def action_masks(self) -> Any:
+        return self.answer
+
+
+THREE, PAIRS, BITS = spaces.Discrete(3), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(2)
+NO_MASKS: list[tuple[Any, Any, str]] = [
+    (THREE, np.ones(2, bool), r"returned an array of shape \(2,\), and for actions of Discrete\(3\) there are 3 masks in a row"),
+    (THREE, np.ones(4, bool), r"returned an array of shape \(4,\)"),
+    (THREE, None, "returned None"),
+    (THREE, True, "returned True"),
+    (THREE, "110", "returned '110'"),
+    (THREE, {"a": 1}, r"returned \{'a': 1\}"),
+    (THREE, [], r"returned an array of shape \(0,\)"),
+    (THREE, np.ones((3, 1)), r"returned an array of shape \(3, 1\)"),
+    (THREE, np.ones((3, 3)), r"returned an array of shape \(3, 3\)"),
+    (THREE, [[1], [1, 0]], r"returned \[\[1\], \[1, 0\]\]"),
+    (THREE, ["1", "0", "1"], "in which some masks are neither true nor false, 1 nor 0"),
+    (THREE, [1, np.nan, 0], "neither true nor false"),
+    (THREE, [0.5, 0.5, 1], "neither true nor false"),
+    (THREE, [2, 1, 0], "neither true nor false"),
+    (THREE, [None, True, True], "neither true nor false"),
+    (PAIRS, np.ones(3, bool), "there are 5 masks in a row"),
+    (PAIRS, np.ones((2, 3)), "there are 5 masks in a row"),
+    (BITS, np.ones(2, bool), "there are 4 masks in a row"),
+]
+MASKS: list[tuple[Any, Any]] = [
+    (THREE, [1, 0, 1]), (THREE, np.array([1.0, 0.0, 1.0])), (THREE, np.ones(3, np.int8)), (THREE, np.ones((1, 3))),
+    (THREE, torch.ones(3, dtype=torch.bool)), (PAIRS, np.ones(5)), (PAIRS, [[1, 0, 1], [0, 1]]),
+    (PAIRS, (np.ones(3), np.ones(2, bool))), (BITS, np.ones(4)), (BITS, np.ones((2, 2), bool)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(NO_MASKS)))
+def test_masks_that_are_none(number: int) -> None:
+    space, answer, said = NO_MASKS[number]
+    with make("maskable_ppo", lambda: Answering(space, answer), n_actors=2) as model:
+        with pytest.raises(ValueError, match=rf"^action_masks\(\) of environment 0 .*{said}") as raised:
+            model.learn(64)
+    assert "raised in environment 0" in raised.value.__notes__
+
+
+@pytest.mark.parametrize("number", range(len(MASKS)))
+def test_masks_of_every_kind(number: int) -> None:
+    space, answer = MASKS[number]
+    with make("maskable_ppo", lambda: Answering(space, answer), n_actors=2, evaluate_every=1) as model:
+        model.learn(64)

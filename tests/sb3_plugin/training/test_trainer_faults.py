@@ -71,10 +71,10 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = 
     "workers": ("each", lambda: Toy, {"workers": 0}, ValueError, "`workers` must be positive"),
     "executor": ("each", lambda: Toy, {"executor": "gpu"}, ValueError, "executor must be"),
     "pipeline": ("each", lambda: Toy, {"pipeline": 2}, ValueError, "pipeline=2"),
-    "spread": ("both", lambda: Toy, {"epsilon_spread": -1.0}, ValueError, "epsilon_spread=-1.0"),
+    "spread": ("both", lambda: Toy, {"epsilon_spread": -1.0}, ValueError, r"epsilon_spread must be a number from 0 on, got -1\.0"),
     "threads": ("each", lambda: Toy, {"executor": "threads", "learner_threads": 2}, ValueError, "needs learner_threads=1"),
     "evaluations": ("each", lambda: Toy, {"evaluate_every": 0}, ValueError, "`evaluate_every` must be positive"),
-    "steps": ("both", lambda: Toy, {"rollout_steps": 0}, ValueError, "`rollout_steps` must be positive"),
+    "steps": ("both", lambda: Toy, {"rollout_steps": 0}, ValueError, "rollout_steps must be a whole number from 1 on, got 0"),
     "batch": ("dqn", lambda: Toy, {"buffer_size": 10}, ValueError, "buffer_size=10 is smaller than a batch of 16"),
     "round": ("dqn", lambda: Toy, {"buffer_size": 100, "rollout_steps": 26}, ValueError, "smaller than one round of 26 steps"),
     "her": ("dqn", lambda: Toy, {"replay_buffer_class": HerReplayBuffer}, ValueError, "hindsight replay"),
@@ -91,7 +91,7 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = 
     "sde": ("sac", lambda: Toy, {"use_sde": True}, ValueError, "use SB3's SAC, with ReactorVecEnv"),
     "device": ("each", lambda: Toy, {"device": "cuda:17"}, ValueError, 'device="cuda:17": torch sees'),
     "minibatches": ("pqn", lambda: Toy, {"n_minibatches": 7}, ValueError, "n_minibatches=7 does not divide a round of 64"),
-    "lambda": ("pqn", lambda: Toy, {"q_lambda": 1.5}, ValueError, "q_lambda=1.5"),
+    "lambda": ("pqn", lambda: Toy, {"q_lambda": 1.5}, ValueError, r"q_lambda must be a number from 0 to 1, got 1\.5"),
 }
 
 

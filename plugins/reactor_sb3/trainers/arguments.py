@@ -1,0 +1,248 @@
+"""The numbers among a trainer's arguments: Python's, and such as make sense. A table for each kind of number.
+
+What an older version was trained with goes on: who takes over a file's arguments (:func:`taken_over`) is spared the tables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reactor_sb3.plain import plain
+
+__all__ = ["check_log_interval", "check_numbers", "plain_argument", "plain_timesteps", "taken_over"]
+
+LARGEST_SEED = 2**32 - 1
+"""Of numpy's global generator, which SB3 seeds too."""
+
+_taken_over: ContextVar[bool] = ContextVar("taken_over", default=False)
+
+
+def _never(value: Any) -> bool:
+    return False
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _is_coefficient(value: Any) -> bool:
+    """Whether it is ``"auto"``, or that with the number that it begins with."""
+    if not isinstance(value, str):
+        return False
+    word, _, first = value.partition("_")
+    try:
+        return word == "auto" and (value == "auto" or 0 < float(first) < math.inf)
+    except ValueError:
+        return False
+
+
+class _Whole(NamedTuple):
+    """Whole numbers.
+
+    Attributes:
+        low: The least.
+        high: The largest.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is one of them."""
+        return isinstance(value, int) and type(value) is not bool and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        low = "" if self.low == -math.inf else f" from {self.low} {'on' if self.high == math.inf else f'to {self.high}'}"
+        return f"a whole number{low}"
+
+
+class _Real(NamedTuple):
+    """Numbers.
+
+    Attributes:
+        low: The least.
+        high: The largest.
+        above: Whether ``low`` itself is none of them.
+        endless: Whether infinity is one of them, which switches some things off.
+        other: Whether a value may be there in place of a number.
+        otherwise: What that is.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    endless: bool = False
+    other: Callable[[Any], bool] = _never
+    otherwise: str = ""
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is one of them."""
+        if not isinstance(value, (int, float)) or type(value) is bool:
+            return self.other(value)
+        return (
+            (math.isfinite(value) or self.endless)
+            and (self.low < value if self.above else self.low <= value)
+            and value <= self.high
+        )
+
+    def __str__(self) -> str:
+        if self.low == -math.inf:
+            said = "a finite number"
+        elif self.high == math.inf:
+            said = f"a number above {self.low}" if self.above else f"a number from {self.low} on"
+        else:
+            said = f"a number above {self.low} and up to {self.high}" if self.above else f"a number from {self.low} to {self.high}"
+        return said + self.otherwise
+
+
+_FUNCTION = ", or a function of what remains of the training"
+_SHARE, _AMOUNT, _LIMIT, _FINITE = _Real(0, 1), _Real(0), _Real(0, endless=True), _Real()
+_NUMBERS: dict[str, _Whole | _Real] = {
+    **dict.fromkeys(
+        ("n_steps", "batch_size", "n_epochs", "n_minibatches", "rollout_steps", "buffer_size", "target_update_interval",
+         "policy_delay"),
+        _Whole(1),
+    ),
+    **dict.fromkeys(("learning_starts", "top_quantiles_to_drop_per_net", "stats_window_size"), _Whole(0)),
+    **dict.fromkeys(("gradient_steps", "sde_sample_freq"), _Whole()),
+    "seed": _Whole(0, LARGEST_SEED),
+    **dict.fromkeys(
+        ("gamma", "gae_lambda", "q_lambda", "tau", "exploration_initial_eps", "exploration_final_eps"), _SHARE
+    ),
+    **dict.fromkeys(("exploration_fraction", "target_policy_noise", "epsilon_spread"), _AMOUNT),
+    **dict.fromkeys(("max_grad_norm", "target_kl", "target_noise_clip"), _LIMIT),
+    "learning_rate": _Real(0, other=callable, otherwise=_FUNCTION),
+    **dict.fromkeys(("clip_range", "clip_range_vf"), _Real(0, above=True, endless=True, other=callable, otherwise=_FUNCTION)),
+    "vf_coef": _FINITE,
+    "ent_coef": _FINITE,
+}  # fmt: skip
+"""By the name of the argument, whichever trainer has it."""
+_LEARNED: dict[str, _Whole | _Real] = {
+    "ent_coef": _Real(other=_is_coefficient, otherwise=', "auto", or "auto_0.1", say'),
+    "target_entropy": _Real(other=_is_auto, otherwise=' or "auto"'),
+}
+"""The same where the entropy coefficient may be learned."""
+_OF_NETWORKS = dict.fromkeys(("n_critics", "n_quantiles", "lstm_hidden_size", "n_lstm_layers"), _Whole(1))
+"""The same in ``policy_kwargs``."""
+_OF_EVERY_TRAINER = frozenset({
+    "n_steps", "batch_size", "n_epochs", "rollout_steps", "train_freq", "buffer_size", "learning_starts", "gradient_steps",
+    "stats_window_size", "seed",
+})  # fmt: skip
+"""Names that mean the same in an algorithm of the user's, for its bases read them."""
+_WITHOUT = frozenset({"max_grad_norm"})
+"""Names of those that may be ``None`` though it is not their default."""
+
+
+# ---------------------------------------------------------------------- what is given
+
+
+def plain_argument(name: str, value: Any) -> Any:
+    """An argument without numbers of numpy's, which files cannot hold, and whole numbers as whole numbers."""
+    value = _plain(name, value)
+    if isinstance(_NUMBERS.get(name), _Whole) and type(value) is float and value.is_integer():
+        return int(value)
+    return value
+
+
+def _plain(name: Any, value: Any) -> Any:
+    if type(value) is dict and name != "features_extractor_kwargs":  # whose arrays are a module's of the user's
+        return {plain(key): _plain(key, part) for key, part in value.items()}
+    if isinstance(value, np.ndarray) and (value.ndim == 0 or name == "net_arch"):
+        return value.tolist()
+    if type(value) in (list, tuple) and name == "net_arch":
+        return type(value)([_plain(name, part) for part in value])
+    return plain(value)
+
+
+def plain_timesteps(total_timesteps: Any) -> Any:
+    """How many steps ``learn()`` is to take.
+
+    Raises:
+        ValueError: If that is no number.
+    """
+    steps = _plain("total_timesteps", total_timesteps)
+    if type(steps) not in (int, float) or math.isnan(steps):
+        raise ValueError(f"total_timesteps must be a number, got {total_timesteps!r}")
+    return steps
+
+
+# ---------------------------------------------------------------------- what makes sense
+
+
+@contextlib.contextmanager
+def taken_over() -> Iterator[None]:
+    """In the block, the arguments of trainers that are made are those of a file."""
+    token = _taken_over.set(True)
+    try:
+        yield
+    finally:
+        _taken_over.reset(token)
+
+
+def check_numbers(arguments: Mapping[str, Any], defaults: Mapping[str, Any], *, ours: bool) -> None:
+    """Refuse numbers that make no sense, which would be found out in the middle of a training, in other words.
+
+    Args:
+        arguments: A trainer's, plain.
+        defaults: Of those that have one. What is ``None`` by default may be ``None``.
+        ours: Whether the algorithm is one of ours; in another one some names may mean something else.
+
+    Raises:
+        ValueError: Naming the first one.
+    """
+    if _taken_over.get():
+        return
+    numbers = _NUMBERS | _LEARNED if "target_entropy" in arguments else _NUMBERS
+    if not ours:
+        arguments = {name: value for name, value in arguments.items() if name in _OF_EVERY_TRAINER}
+    for name, value in arguments.items():
+        if name in numbers and not (value is None and (defaults.get(name, 0) is None or name in _WITHOUT)):
+            _want(name, value, numbers[name])
+    if "train_freq" in arguments:
+        _check_train_freq(arguments["train_freq"])
+    if "exploration_fraction" in arguments and "replay_buffer_class" in arguments:  # SB3's schedule divides by it
+        _want("exploration_fraction", arguments["exploration_fraction"], _Real(0, above=True))
+    kwargs = arguments.get("policy_kwargs")
+    if isinstance(kwargs, Mapping):
+        for name, allowed in _OF_NETWORKS.items():
+            if name in kwargs:
+                _want(name, kwargs[name], allowed, " (in policy_kwargs)")
+        _check_widths(kwargs.get("net_arch"))
+
+
+def _want(name: str, value: Any, allowed: _Whole | _Real, where: str = "") -> None:
+    if not allowed.holds(value):
+        raise ValueError(f"{name} must be {allowed}, got {value!r}{where}")
+
+
+def _check_train_freq(value: Any) -> None:
+    number = value[0] if isinstance(value, tuple) and len(value) == 2 else value  # SB3 knows the units
+    if not _Whole(1).holds(number):
+        raise ValueError(f'train_freq must be a whole number from 1 on, or a pair of one and "step", got {value!r}')
+
+
+def _check_widths(layers: Any) -> None:
+    """Refuse layers without units."""
+    parts = layers.values() if isinstance(layers, Mapping) else layers if isinstance(layers, (list, tuple)) else ()
+    for part in parts:
+        if isinstance(part, (Mapping, list, tuple)):
+            _check_widths(part)
+        elif isinstance(part, (int, float)):  # a policy of the user's may take others
+            _want("net_arch", part, _Whole(1), " for a layer (in policy_kwargs)")
+
+
+def check_log_interval(log_interval: Any) -> None:
+    """Refuse intervals between two logs that there cannot be.
+
+    Raises:
+        ValueError: If it is one.
+    """
+    value = plain(log_interval)
+    if value is not None and (type(value) not in (int, float) or value % 1 != 0 or value == 0):  # NaN and infinity leave NaN
+        raise ValueError(f"log_interval must be a whole number from 1 on, or None for no logs, got {log_interval!r}")
