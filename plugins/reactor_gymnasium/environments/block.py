@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.atari.unseen import UnseenScreens
+from reactor_gymnasium.environments.bound_rows import BoundRows, Put
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps_pristine, wrappers_pristine
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_gymnasium.environments.units import close_all, marked
@@ -25,86 +26,24 @@ from reactor_gymnasium.native.recorders import Recorder, left_out
 from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
 from reactor_rl.plugin import Pickled, decode
 
-__all__ = ["IDLE", "BoundRows", "EnvBlock", "RowLayout"]
+__all__ = ["IDLE", "REAL_DONE", "EnvBlock"]
 
 IDLE = 2
 """In :attr:`EnvBlock.pending`: the environment takes no steps until it is reset."""
 
+REAL_DONE = "was_real_done"
+"""Attribute of an ``EpisodicLifeEnv`` (SB3's, and those of others): whether the last end was a game's, and not only a life's."""
+
 
 Array = npt.NDArray[Any]
-Put = Callable[[int, Any], None]
-PutAll = Callable[[list[Any]], Any]
 Env = gymnasium.Env[Any, Any]
-
-
-class RowLayout(Protocol):
-    """How observations of one environment become rows of arrays."""
-
-    def writer(self, rows: Any) -> Put:
-        """A function that writes an observation into a row, and raises if it does not fit."""
-
-    def batch_writer(self, rows: Any) -> PutAll | None:
-        """A function that writes all rows at once, where that is cheaper, and raises if an observation does not fit."""
-
-
-class BoundRows:
-    """Where the observations of a step are written; to be made once for each memory that a port has.
-
-    Args:
-        layout: Of one observation.
-        observations: What each environment shows after the step, and after an autoreset: rows as ``layout`` has them. ``None`` if
-            nobody reads them.
-        next_observations: What the step led to, before an autoreset: rows likewise, in arrays by name. ``None`` if nobody reads
-            them.
-    """
-
-    __slots__ = ("copies", "kind", "led_to", "put", "put_all", "put_next", "shown")
-
-    def __init__(self, layout: RowLayout, observations: Any, next_observations: Mapping[str, Array] | None = None) -> None:
-        rows = next_observations if observations is None else observations
-        self.put, self.put_all = layout.writer(rows), layout.batch_writer(rows)
-        self.put_next = None if next_observations is None else layout.writer(next_observations)
-        # For kernels: where all is one contiguous array of plain numbers.
-        self.shown, self.led_to = _whole_array(observations), _whole_array(next_observations)
-        arrays = [array for given, array in ((observations, self.shown), (next_observations, self.led_to)) if given is not None]
-        kinds = {None if array is None else (array.dtype, array.shape) for array in arrays}
-        self.kind = kinds.pop() if len(kinds) == 1 else None
-        self.copies: tuple[tuple[Array, Array], ...] = ()
-        if next_observations is not None and observations is not None:
-            self.copies = tuple((part, observations[name]) for name, part in next_observations.items())
-
-    def write_each(self, observations: Sequence[Any]) -> list[tuple[int, Exception]]:
-        """Write observations one by one; no account is taken of those that are ``None``.
-
-        Returns:
-            Rows whose observations do not fit, and why.
-        """
-        failures: list[tuple[int, Exception]] = []
-        for row, observation in enumerate(observations):
-            if observation is not None:
-                try:
-                    self.put(row, observation)
-                except Exception as error:
-                    failures.append((row, error))
-        return failures
-
-
-def _whole_array(rows: Any) -> Array | None:
-    if isinstance(rows, Mapping):
-        rows = next(iter(rows.values())) if len(rows) == 1 else None
-    if isinstance(rows, np.ndarray) and rows.dtype.fields and rows.flags.c_contiguous:
-        kind, *others = {field[0] for field in rows.dtype.fields.values()}
-        count = len(rows.dtype.fields)
-        if not others and kind.names is None and kind.shape == () and kind.itemsize * count == rows.itemsize:
-            rows = rows.view(kind).reshape(-1, count)  # numbers of one kind, side by side
-    return rows if isinstance(rows, np.ndarray) and rows.dtype.names is None and rows.flags.c_contiguous else None
 
 
 class EnvBlock:
     """Environments ``first`` to ``first + n - 1``, which are stepped together.
 
-    The wrappers that ``gymnasium.make`` adds are left out, see :mod:`reactor_gymnasium.environments.bypass`; before somebody may
-    look at the environments, the block is :meth:`opened`.
+    The wrappers that ``gymnasium.make`` adds are left out, see :mod:`reactor_gymnasium.environments.bypass`, and a kernel may have
+    the environments' states. So nobody gets at an environment but within :meth:`opened`, which puts all that right before.
 
     Args:
         first: Index of the first environment, for messages.
@@ -116,7 +55,6 @@ class EnvBlock:
         columns: Whether the owner takes rewards, ends and infos from :attr:`stepped`, if a kernel took the step.
 
     Attributes:
-        envs: The environments; nobody else may refer to one.
         observations: The last one of each environment, a copy; ``None`` before the first reset.
         pending: Whether the next step resets an environment (``NEXT_STEP``), or is not for it at all (:data:`IDLE`).
         rewards: Of the last step, as the environments returned them; 0.0 of a step that was a reset.
@@ -126,6 +64,7 @@ class EnvBlock:
         infos: By row those infos of the last step that are not empty, copies; those of a reset, where the same step had one.
         keep_infos: Whether they are kept.
         last_info: From the row and the last info of an episode to what is kept of it; called before a reset in the same step.
+            It may look at the environments where no kernel steps them; see :meth:`keep_from_kernels`.
         failures: Row and exception of what failed in the last step, while the others took theirs.
         stepped: The kernel that took the last step; ``None`` if Python did.
         why_not: Why no kernel takes them over, as far as is known.
@@ -141,7 +80,7 @@ class EnvBlock:
         columns: bool = False,
     ) -> None:
         self.first, self.autoreset, self.seeds, self.kernels, self.columns = first, autoreset, seeds, kernels, columns
-        self.envs: list[WrapperBypass] = []
+        self._held: list[WrapperBypass] = []  # nobody else may refer to what is in them
         self.observations: list[Any] = []
         self.pending: list[int] = []
         self.rewards: list[Any] = []
@@ -160,6 +99,8 @@ class EnvBlock:
         self._bypassing = False  # whether wrappers are left out
         self._unseen: set[type[UnseenScreens]] = set()  # what has screens that are not fetched
         self._unsettled = True  # whether there may be more to leave out
+        self._looked = True  # whether somebody may have changed them since that was found out
+        self._stepping = False  # whether somebody who looks does so within a step
         self.stepped: BlockKernel | None = None
         self.why_not = "" if kernels else "kernels=False"
         self._kernel: BlockKernel | None = None  # what has taken the environments over
@@ -175,24 +116,34 @@ class EnvBlock:
             construct: How to call that, if not just so.
 
         Raises:
-            Exception: What a maker raised, with a note that says which one; ``envs`` has those that were made before.
+            Exception: What a maker raised, with a note that says which one; those that were made before are to be closed.
         """
         for index, maker in enumerate(makers, self.first):
             try:
                 env_fn = decode(maker)
-                self.envs.append(WrapperBypass(env_fn() if construct is None else construct(env_fn), self.kernels))
+                self._held.append(WrapperBypass(env_fn() if construct is None else construct(env_fn), self.kernels))
             except Exception as error:
                 error.add_note(f"while environment {index} was constructed")
                 raise
-        self.observations += [None] * len(self.envs)
-        self.pending, self._rows = [False] * len(self.envs), range(len(self.envs))
+        self.observations += [None] * len(self._held)
+        self.pending, self._rows = [False] * len(self._held), range(len(self._held))
         self._settle()
 
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        envs = list(self.envs)
-        self.envs.clear()
+        envs = list(self._held)
+        self._held.clear()
         close_all((index, held.env) for index, held in enumerate(envs, self.first))
+
+    @property
+    def num_envs(self) -> int:
+        """How many environments there are."""
+        return len(self._held)
+
+    @property
+    def bypassed(self) -> list[bool]:
+        """Of each environment, whether wrappers were left out when it was last looked at what it is."""
+        return [held.engaged for held in self._held]
 
     # ------------------------------------------------------------------ steps
 
@@ -210,6 +161,7 @@ class EnvBlock:
         if self._unsettled or (self._bypassing and not steps_pristine()) or any(kind.changed() for kind in self._unseen):
             self._write_back()
             self._settle()
+        self._stepping = True
         self._now = now = self._now + 1
         self.stepped = None
         envs, pending, last, due = self._targets, self.pending, self.observations, self._due
@@ -262,6 +214,10 @@ class EnvBlock:
                 break
             except Exception as error:  # the others still take their step
                 failures.append((row, error))
+            except BaseException:
+                self._stepping = False
+                raise
+        self._stepping = False
         if now >= self._soonest:
             self._soonest = min(due)
         if out is not None:
@@ -307,7 +263,11 @@ class EnvBlock:
             self.infos, failures = recorder.record(kernel, self.autoreset)
             self.failures += failures
         if count and (self.autoreset is AutoresetMode.SAME_STEP or not self.columns):
-            self._end_episodes(kernel, shown)
+            self._stepping = True
+            try:
+                self._end_episodes(kernel, shown)
+            finally:
+                self._stepping = False
         if out is not None and not known:
             self._write_rows(out)
         if not self.columns:
@@ -401,6 +361,8 @@ class EnvBlock:
     def _take_over(self) -> BlockKernel | None:
         """Let a kernel take the environments over, if there is one."""
         self._take_at = NEVER
+        if self._looked:
+            self._settle()
         if self._unsettled or not wrappers_pristine():
             self._take_at = self._now + 1
             return None
@@ -419,7 +381,7 @@ class EnvBlock:
 
     def _taken(self) -> BlockKernel | str:
         """The kernel that takes the environments over, without the wrappers that record episodes; or why none does."""
-        outermost = {left_out(held.env, bool(over)) for held, over in zip(self.envs, self.pending, strict=True)}
+        outermost = {left_out(held.env, bool(over)) for held, over in zip(self._held, self.pending, strict=True)}
         for why in outermost:
             if isinstance(why, str):
                 return why
@@ -428,7 +390,7 @@ class EnvBlock:
             return "some of them record episodes in another way"
         if recorder is None:
             return self._fitting()
-        kernel = choose_kernel(type(within(self.envs[0].env)[0]))  # in no variable, which would be one more reference to it
+        kernel = choose_kernel(type(within(self._held[0].env)[0]))  # in no variable, which would be one more reference to it
         if isinstance(kernel, str):
             return kernel
         self._engage(recording=True)
@@ -437,7 +399,7 @@ class EnvBlock:
             self._engage()
         else:
             assert isinstance(recorder, type)
-            self._recorder = recorder([held.env for held in self.envs], taken.summed)
+            self._recorder = recorder([held.env for held in self._held], taken.summed)
         return taken
 
     def _fitting(self) -> BlockKernel | str:
@@ -446,7 +408,7 @@ class EnvBlock:
             return "somebody else refers to one of them"
         mode = AutoresetMode.DISABLED if self.seeds is not None else self.autoreset
         left = [due - self._now for due in self._due]
-        limits = [held.limit for held in self.envs]
+        limits = [held.limit for held in self._held]
         return take_over(self._targets, left, limits, self.pending, self.observations, mode)
 
     def _later(self) -> None:
@@ -476,8 +438,8 @@ class EnvBlock:
         """Reset an environment whose episode has ended."""
         if self._bypassing and not wrappers_pristine():
             self._write_back()
-            env, self._unsettled = self.envs[row].env, True  # the next step looks at all of them again
-        held = self.envs[row]
+            env, self._unsettled = self._held[row].env, True  # the next step looks at all of them again
+        held = self._held[row]
         if held.engaged and env is held.target:  # what is left out would name both
             kwargs = {"seed": None, "options": None, **kwargs}
         observation, info = env.reset(**kwargs)
@@ -495,13 +457,46 @@ class EnvBlock:
     # ------------------------------------------------------------------ between steps
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Let somebody look at the environments, or change them: their wrappers are, and count, as if none were left out."""
+    def opened(self, changes: bool = True) -> Iterator[list[Env]]:
+        """Let somebody look at the environments, or change them: they are, and their wrappers count, as if none were left out.
+
+        Args:
+            changes: Whether they may be changed. If not, the next step need not find out anew what they are; within a step
+                (in ``last_info`` and ``seeds``) it is always so.
+
+        Yields:
+            The environments in all their wrappers. The list is empty afterwards; whoever keeps one of them is noticed at the next
+            step, in which nothing of it is left out then.
+
+        Raises:
+            RuntimeError: Within the step of a kernel.
+        """
+        if self._stepping:
+            if self._kernel is not None:
+                raise RuntimeError("nobody may look at environments within a kernel's step: keep_from_kernels() before")
+            changes = False
         self._write_back()
+        if changes:
+            self._looked = self._unsettled = True
+        envs = [held.env for held in self._held]
         try:
-            yield
+            yield envs
         finally:
-            self._settle()
+            envs.clear()
+
+    def goes_on(self, row: int) -> bool:
+        """Whether only a life was lost, so that a reset begins no game; of an environment with lives, within a step as well."""
+        return not self._held[row].env.get_wrapper_attr(REAL_DONE)
+
+    def keep_from_kernels(self, why: str) -> None:
+        """Let no kernel take the environments over: somebody looks at them before each step, or within steps.
+
+        Args:
+            why: For :attr:`why_not`.
+        """
+        if self._take_at != NEVER or self._kernel is not None:
+            self._give_back()
+            self.why_not, self._take_at = why, NEVER
 
     def reset(self, row: int, kwargs: Mapping[str, Any]) -> Any:
         """Reset an environment of an :meth:`opened` block, in all its wrappers.
@@ -517,7 +512,7 @@ class EnvBlock:
             TypeError: If ``reset()`` returned no observation: ``None`` stands for a row that was never reset.
         """
         self.pending[row] = False
-        env = self.envs[row].env
+        env = self._held[row].env
         observation, info = env.reset(**kwargs)
         if observation is None:
             raise TypeError(f"reset() returned None as the observation, its space is {env.observation_space}")
@@ -532,7 +527,7 @@ class EnvBlock:
             kwargs: The arguments of the first ``reset()``.
             actions: ``(steps, *shape)``; copied.
         """
-        env = self.envs[row].env
+        env = self._held[row].env
         observation, _ = env.reset(**kwargs)
         for action in actions.copy():
             observation, _, terminated, truncated, _ = env.step(action)
@@ -543,28 +538,32 @@ class EnvBlock:
     def _write_back(self) -> None:
         """Write the counts of time limits that are left out back into the wrappers, before anybody looks at them."""
         self._give_back()
-        self._count_limits()
+        if not self._looked:
+            self._count_limits()
 
     def _count_limits(self) -> None:
-        for held, due in zip(self.envs, self._due, strict=True):
+        if self._unseen:
+            self._unseen, self._unsettled = set(), True  # all screens are fetched from now on
+        for held, due in zip(self._held, self._due, strict=True):
             held.write_back(held.limit - (due - self._now))
 
     def _settle(self) -> None:
         """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed."""
         self.failures = []  # what is referred to elsewhere is not left out, and an exception refers to the frames that it has left
+        self._looked = False
         self._engage()
 
     def _engage(self, recording: bool = False) -> None:
         """Find out what to call for each environment; ``recording``: without the outermost wrappers, which record episodes."""
         self._targets = []
-        for held in self.envs:
+        for held in self._held:
             held.engage(recording)
-        self._targets = [held.target for held in self.envs]
-        self._due = [self._now + held.limit - held.elapsed for held in self.envs]
+        self._targets = [held.target for held in self._held]
+        self._due = [self._now + held.limit - held.elapsed for held in self._held]
         self._soonest = min(self._due)
-        self._bypassing = any(held.engaged for held in self.envs)
-        self._unseen = {type(held.screens) for held in self.envs if held.screens is not None}
-        self._unsettled = not all(held.final for held in self.envs)
+        self._bypassing = any(held.engaged for held in self._held)
+        self._unseen = {type(held.screens) for held in self._held if held.screens is not None}
+        self._unsettled = not all(held.final for held in self._held)
 
 
 NEVER = -1

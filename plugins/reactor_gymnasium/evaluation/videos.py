@@ -10,7 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from reactor_gymnasium.environments.block import BoundRows
+from reactor_gymnasium.environments.block import EnvBlock
+from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking, Chosen
 from reactor_gymnasium.evaluation.episodes import Played, Player
@@ -92,19 +93,20 @@ def record_episodes(
 def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played, path: str) -> None:
     """Play an episode, and write what it renders."""
     block = player.block
+    block.keep_from_kernels("it is filmed")
     player.queue.append(episode.number)
     player.wake(out)
-    with block.opened():
-        env = block.envs[0].env
+    with block.opened(changes=False) as (env,):
         fps = float(env.metadata.get("render_fps") or FPS)
+        del env  # it would be referred to as long as this plays
     film = Film(path, ".mp4", fps)
-    film.add(np.asarray(env.render()))
-    block.last_info, kept = partial(_filming, film, env, block.last_info), block.last_info
+    _show(film, block)
+    block.last_info, kept = partial(_filming, film, block, block.last_info), block.last_info
     while not player.idle:
         asking.follow(player.playing, player.begun)
         player.step(asking(player.objects(), player.masks() if asking.policy.masked else None), out)
         if not player.idle:
-            film.add(np.asarray(env.render()))
+            _show(film, block)
     block.last_info = kept
     player.note()
     film.close()
@@ -116,8 +118,13 @@ def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played
         )
 
 
-def _filming(film: Film, env: Any, kept: Callable[[int, Any], Any], row: int, info: Any) -> Any:
-    film.add(np.asarray(env.render()))
+def _show(film: Film, block: EnvBlock) -> None:
+    with block.opened(changes=False) as envs:
+        film.add(np.asarray(envs[0].render()))
+
+
+def _filming(film: Film, block: EnvBlock, kept: Callable[[int, Any], Any], row: int, info: Any) -> Any:
+    _show(film, block)
     return kept(row, info)
 
 

@@ -81,7 +81,7 @@ class CartPole(Classic):
         return super().strange_state(env)
 
     def load(self) -> None:
-        envs: Any = self.envs
+        envs: Any = self._envs
         self.state = np.array([env.state for env in envs]).T.copy()
         self.work = np.zeros(2 * len(envs))
         self.places = np.array([env.steps_beyond_terminated is not None for env in envs], np.uint8)
@@ -94,7 +94,7 @@ class CartPole(Classic):
 
     def unload(self) -> None:
         assert self.state is not None
-        for env, state, over in zip(self.envs, self.state.T, self.places.tolist(), strict=True):
+        for env, state, over in zip(self._envs, self.state.T, self.places.tolist(), strict=True):
             env.state, env.steps_beyond_terminated = state.copy(), 0 if over else None  # type: ignore[attr-defined]
 
 
@@ -120,7 +120,7 @@ class Pendulum(Classic):
         return super().strange_state(env)
 
     def load(self) -> None:
-        envs: Any = self.envs
+        envs: Any = self._envs
         pairs = np.array([env.state for env in envs])
         torques = [env.last_u for env in envs]
         self.state = np.array([*pairs.T, [0.0 if torque is None else torque for torque in torques]])
@@ -132,7 +132,7 @@ class Pendulum(Classic):
 
     def unload(self) -> None:
         assert self.state is not None
-        for env, theta, speed, torque, place in zip(self.envs, *self.state, self.places.tolist(), strict=True):
+        for env, theta, speed, torque, place in zip(self._envs, *self.state, self.places.tolist(), strict=True):
             kind = self.kinds[place]
             env.state, env.last_u = np.array([theta, speed]), kind and kind(torque)
 
@@ -153,7 +153,7 @@ class MountainCar(Classic):
         return super().strange_state(env)
 
     def load(self) -> None:
-        envs: Any = self.envs
+        envs: Any = self._envs
         self.state = np.array([env.state for env in envs]).T.copy()
         kinds = [AN_ARRAY if type(env.state) is np.ndarray else STOPPED if type(env.state[1]) is int else PAIR for env in envs]
         self.places = np.array(kinds, np.uint8)
@@ -163,7 +163,7 @@ class MountainCar(Classic):
 
     def unload(self) -> None:
         assert self.state is not None
-        for env, state, kind in zip(self.envs, self.state.T, self.places.tolist(), strict=True):
+        for env, state, kind in zip(self._envs, self.state.T, self.places.tolist(), strict=True):
             given = state.copy() if kind == AN_ARRAY else (state[0], 0 if kind == STOPPED else state[1])
             env.state = given  # type: ignore[attr-defined]
 
@@ -187,7 +187,7 @@ class MountainCarContinuous(Classic):
         return super().strange_state(env)
 
     def load(self) -> None:
-        envs: Any = self.envs
+        envs: Any = self._envs
         self.state = np.array([env.state for env in envs], np.float64).T.copy()
         self.places = np.array([AN_ARRAY if env.state.dtype == np.float64 else PAIR for env in envs], np.uint8)
 
@@ -196,7 +196,7 @@ class MountainCarContinuous(Classic):
 
     def unload(self) -> None:
         assert self.state is not None
-        for env, state, kind in zip(self.envs, self.state.T, self.places.tolist(), strict=True):
+        for env, state, kind in zip(self._envs, self.state.T, self.places.tolist(), strict=True):
             env.state = state.astype(np.float64 if kind == AN_ARRAY else np.float32)  # type: ignore[attr-defined]
 
 
@@ -236,7 +236,7 @@ class Acrobot(Classic):
     def load(self) -> None:
         from reactor_gymnasium.native import _kernels
 
-        envs: Any = self.envs
+        envs: Any = self._envs
         self.state = np.array([env.state for env in envs], np.float64)
         self.places = np.array([AN_ARRAY if env.state.dtype == np.float32 else PAIR for env in envs], np.uint8)
         self.work = np.zeros(_kernels.ACROBOT_WORK * len(envs))
@@ -254,5 +254,5 @@ class Acrobot(Classic):
 
     def unload(self) -> None:
         assert self.state is not None
-        for env, state, kind in zip(self.envs, self.state, self.places.tolist(), strict=True):
+        for env, state, kind in zip(self._envs, self.state, self.places.tolist(), strict=True):
             env.state = state.astype(np.float32 if kind == AN_ARRAY else np.float64)  # type: ignore[attr-defined]

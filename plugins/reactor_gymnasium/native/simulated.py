@@ -78,7 +78,6 @@ class Simulated(BlockKernel):
     """Rows that MuJoCo steps.
 
     Attributes:
-        env: The first one: what all have in common.
         ticks: How long a step of the simulation takes in each row's world.
         seconds: Likewise a step of the environment.
         state: Positions and velocities, of which ``qpos`` and ``qvel`` are views.
@@ -164,10 +163,10 @@ class Simulated(BlockKernel):
     # ------------------------------------------------------------------ steps
 
     def __init__(self, taken: Taken) -> None:
-        self.envs, self.mode = taken.envs, taken.mode
-        n = len(self.envs)
-        envs: Any = self.envs
-        env = self.env = envs[0]
+        self._envs, self.mode = taken.envs, taken.mode
+        n = len(self._envs)
+        envs: Any = self._envs
+        env = self._env = envs[0]
         self.left, self.limits = np.array(taken.left, np.int64), np.array(taken.limits, np.int64)
         self.pending = np.array(taken.pending, np.bool_)
         self.observations = np.array(taken.observations, np.float64)
@@ -219,7 +218,7 @@ class Simulated(BlockKernel):
 
     def survive(self, healthy: Array) -> Array:
         """The reward for being healthy."""
-        paid: Array = healthy * self.env._healthy_reward
+        paid: Array = healthy * self._env._healthy_reward
         return paid
 
     def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:
@@ -275,7 +274,7 @@ class Simulated(BlockKernel):
     def _begin(self, rows: Iterable[int], seeds: dict[int, dict[str, Any]] | None = None) -> None:
         for row in rows:
             try:
-                self.observations[row], self.begun[row] = self.envs[row].reset(**(seeds or {}).get(row, {}))
+                self.observations[row], self.begun[row] = self._envs[row].reset(**(seeds or {}).get(row, {}))
             except Exception as error:
                 self.failures.append((row, error))
             self.left[row], self.pending[row], self.was_reset[row] = self.limits[row], False, True

@@ -75,7 +75,7 @@ class Table(CompiledKernel):
         return None if usual else "its table P is not as it was made"
 
     def load(self) -> None:
-        envs: Any = self.envs
+        envs: Any = self._envs
         table, first = envs[0].P, envs[0].initial_state_distrib
         self.tables = (*_arrays(table, self.choices), np.cumsum(first))
         self.sizes = len(first), self.choices
@@ -88,7 +88,7 @@ class Table(CompiledKernel):
         return *self.sizes, 0, 0
 
     def unload(self) -> None:
-        for env, place in zip(self.envs, self.places.tolist(), strict=True):
+        for env, place in zip(self._envs, self.places.tolist(), strict=True):
             given: Any = env
             given.s = np.int64(place[STATE]) if place[IS_INT64] else self.state_type(place[STATE])
             given.lastaction = None if place[LAST_ACTION] < 0 else np.int64(place[LAST_ACTION])
@@ -218,12 +218,12 @@ class Taxi(Table):
 
     def __init__(self, taken: Taken) -> None:
         super().__init__(taken)
-        env: Any = self.envs[0]
+        env: Any = self._envs[0]
         self.masks = _masks(env.desc.tobytes(), env.desc.shape)
 
     def load(self) -> None:
         super().load()
-        for row, env in zip(self.places, self.envs, strict=True):
+        for row, env in zip(self.places, self._envs, strict=True):
             row[FICKLE] = env.fickle_step  # type: ignore[attr-defined]
 
     def floats(self) -> tuple[float, ...]:
@@ -234,7 +234,7 @@ class Taxi(Table):
 
     def unload(self) -> None:
         super().unload()
-        for env, place, fresh in zip(self.envs, self.places.tolist(), self.fresh.tolist(), strict=True):
+        for env, place, fresh in zip(self._envs, self.places.tolist(), self.fresh.tolist(), strict=True):
             given: Any = env
             given.fickle_step = bool(place[FICKLE])
             if fresh:
@@ -298,7 +298,7 @@ class Blackjack(CompiledKernel):
         return discrete(env, 2)
 
     def load(self) -> None:
-        for place, given in zip(self.places, self.envs, strict=True):
+        for place, given in zip(self.places, self._envs, strict=True):
             env: Any = given
             for name, hand in (("player", env.player), ("dealer", env.dealer)):
                 held = place[name]
@@ -312,7 +312,7 @@ class Blackjack(CompiledKernel):
         return int(self.constant[0]), int(self.constant[1])
 
     def unload(self) -> None:
-        for given, (player, dealer, suit, face, _) in zip(self.envs, self.places.tolist(), strict=True):
+        for given, (player, dealer, suit, face, _) in zip(self._envs, self.places.tolist(), strict=True):
             env: Any = given
             env.player, env.dealer = (list(map(int, hand[3][: hand[2]])) for hand in (player, dealer))
             env.dealer_top_card_suit, first = np.str_(SUITS[suit]), env.dealer[0]

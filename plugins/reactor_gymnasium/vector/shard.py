@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.block import BoundRows, EnvBlock
-from reactor_gymnasium.environments.bypass import WrapperBypass
+from reactor_gymnasium.environments.block import EnvBlock
+from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.infos import (
     masked,
     note_whose_info,
@@ -51,7 +51,8 @@ class Shard(Reactor, ABC):
             :func:`~reactor_gymnasium.environments.saving.probe_save_strategy`.
 
     Attributes:
-        envs: What holds the environments, each as its ``env`` unless the class says otherwise.
+        envs: What holds the environments, each as its ``env`` unless the class says otherwise; none in a class that has an
+            :class:`~reactor_gymnasium.environments.block.EnvBlock`.
         last: Each row's last observation, ``None`` before the first one.
     """
 
@@ -125,12 +126,16 @@ class Shard(Reactor, ABC):
         """Reset some environments, or call something with them. What each is given is pickled by itself: what two of them share
         must not depend on where they are.
         """
+        self._answer(self.envs)
+
+    def _answer(self, envs: Sequence[Any]) -> None:
+        """Answer a request with what holds the environments."""
         function, of_envs = self.request.value
         resets = function == "reset"
         infos: Infos = {}
         results: list[bytes] = []
         failures: Failures = []
-        for number, (held, arguments) in enumerate(zip(self.envs, of_envs, strict=True)):
+        for number, (held, arguments) in enumerate(zip(envs, of_envs, strict=True)):
             if arguments is not None:
                 try:
                     if resets:
@@ -227,8 +232,6 @@ class EnvShard(Shard):
         **shared: As for :class:`Shard`.
     """
 
-    envs: list[WrapperBypass]
-
     def __init__(
         self,
         env_fns: Sequence[Any],
@@ -249,19 +252,23 @@ class EnvShard(Shard):
         self.whole, self.handing = whole and split_finals, whole and not split_finals
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
+        self.block = EnvBlock(self.first, autoreset_mode, kernels=kernels, columns=True)
 
     # ------------------------------------------------------------------ start and end
 
     def build(self) -> None:
-        block = self.block = EnvBlock(self.first, self.autoreset_mode, kernels=self.kernels, columns=True)
-        self.envs, self.last = block.envs, block.observations
+        block = self.block
+        self.last = block.observations
         block.build(self.env_fns)
-        self._check_spaces()
-        self.pack_rewards = struct.Struct(f"{len(self.envs)}d").pack_into  # three times as fast as numpy with a list of numbers
+        with block.opened(changes=False) as envs:
+            self._check_spaces(envs)
+        self.pack_rewards = struct.Struct(f"{block.num_envs}d").pack_into  # three times as fast as numpy with a list of numbers
 
-    def _check_spaces(self) -> None:
-        for index, held in enumerate(self.envs, self.first):
-            env = held.env
+    def close(self) -> None:
+        self.block.close()
+
+    def _check_spaces(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
+        for index, env in enumerate(envs, self.first):
             if self.same_observations:
                 if env.observation_space != self.single_observation_space:
                     raise RuntimeError(
@@ -316,7 +323,7 @@ class EnvShard(Shard):
         self.rewards.buffer[...] = kernel.rewards
         self.terminations.buffer[...] = kernel.terminated
         self.truncations.buffer[...] = kernel.truncated
-        failures, rows, told = self.block.failures, len(self.envs), self.block.infos
+        failures, rows, told = self.block.failures, self.block.num_envs, self.block.infos
         if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
             if columns or self.block.finals:
                 self.extras.set(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
@@ -357,8 +364,11 @@ class EnvShard(Shard):
     def answer_request(self) -> None:
         function, of_envs = self.request.value
         if not (function == "reset" and self._reset_by_kernel(of_envs)):
-            with self.block.opened():
-                super().answer_request()
+            with self.block.opened() as envs:
+                self._answer(envs)
+
+    def _env(self, held: Any) -> Any:
+        return held
 
     def _reset_by_kernel(self, of_envs: Sequence[Any]) -> bool:
         """Reset environments without opening the block, if a kernel can; ``False`` if nothing was reset."""
@@ -383,12 +393,12 @@ class EnvShard(Shard):
     # ------------------------------------------------------------------ snapshots
 
     def __getstate__(self) -> dict[str, Any]:
-        if not self.envs:  # before they are made
+        if not self.block.num_envs:  # before they are made
             return self.__dict__.copy()
-        with self.block.opened():
+        with self.block.opened() as envs:
             kept = [
-                self._saved(row, held.env, last, make, self.owner)
-                for row, (held, last, make) in enumerate(zip(self.envs, self.last, self.env_fns, strict=True))
+                self._saved(row, env, last, make, self.owner)
+                for row, (env, last, make) in enumerate(zip(envs, self.last, self.env_fns, strict=True))
             ]
         return {"kept": kept, "done": list(self.block.pending)}
 
@@ -396,8 +406,8 @@ class EnvShard(Shard):
         if "kept" not in state:
             self.__dict__.update(state)
             return
-        with self.block.opened():
-            for row, (held, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
-                load_env(held.env, saved)
+        with self.block.opened() as envs:
+            for row, (env, (saved, last)) in enumerate(zip(envs, state["kept"], strict=True)):
+                load_env(env, saved)
                 self.last[row] = loads(last)
         self.block.pending = state["done"]

@@ -92,13 +92,18 @@ class SeededEnvs:
         self._logged_from: list[int | None] = [None] * n  # step of this round; None before its first reset
         self._seeds = [0] * n  # of the last seeded resets
         self._with_lives = [False] * n  # whether a reset may begin no game
+        self._monitored = [False] * n  # whether a Monitor waits for the end of the game
         self._logs: list[list[Array]] = [[] for _ in makers]  # actions since then, round by round
         self._logged = [0] * n  # how many of them, up to the end of the last round
 
     def build(self) -> None:
         """Make the environments, here where they will live."""
         self.block.build(self.makers, _uncounted if self.purpose is Purpose.EPISODES else _throw_away)
-        self._with_lives = [held.env.has_wrapper_attr(REAL_DONE) for held in self.block.envs]
+        with self.block.opened(changes=False) as envs:
+            self._with_lives = [env.has_wrapper_attr(REAL_DONE) for env in envs]
+            self._monitored = [is_wrapped(env, Monitor) for env in envs]
+        if any(self._with_lives):
+            self.block.keep_from_kernels("its lives are asked for at the ends of episodes")
 
     # ------------------------------------------------------------------ rounds
 
@@ -113,9 +118,9 @@ class SeededEnvs:
         self._steps, self._logged_from, self._counted, self.rewards = 0, [None] * n, [0] * n, []
         rows = [row for row, episode in enumerate(self._episodes) if afresh or episode < 0]
         if rows:
-            with block.opened():
+            with block.opened() as envs:
                 for row in rows:
-                    self._begin(row)
+                    self._begin(row, envs[row])
 
     def asking(self, fields: Mapping[str, Array], methods: Mapping[str, str]) -> Callable[[int], None]:
         """A function that asks every environment before the actions of a step; to be called when a round has begun.
@@ -127,9 +132,13 @@ class SeededEnvs:
         Raises:
             AttributeError: If an environment has no such method.
         """
-        asked = [
-            (fields[name], row, self._method(row, method)) for name, method in methods.items() for row in range(len(self.makers))
-        ]
+        self.block.keep_from_kernels("somebody asks it before each step")
+        with self.block.opened() as envs:  # what the methods refer to is not left out
+            asked = [
+                (fields[name], row, self._method(row, env, method))
+                for name, method in methods.items()
+                for row, env in enumerate(envs)
+            ]
 
         def ask(step: int) -> None:
             for field, row, method in asked:
@@ -141,8 +150,7 @@ class SeededEnvs:
 
         return ask
 
-    def _method(self, row: int, name: str) -> Callable[[], Any]:
-        env = self.block.envs[row].env
+    def _method(self, row: int, env: Env, name: str) -> Callable[[], Any]:
         try:
             method: Callable[[], Any] = env.get_wrapper_attr(name)
         except AttributeError:
@@ -174,7 +182,7 @@ class SeededEnvs:
         self.ended = {}
         for row, terminated, _ in block.ended:
             self._count(row)
-            reported = "episode" in block.finals[row][1] or not (self._goes_on(row) and is_wrapped(block.envs[row].env, Monitor))
+            reported = "episode" in block.finals[row][1] or not (self._monitored[row] and self._goes_on(row))
             self.ended[row] = End(terminated, self.totals[row], self.lengths[row], reported)
             self.totals[row], self.lengths[row] = 0.0, 0
 
@@ -211,14 +219,14 @@ class SeededEnvs:
 
     def _goes_on(self, row: int) -> bool:
         """Whether only a life was lost, so that the reset begins no game."""
-        return self._with_lives[row] and not self.block.envs[row].env.get_wrapper_attr(REAL_DONE)
+        return self._with_lives[row] and self.block.goes_on(row)
 
-    def _begin(self, row: int) -> None:
+    def _begin(self, row: int, env: Env) -> None:
         """Begin an episode between two rounds."""
         self._logged[row] = 0  # there is no action after which a log could tell of this reset
         try:
             if self._goes_on(row):
-                self.block.envs[row].env.set_wrapper_attr(REAL_DONE, True)  # else the old game goes on
+                env.set_wrapper_attr(REAL_DONE, True)  # else the old game goes on
             self.block.reset(row, self._seed(row))
         except Exception as error:
             error.add_note(f"raised in environment {self.first + row}")
@@ -236,17 +244,16 @@ class SeededEnvs:
 
     def saved(self) -> list[dict[str, Any]]:
         """All that the coming steps of each depend on: plain numbers, and a pickle or an array; see :func:`check`."""
-        with self.block.opened():
-            return [self._saved(row) for row in range(len(self.makers))]
+        with self.block.opened() as envs:
+            return [self._saved(row, env) for row, env in enumerate(envs)]
 
-    def _saved(self, row: int) -> dict[str, Any]:
+    def _saved(self, row: int, env: Env) -> dict[str, Any]:
         way = save_strategy(self.makers[row]) if self._episodes[row] >= 0 else None
         saved: dict[str, Any] = {
             "way": way, "episode": self._episodes[row], "length": self.lengths[row], "total": float(self.totals[row])
         }  # fmt: skip
         if way == "state":
-            block = self.block
-            saved["state"] = Pickled(pickle.dumps((save_env(block.envs[row].env), block.observations[row])))
+            saved["state"] = Pickled(pickle.dumps((save_env(env), self.block.observations[row])))
             saved["logged"] = self._logged[row]
         elif way == "replay":
             log = self._logs[row]
@@ -256,16 +263,16 @@ class SeededEnvs:
 
     def put_back(self, saved: Sequence[dict[str, Any]]) -> None:
         """Make the environments, which have just been made, what they were; begins new episodes where nothing else is possible."""
-        with self.block.opened():
+        with self.block.opened() as envs:
             for row, one in enumerate(saved):
-                self._put_back(row, one)
+                self._put_back(row, envs[row], one)
 
-    def _put_back(self, row: int, saved: dict[str, Any]) -> None:
+    def _put_back(self, row: int, env: Env, saved: dict[str, Any]) -> None:
         block = self.block
         self._episodes[row], self.lengths[row], self.totals[row] = saved["episode"], saved["length"], saved["total"]
         if saved["way"] == "state":
             state, block.observations[row] = decode(saved["state"])
-            load_env(block.envs[row].env, state)
+            load_env(env, state)
             self._logged[row] = saved["logged"]
         elif saved["way"] == "replay":
             self._seeds[row], actions = saved["seed"], saved["actions"]
@@ -273,7 +280,7 @@ class SeededEnvs:
             block.replay(row, {"seed": self._seeds[row]}, actions)
         elif self._episodes[row] >= 0:
             self._steps, self._logged_from[row] = 0, None
-            self._begin(row)
+            self._begin(row, env)
 
 
 def _throw_away(env_fn: Callable[[], Env]) -> Env:
