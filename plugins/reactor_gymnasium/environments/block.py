@@ -21,7 +21,7 @@ from reactor_gymnasium.environments.bound_rows import BoundRows, Put
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps_pristine, wrappers_pristine
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_gymnasium.environments.units import close_all, marked
-from reactor_gymnasium.native.kernel import REFUSED, BlockKernel
+from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, error_state
 from reactor_gymnasium.native.recorders import Recorder, left_out
 from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
 from reactor_rl.plugin import Pickled, decode
@@ -236,7 +236,7 @@ class EnvBlock:
         kernel = self._kernel
         if kernel is None:
             kernel = self._take_over()
-        elif not wrappers_pristine() or kernel.changed() or (self._recorder is not None and self._recorder.changed()):
+        elif self._untrue(kernel):
             self._give_back()
             return False
         if kernel is None:
@@ -274,6 +274,12 @@ class EnvBlock:
             self._tell(kernel)
         return True
 
+    def _untrue(self, kernel: BlockKernel) -> bool:
+        """Whether Python would do something else by now than the kernel that has taken the environments over."""
+        recorder = self._recorder
+        changed = kernel.changed() or error_state() or (recorder is not None and recorder.changed())
+        return bool(changed) or not wrappers_pristine()
+
     @property
     def taken_over(self) -> bool:
         """Whether a kernel has taken the environments over."""
@@ -290,11 +296,9 @@ class EnvBlock:
             The infos that are not empty, by row; ``None`` if environments have to be :meth:`opened`, for nothing was reset.
         """
         kernel = self._kernel
-        if kernel is None or not wrappers_pristine() or kernel.changed() or not all(map(_plain_reset, resets.values())):
+        if kernel is None or self._untrue(kernel) or not all(map(_plain_reset, resets.values())):
             return None
         recorder = self._recorder
-        if recorder is not None and recorder.changed():
-            return None
         kernel.reset({row: dict(kwargs) for row, kwargs in resets.items()})
         self.failures = list(kernel.failures)
         if recorder is not None:
@@ -586,9 +590,10 @@ _REFERENCES = _references()
 
 
 def _as_array(actions: list[Any]) -> Any:
-    """Actions that came one by one as one array, if they are arrays of one kind."""
-    alike = set(map(type, actions)) == {np.ndarray} and len({(action.dtype, action.shape) for action in actions}) == 1
-    return np.array(actions) if alike else actions
+    """Actions that came one by one as one array, if they are what its rows are: those of an array of one axis are no arrays."""
+    if set(map(type, actions)) != {np.ndarray} or len({(action.dtype, action.shape) for action in actions}) != 1:
+        return actions
+    return np.array(actions) if actions[0].ndim else actions
 
 
 def _plain_reset(kwargs: Mapping[str, Any]) -> bool:

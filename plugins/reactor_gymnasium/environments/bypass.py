@@ -22,6 +22,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.atari.unseen import UnseenScreens, checked, unseen_screens
 from reactor_gymnasium.environments.owning import ours_alone
+from reactor_gymnasium.native.takeover import counts_plainly
 
 __all__ = ["NO_LIMIT", "WrapperBypass", "steps_pristine", "wrappers_pristine"]
 
@@ -70,7 +71,7 @@ class WrapperBypass:
         final = final and seen
         self.final, self.target = final, within if final else self.env
         if final and clock is not None:
-            self._clock, self.limit, self.elapsed = clock, clock._max_episode_steps, clock._elapsed_steps or 0
+            self._clock, self.limit, self.elapsed = clock, int(clock._max_episode_steps), clock._elapsed_steps or 0
 
     def _within(self, recording: bool) -> tuple[TimeLimit[Any, Any] | None, gymnasium.Env[Any, Any], bool]:
         """The time limit and what is inside of the wrappers that can be left out, once each has done what it does only at first."""
@@ -80,7 +81,7 @@ class WrapperBypass:
             if not ours_alone(outer):
                 return None, outer.env, True
             outer = outer.env
-        if type(outer.env) is TimeLimit and ours_alone(outer):
+        if type(outer.env) is TimeLimit and ours_alone(outer) and counts_plainly(outer.env):
             clock = outer = outer.env
             final = clock._elapsed_steps is not None
         if type(outer.env) is OrderEnforcing and ours_alone(outer):
