@@ -23,7 +23,7 @@ from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_gymnasium.environments.units import close_all, marked
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, error_state
 from reactor_gymnasium.native.recorders import Recorder, left_out
-from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
+from reactor_gymnasium.native.takeover import choose_kernel, in_words, take_over, within
 from reactor_rl.plugin import Pickled, decode
 
 __all__ = ["IDLE", "REAL_DONE", "EnvBlock"]
@@ -67,7 +67,7 @@ class EnvBlock:
             It may look at the environments where no kernel steps them; see :meth:`keep_from_kernels`.
         failures: Row and exception of what failed in the last step, while the others took theirs.
         stepped: The kernel that took the last step; ``None`` if Python did.
-        why_not: Why no kernel takes them over, as far as is known.
+        stepper: Who steps them, as it was decided last, in words; empty before that.
         mark: If it is set, the row that is being stepped is written here, counted from 1, and 0 after the step.
     """
 
@@ -102,7 +102,7 @@ class EnvBlock:
         self._looked = True  # whether somebody may have changed them since that was found out
         self._stepping = False  # whether somebody who looks does so within a step
         self.stepped: BlockKernel | None = None
-        self.why_not = "" if kernels else "kernels=False"
+        self.stepper = "" if kernels else in_words("kernels=False")
         self._kernel: BlockKernel | None = None  # what has taken the environments over
         self._recorder: Recorder | None = None  # what stands for their outermost wrappers meanwhile
         self._taken_at, self._wait = 0, 1
@@ -233,9 +233,9 @@ class EnvBlock:
 
     def _step_by_kernel(self, actions: Any, out: BoundRows | None) -> bool:
         """Take the step by the kernel that has taken the environments over, or may now; ``False`` if Python has to."""
-        kernel = self._kernel
+        kernel, took = self._kernel, False
         if kernel is None:
-            kernel = self._take_over()
+            kernel, took = self._take_over(), True
         elif self._untrue(kernel):
             self._give_back()
             return False
@@ -249,6 +249,7 @@ class EnvBlock:
             actions = _as_array(actions)
         if type(actions) is not np.ndarray or actions.dtype not in kernel.actions or not actions.flags.c_contiguous:
             self._give_back()
+            self._told("it was given other actions than a kernel takes")
             return False
         shown, led_to, known = None, None, out is None
         if out is not None and out.kind == kernel.kind:
@@ -257,6 +258,8 @@ class EnvBlock:
         if count == REFUSED:
             self._give_back()
             return False
+        if took:
+            self._told(kernel)
         self._now += 1
         self.stepped, self.failures, self.ended, self.finals, self.infos = kernel, list(kernel.failures), [], {}, {}
         if recorder is not None:
@@ -376,10 +379,10 @@ class EnvBlock:
             return None
         kernel = self._taken()
         if isinstance(kernel, str):
-            self.why_not = kernel
+            self._told(kernel)
             self._later()
             return None
-        self._kernel, self._taken_at, self.why_not = kernel, self._now, ""
+        self._kernel, self._taken_at = kernel, self._now
         self.observations[:] = kernel.rows()
         return kernel
 
@@ -414,6 +417,11 @@ class EnvBlock:
         left = [due - self._now for due in self._due]
         limits = [held.limit for held in self._held]
         return take_over(self._targets, left, limits, self.pending, self.observations, mode)
+
+    def _told(self, kernel: BlockKernel | str) -> None:
+        """Note who steps, where that is news."""
+        if (words := in_words(kernel)) != self.stepper:
+            self.stepper = words
 
     def _later(self) -> None:
         """Look for a kernel again, in twice as many steps as the last time."""
@@ -496,11 +504,12 @@ class EnvBlock:
         """Let no kernel take the environments over: somebody looks at them before each step, or within steps.
 
         Args:
-            why: For :attr:`why_not`.
+            why: For :attr:`stepper`.
         """
         if self._take_at != NEVER or self._kernel is not None:
             self._give_back()
-            self.why_not, self._take_at = why, NEVER
+            self._take_at = NEVER
+            self._told(why)
 
     def reset(self, row: int, kwargs: Mapping[str, Any]) -> Any:
         """Reset an environment of an :meth:`opened` block, in all its wrappers.

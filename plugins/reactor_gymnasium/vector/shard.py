@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -30,12 +30,26 @@ from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, decode, dumps, loads
 
-__all__ = ["Failures", "Infos", "Shard", "EnvShard"]
+__all__ = ["Failures", "Infos", "Shard", "EnvShard", "Told"]
 
 Infos = dict[int, dict[str, Any]]
 """Infos that are not empty, by row of the shard."""
 Failures = list[tuple[int, Failure]]
 """Exceptions of environments, with their indices."""
+
+
+class Told(NamedTuple):
+    """What a shard sends in the place of its extras when it is news who steps its environments.
+
+    Attributes:
+        first: Index of its first environment.
+        stepper: Who steps them, in words.
+        extras: What else it sends, ``None`` if nothing.
+    """
+
+    first: int
+    stepper: str
+    extras: Any
 
 
 class Shard(Reactor, ABC):
@@ -187,14 +201,18 @@ class Shard(Reactor, ABC):
         if not (infos or failures or finals):
             return
         if self.whole and not (finals or failures) and (merged := together(infos, len(self.last))) is not None:
-            self.extras.set(Handed(merged))
+            self._set_extras(Handed(merged))
             return
         try:
-            self.extras.set((pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures))
+            self._set_extras((pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures))
         except Exception as error:
             of_envs = [(self.first + number, info) for given in (finals, infos) for number, info in given.items()]
             note_whose_info(error, of_envs, self.unit)
             raise
+
+    def _set_extras(self, extras: Any) -> None:
+        """Send what only some steps have."""
+        self.extras.set(extras)
 
     def _numbers(self) -> Iterable[int]:
         """The numbers of its environments, to step them in this order."""
@@ -253,6 +271,7 @@ class EnvShard(Shard):
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
         self.block = EnvBlock(self.first, autoreset_mode, kernels=kernels, columns=True)
+        self.told = self.block.stepper
 
     # ------------------------------------------------------------------ start and end
 
@@ -297,7 +316,21 @@ class EnvShard(Shard):
         block.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), self._bound())
         if block.stepped is not None:
             self._take_columns(block.stepped)
-            return
+        else:
+            self._take_rows()
+        if block.stepper is not self.told:  # there was nothing else to send
+            self._set_extras(None)
+
+    def _set_extras(self, extras: Any) -> None:
+        stepper = self.block.stepper
+        if stepper is not self.told:
+            self.told = stepper
+            extras = Handed(Told(self.first, stepper, extras.value if type(extras) is Handed else extras))
+        self.extras.set(extras)
+
+    def _take_rows(self) -> None:
+        """Send what a step in Python brought."""
+        block = self.block
         failures: Failures = []
         if block.failures:  # a comprehension over nothing costs a call
             failures = [self._failure(row, error) for row, error in block.failures]
@@ -326,13 +359,13 @@ class EnvShard(Shard):
         failures, rows, told = self.block.failures, self.block.num_envs, self.block.infos
         if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
             if columns or self.block.finals:
-                self.extras.set(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
+                self._set_extras(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
             return
         finals = self._finals()
         if self.handing and not failures:
             told = told or kernel.infos_by_row()
             if told or finals:
-                self.extras.set(Handed({"ended": finals, "infos": told}))
+                self._set_extras(Handed({"ended": finals, "infos": told}))
             return
         if told:
             self._send(finals, told, [self._failure(row, error) for row, error in failures])
@@ -341,10 +374,10 @@ class EnvShard(Shard):
         if not (infos or finals or failures):
             return
         if self.whole and not failures and (merged := together_columns(infos, rows)) is not None:
-            self.extras.set(Handed(with_finals(merged, self.block.finals, rows)))
+            self._set_extras(Handed(with_finals(merged, self.block.finals, rows)))
             return
         packed = pack_columns(self.row, rows, finals, infos, split_finals=self.split_finals)
-        self.extras.set((packed, [self._failure(row, error) for row, error in failures]))
+        self._set_extras((packed, [self._failure(row, error) for row, error in failures]))
 
     def _write_rewards(self, rewards: list[Any], failures: Failures) -> None:
         out = self.rewards.buffer

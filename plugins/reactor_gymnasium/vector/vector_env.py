@@ -247,4 +247,5 @@ class ReactorVectorEnv(ShardedVectorEnv):
         return infos
 
     def _stepped_by(self) -> str:
-        return self._forecast
+        told = self._program.steppers.values()
+        return " and ".join(sorted(set(told), reverse=True)) if told else self._forecast
