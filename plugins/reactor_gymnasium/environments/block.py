@@ -21,9 +21,10 @@ from reactor_gymnasium.environments.bound_rows import BoundRows, Put
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps_pristine, wrappers_pristine
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_gymnasium.environments.units import close_all, marked
-from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, error_state
+from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, error_state, watch_of
 from reactor_gymnasium.native.recorders import Recorder, left_out
 from reactor_gymnasium.native.takeover import choose_kernel, in_words, take_over, within
+from reactor_gymnasium.native.watching import Watch
 from reactor_rl.plugin import Pickled, decode
 
 __all__ = ["IDLE", "REAL_DONE", "EnvBlock"]
@@ -105,6 +106,8 @@ class EnvBlock:
         self.stepper = "" if kernels else in_words("kernels=False")
         self._kernel: BlockKernel | None = None  # what has taken the environments over
         self._recorder: Recorder | None = None  # what stands for their outermost wrappers meanwhile
+        self._watch: Watch  # over what it was written from
+        self._kind: type  # of what it steps
         self._taken_at, self._wait = 0, 1
         self._take_at = 0 if kernels else NEVER  # the value of `_now` at which a kernel is looked for
 
@@ -236,7 +239,7 @@ class EnvBlock:
         kernel, took = self._kernel, False
         if kernel is None:
             kernel, took = self._take_over(), True
-        elif self._untrue(kernel):
+        elif self._untrue():
             self._give_back()
             return False
         if kernel is None:
@@ -277,11 +280,11 @@ class EnvBlock:
             self._tell(kernel)
         return True
 
-    def _untrue(self, kernel: BlockKernel) -> bool:
+    def _untrue(self) -> bool:
         """Whether Python would do something else by now than the kernel that has taken the environments over."""
-        recorder = self._recorder
-        changed = kernel.changed() or error_state() or (recorder is not None and recorder.changed())
-        return bool(changed) or not wrappers_pristine()
+        watch, targets, kind = self._watch, self._targets, self._kind
+        same = wrappers_pristine() and (watch.look(targets, kind) or watch.same(targets, kind))
+        return not same or error_state() is not None
 
     @property
     def taken_over(self) -> bool:
@@ -299,7 +302,7 @@ class EnvBlock:
             The infos that are not empty, by row; ``None`` if environments have to be :meth:`opened`, for nothing was reset.
         """
         kernel = self._kernel
-        if kernel is None or self._untrue(kernel) or not all(map(_plain_reset, resets.values())):
+        if kernel is None or self._untrue() or not all(map(_plain_reset, resets.values())):
             return None
         recorder = self._recorder
         kernel.reset({row: dict(kwargs) for row, kwargs in resets.items()})
@@ -383,6 +386,8 @@ class EnvBlock:
             self._later()
             return None
         self._kernel, self._taken_at = kernel, self._now
+        recorders = () if self._recorder is None else (type(self._recorder),)
+        self._watch, self._kind = watch_of(type(kernel), *recorders), type(self._targets[0])
         self.observations[:] = kernel.rows()
         return kernel
 

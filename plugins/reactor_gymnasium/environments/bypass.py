@@ -23,6 +23,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from reactor_gymnasium.atari.unseen import UnseenScreens, checked, unseen_screens
 from reactor_gymnasium.environments.owning import ours_alone
 from reactor_gymnasium.native.takeover import counts_plainly
+from reactor_gymnasium.native.watching import Watch, Watched
 
 __all__ = ["NO_LIMIT", "WrapperBypass", "steps_pristine", "wrappers_pristine"]
 
@@ -110,10 +111,13 @@ class WrapperBypass:
             self._clock._elapsed_steps = elapsed  # type: ignore[assignment]
 
 
-_METHODS = tuple(getattr(cls, name) for cls in (TimeLimit, OrderEnforcing, PassiveEnvChecker) for name in ("step", "reset"))
+_LEFT_OUT = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+_steps, _all = [
+    Watch(*[Watched(cls.__module__, cls.__name__, methods) for cls in _LEFT_OUT]) for methods in (("step",), ("step", "reset"))
+]
 _AS_WRITTEN = all(
     method.__module__ == cls.__module__ and not hasattr(method, "__wrapped__")
-    for cls in (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+    for cls in _LEFT_OUT
     for method in (cls.step, cls.reset)
 )
 """Whether nobody had changed the wrappers' classes before this was imported."""
@@ -121,16 +125,9 @@ _AS_WRITTEN = all(
 
 def steps_pristine() -> bool:
     """Whether the wrappers' classes have the `step` that Gymnasium gave them: of :func:`wrappers_pristine`, what each step asks."""
-    a, _, c, _, e, _ = _METHODS
-    return TimeLimit.step is a and OrderEnforcing.step is c and PassiveEnvChecker.step is e
+    return _steps.look([], object) or _steps.same([], object)
 
 
 def wrappers_pristine() -> bool:
-    """Whether the wrappers' classes have the methods that Gymnasium gave them."""
-    a, b, c, d, e, f = _METHODS
-    return (
-        TimeLimit.step is a and TimeLimit.reset is b
-        and OrderEnforcing.step is c and OrderEnforcing.reset is d
-        and PassiveEnvChecker.step is e and PassiveEnvChecker.reset is f
-        and _AS_WRITTEN
-    )  # fmt: skip
+    """Whether the wrappers' classes have the methods that Gymnasium gave them, and these their code."""
+    return _AS_WRITTEN and (_all.look([], object) or _all.same([], object))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -18,6 +18,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.owning import looked_at, shared
+from reactor_gymnasium.native.watching import Watch, Watched
 
 __all__ = [
     "REFUSED",
@@ -31,6 +32,7 @@ __all__ = [
     "name_of",
     "parts_of",
     "reseeded",
+    "watch_of",
 ]
 
 Array = npt.NDArray[Any]
@@ -82,15 +84,18 @@ class StandsFor(ABC):
     """Modules and names, or classes and names, of what these call, likewise."""
     sources: ClassVar[tuple[str, ...]] = ()
     """Modules besides the class's own that it was written from."""
+    looked_into: ClassVar[bool] = True
+    """Whether what these functions refer to is watched, too."""
+
+    @classmethod
+    def watched(cls) -> Watched:
+        """What its truth depends on."""
+        return Watched(cls.module, cls.owner, cls.methods, cls.helpers, cls.sources if cls.looked_into else None)
 
     @classmethod
     def changed(cls) -> str | None:
-        """Complain of methods and functions that somebody has changed since it was first asked; asked before each step."""
-        for namespace, names, values in _originals(cls):
-            if [*map(namespace.get, names)] != values:
-                name = next(name for name, value in zip(names, values, strict=True) if namespace.get(name) != value)
-                return f"somebody has changed {name} of {cls.module}"
-        return None
+        """Complain of what somebody has changed since it was first asked; asked before each step."""
+        return watch_of(cls).changed()
 
 
 class BlockKernel(StandsFor):
@@ -346,14 +351,11 @@ def parts_of(module: ModuleType, kernel: type[StandsFor]) -> Iterator[tuple[type
 
 
 @cache
-def _originals(kernel: type[StandsFor]) -> list[tuple[Mapping[str, Any], list[str], list[Any]]]:
-    """The same by where it is."""
-    found: dict[int, tuple[Mapping[str, Any], list[str], list[Any]]] = {}
-    for home, name, value in parts_of(import_module(kernel.module), kernel):
-        _, names, values = found.setdefault(id(home), (vars(home), [], []))
-        names.append(name)
-        values.append(value)
-    return list(found.values())
+def watch_of(*kinds: type[StandsFor]) -> Watch:
+    """What some classes' work depends on, as it was when it was first asked for."""
+    for kind in kinds:
+        import_module(kind.module)
+    return Watch(*[kind.watched() for kind in kinds])
 
 
 def as_written(module: ModuleType, kernel: type[StandsFor]) -> bool:

@@ -212,11 +212,11 @@ class Monitor(Recorder):
             return "its Monitor refuses early resets"
         if wrapper.reset_keywords:
             return "its Monitor has reset_keywords"
+        if shared(map(vars(wrapper).get, ("rewards",))):
+            return "somebody else refers to its Monitor's rewards"
         kept = wrapper.rewards, wrapper.episode_returns, wrapper.episode_lengths, wrapper.episode_times
         if any(type(one) is not list for one in kept) or type(wrapper.total_steps) is not int:
             return "somebody has changed its Monitor"
-        if shared(map(vars(wrapper).get, ("rewards",))):
-            return "somebody else refers to its Monitor's rewards"
         return "its Monitor needs a reset" if wrapper.needs_reset and not over else None
 
     def note(self, row: int, rewards: list[float]) -> None:

@@ -29,7 +29,7 @@ from reactor_gymnasium.vector.shard import EnvShard
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 from reactor_gymnasium.vector.sub_envs import VectorEnvFn
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName
+from reactor_rl.plugin import ExecutorName, Pickled
 
 __all__ = ["ReactorVectorEnv"]
 
@@ -247,5 +247,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         return infos
 
     def _stepped_by(self) -> str:
-        told = self._program.steppers.values()
-        return " and ".join(sorted(set(told), reverse=True)) if told else self._forecast
+        if told := self._program.steppers.values():
+            return " and ".join(sorted(set(told), reverse=True))
+        kinds = {kept.data if isinstance(kept, Pickled) else id(kept) for kept in self._encoded}
+        return self._forecast + (" if all are alike" if len(kinds) > 1 and self._forecast.startswith("stepped") else "")
