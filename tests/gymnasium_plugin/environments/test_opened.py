@@ -5,21 +5,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.toy_text.taxi import TaxiEnv
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 import reactor_gymnasium
-from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium import ReactorVectorEnv, evaluate
 from reactor_gymnasium.environments.block import EnvBlock
 from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.episodes import Player
+from reactor_gymnasium.film import Film
 from reactor_gymnasium.native.compiled import missing
 from reactor_rl.plugin import encode
 from tests.gymnasium_plugin.native.cases import Counted, same
@@ -214,3 +217,37 @@ def test_it_is_left_out_again_after_somebody_has_looked() -> None:
     found.step(np.array([0, 1]), None)
     assert found.bypassed == [True, True]
     found.close()
+
+
+# ---------------------------------------------------------------------- evaluate
+
+
+class Uphill:
+    """Takes the first action that is allowed, and notes whether the masks are those of what it sees."""
+
+    def __init__(self) -> None:
+        self.right: list[bool] = []
+        self.taxi: Any = gymnasium.make("Taxi-v4").unwrapped
+
+    def predict(self, observations: Any, deterministic: bool = True, action_masks: Any = None) -> Any:
+        expected = [self.taxi.action_mask(int(state)) for state in observations]
+        self.right += [np.array_equal(one, other) for one, other in zip(expected, action_masks, strict=True)]
+        return np.array([int(np.flatnonzero(mask)[int(state) % 2]) for state, mask in zip(observations, expected, strict=True)])
+
+
+def test_evaluate_asks_for_the_masks_of_what_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaxiEnv, "action_masks", lambda self: self.action_mask(self.s), raising=False)
+    policy = Uphill()
+    evaluate(policy, "Taxi-v4", 2, num_envs=2, max_steps=30, executor="inline")
+    assert len(policy.right) > 30 and all(policy.right)
+
+
+def test_the_videos_of_evaluate_show_what_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(Film, "add", lambda self, picture: shown.append(picture))
+    monkeypatch.setattr(Film, "close", lambda self: None)
+    report = evaluate(
+        lambda observations: np.zeros(len(observations), np.int64), "CartPole-v1", 1, record=[0], videos=tmp_path, executor="inline"
+    )
+    assert len(shown) == report.lengths[0] + 1 > 6
+    assert sum(bool((one != other).any()) for one, other in pairwise(shown)) > 0.6 * len(shown)  # at first it hardly moves
