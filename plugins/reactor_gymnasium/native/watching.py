@@ -89,12 +89,7 @@ class Watch:
             objects: Each is still to be of the very class ``kind``.
             kind: The class.
         """
-        if self.look(objects, kind):
-            return True
-        if any(type(one) is not kind for one in objects) or self.changed() is not None:
-            return False
-        self.look = self._looking()  # something has changed that is of no account, as the number of a module's names
-        return True
+        return self.look(objects, kind) or (all(type(one) is kind for one in objects) and self.changed() is None)
 
     def changed(self) -> str | None:
         """Complain of what is not as it was; ``None`` if all is."""
@@ -110,6 +105,7 @@ class Watch:
         for cls, order, module in self._orders.values():
             if cls.__mro__ is not order:
                 return f"somebody has changed the bases of {cls.__name__} of {module}"
+        self.look = self._looking()  # something has changed that is of no account, as the number of a module's names
         return None
 
     def strange(self) -> str | None:
@@ -215,6 +211,9 @@ class _Search:
             watch._found.append((function, function.__name__ if home != module else qualname, home))
         if self._kind.sources is None or not known:
             return
+        defaults: Namespace = function.__kwdefaults__ or {}  # which can be changed
+        for name in defaults:
+            self._global(defaults, name, module, owner)
         names, globals_ = _names_of(function.__code__), function.__globals__
         for name in sorted(names - NOT_CALLED):
             if name in globals_:

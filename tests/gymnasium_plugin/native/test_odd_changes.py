@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -76,6 +77,10 @@ def put(home: Any, name: str, value: Any) -> Change:
 
 def stepped(self: Any, action: Any) -> Any:
     return self.reset()[0], 77.0, False, False, {}
+
+
+class Reloaded(cartpole.CartPoleEnv):
+    step = stepped
 
 
 def wrapped(self: Any, action: Any) -> Any:
@@ -166,6 +171,21 @@ def test_code_and_constants(case: str, early: bool) -> None:
     same(*results)
     with pytest.raises(AssertionError):
         same(results[0], plain)
+
+
+def test_another_class() -> None:
+    """What ``%autoreload`` does with the objects of a class."""
+    results = []
+    for kernels in (True, False):
+
+        def change(_: ReactorVectorEnv) -> None:
+            for one in gc.get_referrers(cartpole.CartPoleEnv):
+                if type(one) is cartpole.CartPoleEnv:
+                    one.__class__ = Reloaded
+
+        results.append(played("CartPole-v1", change, kernels)[0])
+    same(*results)
+    assert results[0][-1][1].tolist() == [77.0, 77.0]
 
 
 def test_what_is_as_it_was_again_is_stepped_by_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
