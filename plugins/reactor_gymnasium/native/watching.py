@@ -164,7 +164,7 @@ class _Search:
                 self._attribute(home, name)
             else:
                 self._global(vars(home), name, where, self._owner)
-        for cls in _classes(self._owner):
+        for cls in _classes(self._owner) if kind.sources is not None else ():
             for name in SPECIAL:
                 self._of_class(cls, name, self._owner)
 
