@@ -150,12 +150,12 @@ class CompiledFrames(_KernelFrames):
             super().see_first()
 
     def remembered(self) -> Frame:
-        greys = np.empty((420, 160), np.uint8)
-        self.store(greys)
+        greys = np.empty((2, 210, 160), np.uint8)  # as OpenCV's frames have them
+        self.store(greys.reshape(420, 160))
         return greys
 
     def recall(self, remembered: Frame) -> None:
-        self.load(remembered)
+        self.load(remembered.reshape(420, 160))
 
     def _grey(self) -> Frame:
         grey = np.empty_like(self._screen)

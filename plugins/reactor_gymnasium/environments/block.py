@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode
 from reactor_gymnasium.atari.unseen import UnseenScreens
 from reactor_gymnasium.environments.bound_rows import BoundRows, Put
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps_pristine, wrappers_pristine
-from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
+from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own, referred_to
 from reactor_gymnasium.environments.units import close_all, marked
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, error_state, watch_of
 from reactor_gymnasium.native.recorders import Recorder, left_out
@@ -416,7 +416,7 @@ class EnvBlock:
 
     def _fitting(self) -> BlockKernel | str:
         """The kernel for what is to be stepped, or why it has no kernel."""
-        if any(counted > _REFERENCES for counted in [getrefcount(env) for env in self._targets]):
+        if referred_to(self._targets):
             return "somebody else refers to one of them"
         mode = AutoresetMode.DISABLED if self.seeds is not None else self.autoreset
         left = [due - self._now for due in self._due]
@@ -589,18 +589,6 @@ AT_ONCE = 64
 """A kernel that has taken so many steps takes the environments over again at once."""
 LONGEST_WAIT = 256
 """Steps after which a kernel is looked for again at the latest."""
-
-
-def _references() -> int:
-    """The reference count of an environment that nobody but the block refers to: a wrapper, a bypass and the list of targets do."""
-    wrapper, bypass, env = type("Holder", (), {})(), type("Holder", (), {})(), object()
-    wrapper.env = bypass.target = env
-    targets = [env]
-    del env
-    return max([getrefcount(env) for env in targets])
-
-
-_REFERENCES = _references()
 
 
 def _as_array(actions: list[Any]) -> Any:

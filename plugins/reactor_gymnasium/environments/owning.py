@@ -12,7 +12,7 @@ import numpy as np
 
 from reactor_rl.plugin import dumps, loads
 
-__all__ = ["IMMUTABLE", "SOLE", "as_number", "looked_at", "own", "ours_alone", "shared"]
+__all__ = ["IMMUTABLE", "SOLE", "as_number", "looked_at", "own", "ours_alone", "referred_to", "shared"]
 
 IMMUTABLE = frozenset(
     {
@@ -72,6 +72,23 @@ def shared(values: Iterable[Any]) -> bool:
     """
     count, base = _counts(values)
     return count > _PART or base > _BASE
+
+
+def _targeted() -> int:
+    """The reference count of an environment that nobody but a block refers to: a wrapper, a bypass and the list of targets do."""
+    wrapper, bypass, env = type("Holder", (), {})(), type("Holder", (), {})(), object()
+    wrapper.env = bypass.target = env
+    targets = [env]
+    del env
+    return max([sys.getrefcount(env) for env in targets])
+
+
+_TARGETED = _targeted()
+
+
+def referred_to(targets: list[Any]) -> bool:
+    """Whether somebody besides a block refers to one of its targets."""
+    return any(counted > _TARGETED for counted in [sys.getrefcount(env) for env in targets])
 
 
 def looked_at(env: Any) -> bool:
