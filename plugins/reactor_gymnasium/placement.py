@@ -85,7 +85,7 @@ def _kernel_cost(env: gymnasium.Env[Any, Any]) -> float | None:
     with global_random_state(), contextlib.suppress(Exception, SystemExit):
         observation, _ = env.reset(seed=0)
         n = kind.timed_rows  # of one environment: all draw from its generator, which does not matter for the time
-        kernel = take_over([inner] * n, [STEPS] * n, [STEPS] * n, [False] * n, [observation] * n, AutoresetMode.SAME_STEP)
+        kernel = take_over([inner] * n, [STEPS] * n, [STEPS] * n, [False] * n, [observation] * n, AutoresetMode.SAME_STEP, True)
         if isinstance(kernel, str):
             return None
         actions = kernel.draw(inner, np.random.default_rng(0), n)

@@ -55,6 +55,12 @@ class Frames(Protocol):
             ValueError: If ``out`` is something else.
         """
 
+    def remembered(self) -> Frame:
+        """f1 and f0 as the last finished frame left them, a copy: an episode's end may come before they are seen anew."""
+
+    def recall(self, remembered: Frame) -> None:
+        """Go on from what another one has :meth:`remembered`."""
+
 
 def frames_of(
     ale: ALEInterface, height: int = 84, width: int = 84, grayscale: bool = True, maxpool: bool = True, screen: Frame | None = None
@@ -143,6 +149,14 @@ class CompiledFrames(_KernelFrames):
         if self._maxpool:  # else f1 stays black
             super().see_first()
 
+    def remembered(self) -> Frame:
+        greys = np.empty((2, 210, 160), np.uint8)  # as OpenCV's frames have them
+        self.store(greys.reshape(420, 160))
+        return greys
+
+    def recall(self, remembered: Frame) -> None:
+        self.load(remembered.reshape(420, 160))
+
     def _grey(self) -> Frame:
         grey = np.empty_like(self._screen)
         self.ale.getScreenGrayscale(grey)
@@ -220,6 +234,12 @@ class OpenCVFrames:
             np.copyto(out, self._f0)
         else:
             self._cv2.resize(self._f0, self._size, dst=out, interpolation=self._cv2.INTER_AREA)
+
+    def remembered(self) -> Frame:
+        return np.stack([self._f1, self._f0])
+
+    def recall(self, remembered: Frame) -> None:
+        self._f1[...], self._f0[...] = remembered
 
 
 @cache
@@ -393,12 +413,12 @@ class AtariGame:
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything that is remembered between two steps, the emulator itself included."""
-        return {name: vars(self)[name] for name in _REMEMBERED}
+        return {**{name: vars(self)[name] for name in _REMEMBERED}, "frames": self._frames.remembered()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become what the state says. The frames start again: a whole step overwrites all that they remember."""
-        vars(self).update(state)
-        self._frames.restart()
+        """Become what the state says."""
+        vars(self).update({name: state[name] for name in _REMEMBERED})
+        self._frames.recall(state["frames"])
 
     def _take_frame(self) -> None:
         self._newest = (self._newest + 1) % len(self._stack)

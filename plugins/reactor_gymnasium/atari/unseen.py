@@ -69,6 +69,7 @@ class UnseenScreens(StandsFor):
 
     looking: ClassVar[tuple[Name, ...]]
     """The classes of these wrappers."""
+    looked_into = False
     handing_on: ClassVar[tuple[Name, ...]]
     """Those inside that hand observations on and do not look at them, but for the first ones (``PassiveEnvChecker``)."""
     make_frames: ClassVar[type[Any]]

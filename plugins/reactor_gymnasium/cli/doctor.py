@@ -18,7 +18,7 @@ from reactor_gymnasium.cli.targets import without_banner
 from reactor_gymnasium.environments.bypass import WrapperBypass
 from reactor_gymnasium.environments.saving import probe_save_strategy, why_not_saved
 from reactor_gymnasium.make import find_spec
-from reactor_gymnasium.native.takeover import forecast, within
+from reactor_gymnasium.native.takeover import forecast
 from reactor_gymnasium.placement import choose_executor, env_costs, info_cost, late_helpers, random_actions
 from reactor_rl.plugin import (
     UsageError,
@@ -126,8 +126,7 @@ def environment(name: str) -> Iterator[Line]:
         make = _maker(name)
         with contextlib.closing(make()) as env:
             yield "environment", f"{name}: {_chain(env)}", None
-            inner, why = within(env)
-            yield "kernel", forecast(type(inner), why), None
+            yield "kernel", forecast(env), None
             taken = profile(env)
         yield from _costs(taken, make)
         yield from _choices(taken, make)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,94 +17,34 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.atari.unseen import UnseenScreens
+from reactor_gymnasium.environments.bound_rows import BoundRows, Put
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps_pristine, wrappers_pristine
-from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, own
+from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, own, referred_to
 from reactor_gymnasium.environments.units import close_all, marked
-from reactor_gymnasium.native.kernel import REFUSED, BlockKernel
+from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, error_state, watch_of
 from reactor_gymnasium.native.recorders import Recorder, left_out
-from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
+from reactor_gymnasium.native.takeover import choose_kernel, in_words, take_over, within
+from reactor_gymnasium.native.watching import Watch
 from reactor_rl.plugin import Pickled, decode
 
-__all__ = ["IDLE", "BoundRows", "EnvBlock", "RowLayout"]
+__all__ = ["IDLE", "REAL_DONE", "EnvBlock"]
 
 IDLE = 2
 """In :attr:`EnvBlock.pending`: the environment takes no steps until it is reset."""
 
+REAL_DONE = "was_real_done"
+"""Attribute of an ``EpisodicLifeEnv`` (SB3's, and those of others): whether the last end was a game's, and not only a life's."""
+
 
 Array = npt.NDArray[Any]
-Put = Callable[[int, Any], None]
-PutAll = Callable[[list[Any]], Any]
 Env = gymnasium.Env[Any, Any]
-
-
-class RowLayout(Protocol):
-    """How observations of one environment become rows of arrays."""
-
-    def writer(self, rows: Any) -> Put:
-        """A function that writes an observation into a row, and raises if it does not fit."""
-
-    def batch_writer(self, rows: Any) -> PutAll | None:
-        """A function that writes all rows at once, where that is cheaper, and raises if an observation does not fit."""
-
-
-class BoundRows:
-    """Where the observations of a step are written; to be made once for each memory that a port has.
-
-    Args:
-        layout: Of one observation.
-        observations: What each environment shows after the step, and after an autoreset: rows as ``layout`` has them. ``None`` if
-            nobody reads them.
-        next_observations: What the step led to, before an autoreset: rows likewise, in arrays by name. ``None`` if nobody reads
-            them.
-    """
-
-    __slots__ = ("copies", "kind", "led_to", "put", "put_all", "put_next", "shown")
-
-    def __init__(self, layout: RowLayout, observations: Any, next_observations: Mapping[str, Array] | None = None) -> None:
-        rows = next_observations if observations is None else observations
-        self.put, self.put_all = layout.writer(rows), layout.batch_writer(rows)
-        self.put_next = None if next_observations is None else layout.writer(next_observations)
-        # For kernels: where all is one contiguous array of plain numbers.
-        self.shown, self.led_to = _whole_array(observations), _whole_array(next_observations)
-        arrays = [array for given, array in ((observations, self.shown), (next_observations, self.led_to)) if given is not None]
-        kinds = {None if array is None else (array.dtype, array.shape) for array in arrays}
-        self.kind = kinds.pop() if len(kinds) == 1 else None
-        self.copies: tuple[tuple[Array, Array], ...] = ()
-        if next_observations is not None and observations is not None:
-            self.copies = tuple((part, observations[name]) for name, part in next_observations.items())
-
-    def write_each(self, observations: Sequence[Any]) -> list[tuple[int, Exception]]:
-        """Write observations one by one; no account is taken of those that are ``None``.
-
-        Returns:
-            Rows whose observations do not fit, and why.
-        """
-        failures: list[tuple[int, Exception]] = []
-        for row, observation in enumerate(observations):
-            if observation is not None:
-                try:
-                    self.put(row, observation)
-                except Exception as error:
-                    failures.append((row, error))
-        return failures
-
-
-def _whole_array(rows: Any) -> Array | None:
-    if isinstance(rows, Mapping):
-        rows = next(iter(rows.values())) if len(rows) == 1 else None
-    if isinstance(rows, np.ndarray) and rows.dtype.fields and rows.flags.c_contiguous:
-        kind, *others = {field[0] for field in rows.dtype.fields.values()}
-        count = len(rows.dtype.fields)
-        if not others and kind.names is None and kind.shape == () and kind.itemsize * count == rows.itemsize:
-            rows = rows.view(kind).reshape(-1, count)  # numbers of one kind, side by side
-    return rows if isinstance(rows, np.ndarray) and rows.dtype.names is None and rows.flags.c_contiguous else None
 
 
 class EnvBlock:
     """Environments ``first`` to ``first + n - 1``, which are stepped together.
 
-    The wrappers that ``gymnasium.make`` adds are left out, see :mod:`reactor_gymnasium.environments.bypass`; before somebody may
-    look at the environments, the block is :meth:`opened`.
+    The wrappers that ``gymnasium.make`` adds are left out, see :mod:`reactor_gymnasium.environments.bypass`, and a kernel may have
+    the environments' states. So nobody gets at an environment but within :meth:`opened`, which puts all that right before.
 
     Args:
         first: Index of the first environment, for messages.
@@ -116,7 +56,6 @@ class EnvBlock:
         columns: Whether the owner takes rewards, ends and infos from :attr:`stepped`, if a kernel took the step.
 
     Attributes:
-        envs: The environments; nobody else may refer to one.
         observations: The last one of each environment, a copy; ``None`` before the first reset.
         pending: Whether the next step resets an environment (``NEXT_STEP``), or is not for it at all (:data:`IDLE`).
         rewards: Of the last step, as the environments returned them; 0.0 of a step that was a reset.
@@ -126,9 +65,10 @@ class EnvBlock:
         infos: By row those infos of the last step that are not empty, copies; those of a reset, where the same step had one.
         keep_infos: Whether they are kept.
         last_info: From the row and the last info of an episode to what is kept of it; called before a reset in the same step.
+            It may look at the environments where no kernel steps them; see :meth:`keep_from_kernels`.
         failures: Row and exception of what failed in the last step, while the others took theirs.
         stepped: The kernel that took the last step; ``None`` if Python did.
-        why_not: Why no kernel takes them over, as far as is known.
+        stepper: Who steps them, as it was decided last, in words; empty before that.
         mark: If it is set, the row that is being stepped is written here, counted from 1, and 0 after the step.
     """
 
@@ -141,7 +81,7 @@ class EnvBlock:
         columns: bool = False,
     ) -> None:
         self.first, self.autoreset, self.seeds, self.kernels, self.columns = first, autoreset, seeds, kernels, columns
-        self.envs: list[WrapperBypass] = []
+        self._held: list[WrapperBypass] = []  # nobody else may refer to what is in them
         self.observations: list[Any] = []
         self.pending: list[int] = []
         self.rewards: list[Any] = []
@@ -160,10 +100,14 @@ class EnvBlock:
         self._bypassing = False  # whether wrappers are left out
         self._unseen: set[type[UnseenScreens]] = set()  # what has screens that are not fetched
         self._unsettled = True  # whether there may be more to leave out
+        self._looked = True  # whether somebody may have changed them since that was found out
+        self._stepping = False  # whether somebody who looks does so within a step
         self.stepped: BlockKernel | None = None
-        self.why_not = "" if kernels else "kernels=False"
+        self.stepper = "" if kernels else in_words("kernels=False")
         self._kernel: BlockKernel | None = None  # what has taken the environments over
         self._recorder: Recorder | None = None  # what stands for their outermost wrappers meanwhile
+        self._watch: Watch  # over what it was written from
+        self._kind: type  # of what it steps
         self._taken_at, self._wait = 0, 1
         self._take_at = 0 if kernels else NEVER  # the value of `_now` at which a kernel is looked for
 
@@ -175,24 +119,34 @@ class EnvBlock:
             construct: How to call that, if not just so.
 
         Raises:
-            Exception: What a maker raised, with a note that says which one; ``envs`` has those that were made before.
+            Exception: What a maker raised, with a note that says which one; those that were made before are to be closed.
         """
         for index, maker in enumerate(makers, self.first):
             try:
                 env_fn = decode(maker)
-                self.envs.append(WrapperBypass(env_fn() if construct is None else construct(env_fn), self.kernels))
+                self._held.append(WrapperBypass(env_fn() if construct is None else construct(env_fn), self.kernels))
             except Exception as error:
                 error.add_note(f"while environment {index} was constructed")
                 raise
-        self.observations += [None] * len(self.envs)
-        self.pending, self._rows = [False] * len(self.envs), range(len(self.envs))
+        self.observations += [None] * len(self._held)
+        self.pending, self._rows = [False] * len(self._held), range(len(self._held))
         self._settle()
 
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        envs = list(self.envs)
-        self.envs.clear()
+        envs = list(self._held)
+        self._held.clear()
         close_all((index, held.env) for index, held in enumerate(envs, self.first))
+
+    @property
+    def num_envs(self) -> int:
+        """How many environments there are."""
+        return len(self._held)
+
+    @property
+    def bypassed(self) -> list[bool]:
+        """Of each environment, whether wrappers were left out when it was last looked at what it is."""
+        return [held.engaged for held in self._held]
 
     # ------------------------------------------------------------------ steps
 
@@ -210,6 +164,7 @@ class EnvBlock:
         if self._unsettled or (self._bypassing and not steps_pristine()) or any(kind.changed() for kind in self._unseen):
             self._write_back()
             self._settle()
+        self._stepping = True
         self._now = now = self._now + 1
         self.stepped = None
         envs, pending, last, due = self._targets, self.pending, self.observations, self._due
@@ -264,6 +219,10 @@ class EnvBlock:
                 break
             except Exception as error:  # the others still take their step
                 failures.append((row, error))
+            except BaseException:
+                self._stepping = False
+                raise
+        self._stepping = False
         if now >= self._soonest:
             self._soonest = min(due)
         if out is not None:
@@ -283,10 +242,10 @@ class EnvBlock:
 
     def _step_by_kernel(self, actions: Any, out: BoundRows | None) -> bool:
         """Take the step by the kernel that has taken the environments over, or may now; ``False`` if Python has to."""
-        kernel = self._kernel
+        kernel, took = self._kernel, False
         if kernel is None:
-            kernel = self._take_over()
-        elif not wrappers_pristine() or kernel.changed() or (self._recorder is not None and self._recorder.changed()):
+            kernel, took = self._take_over(), True
+        elif self._untrue():
             self._give_back()
             return False
         if kernel is None:
@@ -299,6 +258,7 @@ class EnvBlock:
             actions = _as_array(actions)
         if type(actions) is not np.ndarray or actions.dtype not in kernel.actions or not actions.flags.c_contiguous:
             self._give_back()
+            self._told("it was given other actions than a kernel takes")
             return False
         shown, led_to, known = None, None, out is None
         if out is not None and out.kind == kernel.kind:
@@ -307,18 +267,30 @@ class EnvBlock:
         if count == REFUSED:
             self._give_back()
             return False
+        if took:
+            self._told(kernel)
         self._now += 1
         self.stepped, self.failures, self.ended, self.finals, self.infos = kernel, list(kernel.failures), [], {}, {}
         if recorder is not None:
             self.infos, failures = recorder.record(kernel, self.autoreset)
             self.failures += failures
         if count and (self.autoreset is AutoresetMode.SAME_STEP or not self.columns):
-            self._end_episodes(kernel, shown)
+            self._stepping = True
+            try:
+                self._end_episodes(kernel, shown)
+            finally:
+                self._stepping = False
         if out is not None and not known:
             self._write_rows(out)
         if not self.columns:
             self._tell(kernel)
         return True
+
+    def _untrue(self) -> bool:
+        """Whether Python would do something else by now than the kernel that has taken the environments over."""
+        watch, targets, kind = self._watch, self._targets, self._kind
+        same = wrappers_pristine() and (watch.look(targets, kind) or watch.same(targets, kind))
+        return not same or error_state() is not None
 
     @property
     def taken_over(self) -> bool:
@@ -336,11 +308,9 @@ class EnvBlock:
             The infos that are not empty, by row; ``None`` if environments have to be :meth:`opened`, for nothing was reset.
         """
         kernel = self._kernel
-        if kernel is None or not wrappers_pristine() or kernel.changed() or not all(map(_plain_reset, resets.values())):
+        if kernel is None or self._untrue() or not all(map(_plain_reset, resets.values())):
             return None
         recorder = self._recorder
-        if recorder is not None and recorder.changed():
-            return None
         kernel.reset({row: dict(kwargs) for row, kwargs in resets.items()})
         self.failures = list(kernel.failures)
         if recorder is not None:
@@ -407,6 +377,8 @@ class EnvBlock:
     def _take_over(self) -> BlockKernel | None:
         """Let a kernel take the environments over, if there is one."""
         self._take_at = NEVER
+        if self._looked:
+            self._settle()
         if self._unsettled or not wrappers_pristine():
             self._take_at = self._now + 1
             return None
@@ -416,16 +388,18 @@ class EnvBlock:
             return None
         kernel = self._taken()
         if isinstance(kernel, str):
-            self.why_not = kernel
+            self._told(kernel)
             self._later()
             return None
-        self._kernel, self._taken_at, self.why_not = kernel, self._now, ""
+        self._kernel, self._taken_at = kernel, self._now
+        recorders = () if self._recorder is None else (type(self._recorder),)
+        self._watch, self._kind = watch_of(type(kernel), *recorders), type(self._targets[0])
         self.observations[:] = kernel.rows()
         return kernel
 
     def _taken(self) -> BlockKernel | str:
         """The kernel that takes the environments over, without the wrappers that record episodes; or why none does."""
-        outermost = {left_out(held.env, bool(over)) for held, over in zip(self.envs, self.pending, strict=True)}
+        outermost = {left_out(held.env, bool(over)) for held, over in zip(self._held, self.pending, strict=True)}
         for why in outermost:
             if isinstance(why, str):
                 return why
@@ -434,7 +408,7 @@ class EnvBlock:
             return "some of them record episodes in another way"
         if recorder is None:
             return self._fitting()
-        kernel = choose_kernel(type(within(self.envs[0].env)[0]))  # in no variable, which would be one more reference to it
+        kernel = choose_kernel(type(within(self._held[0].env)[0]))  # in no variable, which would be one more reference to it
         if isinstance(kernel, str):
             return kernel
         self._engage(recording=True)
@@ -443,17 +417,22 @@ class EnvBlock:
             self._engage()
         else:
             assert isinstance(recorder, type)
-            self._recorder = recorder([held.env for held in self.envs], taken.summed)
+            self._recorder = recorder([held.env for held in self._held], taken.summed)
         return taken
 
     def _fitting(self) -> BlockKernel | str:
         """The kernel for what is to be stepped, or why it has no kernel."""
-        if any(counted > _REFERENCES for counted in [getrefcount(env) for env in self._targets]):
+        if referred_to(self._targets):
             return "somebody else refers to one of them"
         mode = AutoresetMode.DISABLED if self.seeds is not None else self.autoreset
         left = [due - self._now for due in self._due]
-        limits = [held.limit for held in self.envs]
+        limits = [held.limit for held in self._held]
         return take_over(self._targets, left, limits, self.pending, self.observations, mode)
+
+    def _told(self, kernel: BlockKernel | str) -> None:
+        """Note who steps, where that is news."""
+        if (words := in_words(kernel)) != self.stepper:
+            self.stepper = words
 
     def _later(self) -> None:
         """Look for a kernel again, in twice as many steps as the last time."""
@@ -482,8 +461,8 @@ class EnvBlock:
         """Reset an environment whose episode has ended."""
         if self._bypassing and not wrappers_pristine():
             self._write_back()
-            env, self._unsettled = self.envs[row].env, True  # the next step looks at all of them again
-        held = self.envs[row]
+            env, self._unsettled = self._held[row].env, True  # the next step looks at all of them again
+        held = self._held[row]
         if held.engaged and env is held.target:  # what is left out would name both
             kwargs = {"seed": None, "options": None, **kwargs}
         observation, info = env.reset(**kwargs)
@@ -503,13 +482,47 @@ class EnvBlock:
     # ------------------------------------------------------------------ between steps
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Let somebody look at the environments, or change them: their wrappers are, and count, as if none were left out."""
+    def opened(self, changes: bool = True) -> Iterator[list[Env]]:
+        """Let somebody look at the environments, or change them: they are, and their wrappers count, as if none were left out.
+
+        Args:
+            changes: Whether they may be changed. If not, the next step need not find out anew what they are; within a step
+                (in ``last_info`` and ``seeds``) it is always so.
+
+        Yields:
+            The environments in all their wrappers. The list is empty afterwards; whoever keeps one of them is noticed at the next
+            step, in which nothing of it is left out then.
+
+        Raises:
+            RuntimeError: Within the step of a kernel.
+        """
+        if self._stepping:
+            if self._kernel is not None:
+                raise RuntimeError("nobody may look at environments within a kernel's step: keep_from_kernels() before")
+            changes = False
         self._write_back()
+        if changes:
+            self._looked = self._unsettled = True
+        envs = [held.env for held in self._held]
         try:
-            yield
+            yield envs
         finally:
-            self._settle()
+            envs.clear()
+
+    def goes_on(self, row: int) -> bool:
+        """Whether only a life was lost, so that a reset begins no game; of an environment with lives, within a step as well."""
+        return not self._held[row].env.get_wrapper_attr(REAL_DONE)
+
+    def keep_from_kernels(self, why: str) -> None:
+        """Let no kernel take the environments over: somebody looks at them before each step, or within steps.
+
+        Args:
+            why: For :attr:`stepper`.
+        """
+        if self._take_at != NEVER or self._kernel is not None:
+            self._give_back()
+            self._take_at = NEVER
+            self._told(why)
 
     def reset(self, row: int, kwargs: Mapping[str, Any]) -> Any:
         """Reset an environment of an :meth:`opened` block, in all its wrappers.
@@ -525,7 +538,7 @@ class EnvBlock:
             TypeError: If ``reset()`` returned no observation: ``None`` stands for a row that was never reset.
         """
         self.pending[row] = False
-        env = self.envs[row].env
+        env = self._held[row].env
         observation, info = env.reset(**kwargs)
         if observation is None:
             raise TypeError(f"reset() returned None as the observation, its space is {env.observation_space}")
@@ -541,7 +554,7 @@ class EnvBlock:
             kwargs: The arguments of the first ``reset()``.
             actions: ``(steps, *shape)``; copied.
         """
-        env = self.envs[row].env
+        env = self._held[row].env
         observation, _ = env.reset(**kwargs)
         for action in actions.copy():
             observation, _, terminated, truncated, _ = env.step(action)
@@ -552,28 +565,32 @@ class EnvBlock:
     def _write_back(self) -> None:
         """Write the counts of time limits that are left out back into the wrappers, before anybody looks at them."""
         self._give_back()
-        self._count_limits()
+        if not self._looked:
+            self._count_limits()
 
     def _count_limits(self) -> None:
-        for held, due in zip(self.envs, self._due, strict=True):
+        if self._unseen:
+            self._unseen, self._unsettled = set(), True  # all screens are fetched from now on
+        for held, due in zip(self._held, self._due, strict=True):
             held.write_back(held.limit - (due - self._now))
 
     def _settle(self) -> None:
         """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed."""
         self.failures = []  # what is referred to elsewhere is not left out, and an exception refers to the frames that it has left
+        self._looked = False
         self._engage()
 
     def _engage(self, recording: bool = False) -> None:
         """Find out what to call for each environment; ``recording``: without the outermost wrappers, which record episodes."""
         self._targets = []
-        for held in self.envs:
+        for held in self._held:
             held.engage(recording)
-        self._targets = [held.target for held in self.envs]
-        self._due = [self._now + held.limit - held.elapsed for held in self.envs]
+        self._targets = [held.target for held in self._held]
+        self._due = [self._now + held.limit - held.elapsed for held in self._held]
         self._soonest = min(self._due)
-        self._bypassing = any(held.engaged for held in self.envs)
-        self._unseen = {type(held.screens) for held in self.envs if held.screens is not None}
-        self._unsettled = not all(held.final for held in self.envs)
+        self._bypassing = any(held.engaged for held in self._held)
+        self._unseen = {type(held.screens) for held in self._held if held.screens is not None}
+        self._unsettled = not all(held.final for held in self._held)
 
 
 NEVER = -1
@@ -583,22 +600,11 @@ LONGEST_WAIT = 256
 """Steps after which a kernel is looked for again at the latest."""
 
 
-def _references() -> int:
-    """The reference count of an environment that nobody but the block refers to: a wrapper, a bypass and the list of targets do."""
-    wrapper, bypass, env = type("Holder", (), {})(), type("Holder", (), {})(), object()
-    wrapper.env = bypass.target = env
-    targets = [env]
-    del env
-    return max([getrefcount(env) for env in targets])
-
-
-_REFERENCES = _references()
-
-
 def _as_array(actions: list[Any]) -> Any:
-    """Actions that came one by one as one array, if they are arrays of one kind."""
-    alike = set(map(type, actions)) == {np.ndarray} and len({(action.dtype, action.shape) for action in actions}) == 1
-    return np.array(actions) if alike else actions
+    """Actions that came one by one as one array, if they are what its rows are: those of an array of one axis are no arrays."""
+    if set(map(type, actions)) != {np.ndarray} or len({(action.dtype, action.shape) for action in actions}) != 1:
+        return actions
+    return np.array(actions) if actions[0].ndim else actions
 
 
 def _plain_reset(kwargs: Mapping[str, Any]) -> bool:

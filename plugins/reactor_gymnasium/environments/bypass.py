@@ -22,6 +22,8 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.atari.unseen import UnseenScreens, checked, unseen_screens
 from reactor_gymnasium.environments.owning import ours_alone
+from reactor_gymnasium.native.takeover import counts_plainly
+from reactor_gymnasium.native.watching import Watch, Watched
 
 __all__ = ["NO_LIMIT", "WrapperBypass", "steps_pristine", "wrappers_pristine"]
 
@@ -70,7 +72,7 @@ class WrapperBypass:
         final = final and seen
         self.final, self.target = final, within if final else self.env
         if final and clock is not None:
-            self._clock, self.limit, self.elapsed = clock, clock._max_episode_steps, clock._elapsed_steps or 0
+            self._clock, self.limit, self.elapsed = clock, int(clock._max_episode_steps), clock._elapsed_steps or 0
 
     def _within(self, recording: bool) -> tuple[TimeLimit[Any, Any] | None, gymnasium.Env[Any, Any], bool]:
         """The time limit and what is inside of the wrappers that can be left out, once each has done what it does only at first."""
@@ -80,7 +82,7 @@ class WrapperBypass:
             if not ours_alone(outer):
                 return None, outer.env, True
             outer = outer.env
-        if type(outer.env) is TimeLimit and ours_alone(outer):
+        if type(outer.env) is TimeLimit and ours_alone(outer) and counts_plainly(outer.env):
             clock = outer = outer.env
             final = clock._elapsed_steps is not None
         if type(outer.env) is OrderEnforcing and ours_alone(outer):
@@ -109,10 +111,13 @@ class WrapperBypass:
             self._clock._elapsed_steps = elapsed  # type: ignore[assignment]
 
 
-_METHODS = tuple(getattr(cls, name) for cls in (TimeLimit, OrderEnforcing, PassiveEnvChecker) for name in ("step", "reset"))
+_LEFT_OUT = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+_steps, _all = [
+    Watch(*[Watched(cls.__module__, cls.__name__, methods) for cls in _LEFT_OUT]) for methods in (("step",), ("step", "reset"))
+]
 _AS_WRITTEN = all(
     method.__module__ == cls.__module__ and not hasattr(method, "__wrapped__")
-    for cls in (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+    for cls in _LEFT_OUT
     for method in (cls.step, cls.reset)
 )
 """Whether nobody had changed the wrappers' classes before this was imported."""
@@ -120,16 +125,9 @@ _AS_WRITTEN = all(
 
 def steps_pristine() -> bool:
     """Whether the wrappers' classes have the `step` that Gymnasium gave them: of :func:`wrappers_pristine`, what each step asks."""
-    a, _, c, _, e, _ = _METHODS
-    return TimeLimit.step is a and OrderEnforcing.step is c and PassiveEnvChecker.step is e
+    return _steps.look([], object) or _steps.same([], object)
 
 
 def wrappers_pristine() -> bool:
-    """Whether the wrappers' classes have the methods that Gymnasium gave them."""
-    a, b, c, d, e, f = _METHODS
-    return (
-        TimeLimit.step is a and TimeLimit.reset is b
-        and OrderEnforcing.step is c and OrderEnforcing.reset is d
-        and PassiveEnvChecker.step is e and PassiveEnvChecker.reset is f
-        and _AS_WRITTEN
-    )  # fmt: skip
+    """Whether the wrappers' classes have the methods that Gymnasium gave them, and these their code."""
+    return _AS_WRITTEN and (_all.look([], object) or _all.same([], object))

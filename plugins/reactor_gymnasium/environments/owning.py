@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
+from weakref import getweakrefcount
 
 import numpy as np
 
 from reactor_rl.plugin import dumps, loads
 
-__all__ = ["IMMUTABLE", "SOLE", "as_number", "check_info", "own", "ours_alone"]
+__all__ = ["IMMUTABLE", "SOLE", "as_number", "check_info", "looked_at", "own", "ours_alone", "referred_to", "shared"]
 
 IMMUTABLE = frozenset(
     {
@@ -46,11 +47,58 @@ class _Holder:
 _holder = _Holder()
 _ALONE = sys.getrefcount(_holder.env)
 """The same for an object that one attribute refers to and nothing else."""
+_DICT = sys.getrefcount(vars(_holder))
+"""The same for an object's attributes."""
+
+
+def _counts(values: Iterable[Any]) -> tuple[int, int]:
+    """The highest reference counts of some objects, and of what those of them that are arrays are views of."""
+    counts, bases = [0], [0]
+    for value in values:
+        counts.append(sys.getrefcount(value))
+        if type(value) is np.ndarray and value.base is not None:
+            bases.append(sys.getrefcount(value.base))
+    return max(counts), max(bases)
+
+
+_PART, _BASE = _counts({"view": np.zeros(2)[:1]}.values())
+
+
+def shared(values: Iterable[Any]) -> bool:
+    """Whether somebody refers to one of some objects, or to the memory of an array, besides one container.
+
+    Args:
+        values: The container's own iterator: a list of them would be one reference more.
+    """
+    count, base = _counts(values)
+    return count > _PART or base > _BASE
+
+
+def _targeted() -> int:
+    """The reference count of an environment that nobody but a block refers to: a wrapper, a bypass and the list of targets do."""
+    wrapper, bypass, env = type("Holder", (), {})(), type("Holder", (), {})(), object()
+    wrapper.env = bypass.target = env
+    targets = [env]
+    del env
+    return max([sys.getrefcount(env) for env in targets])
+
+
+_TARGETED = _targeted()
+
+
+def referred_to(targets: list[Any]) -> bool:
+    """Whether somebody besides a block refers to one of its targets."""
+    return any(counted > _TARGETED for counted in [sys.getrefcount(env) for env in targets])
+
+
+def looked_at(env: Any) -> bool:
+    """Whether somebody may look at an object's attributes without a reference to it that counts."""
+    return getweakrefcount(env) > 0 or sys.getrefcount(vars(env)) > _DICT
 
 
 def ours_alone(outer: Any) -> bool:
     """Whether only ``outer`` refers to its ``env``, and nobody has put another ``step`` or ``reset`` on it, so that nobody will."""
-    if sys.getrefcount(outer.env) > _ALONE:
+    if sys.getrefcount(outer.env) > _ALONE or looked_at(outer.env):
         return False
     own = vars(outer.env)
     return "step" not in own and "reset" not in own

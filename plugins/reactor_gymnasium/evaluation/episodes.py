@@ -17,19 +17,17 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 
-from reactor_gymnasium.environments.block import IDLE, BoundRows, EnvBlock
+from reactor_gymnasium.environments.block import IDLE, REAL_DONE, EnvBlock
+from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.owning import as_number
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import seed_of
 from reactor_gymnasium.evaluation.policies import is_plain, masks_of
 from reactor_rl.plugin import Pickled, aligned_zeros, canonical, new_hash
 
-__all__ = ["REAL_DONE", "Played", "Player"]
+__all__ = ["Played", "Player"]
 
 Array = npt.NDArray[Any]
-
-REAL_DONE = "was_real_done"
-"""Attribute of an ``EpisodicLifeEnv`` (SB3's, and those of others): whether the last end was a game's, and not only a life's."""
 
 
 @dataclass(frozen=True)
@@ -139,12 +137,14 @@ class Player:
             Exception: What an environment raised, with a note that says which one.
         """
         found: list[Array | None] = []
-        for row, number in enumerate(self.playing):
-            try:
-                found.append(None if number is None else masks_of(self.block.envs[row].env))
-            except Exception as error:
-                error.add_note(f"raised in episode {number}, in environment {self.first + row}")
-                raise
+        self.block.keep_from_kernels("its masks are asked for before each step")
+        with self.block.opened(changes=False) as envs:
+            for row, number in enumerate(self.playing):
+                try:
+                    found.append(None if number is None else masks_of(envs[row]))
+                except Exception as error:
+                    error.add_note(f"raised in episode {number}, in environment {self.first + row}")
+                    raise
         return found
 
     def wake(self, out: BoundRows | None) -> None:

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.environments.block import BoundRows
+from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking
 from reactor_gymnasium.evaluation.episodes import Player

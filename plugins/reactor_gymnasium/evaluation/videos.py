@@ -13,7 +13,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from reactor_gymnasium.environments.block import BoundRows
+from reactor_gymnasium.environments.block import EnvBlock
+from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking
 from reactor_gymnasium.evaluation.choosing import Chosen
@@ -132,21 +133,22 @@ def _record(
 def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played, path: str) -> None:
     """Play an episode, and write what it renders."""
     block = player.block
+    block.keep_from_kernels("it is filmed")
     player.queue.append(episode.number)
     player.wake(out)
-    with block.opened():
-        env = block.envs[0].env
+    with block.opened(changes=False) as (env,):
         fps = _fps(env, "the environment")
+        del env  # it would be referred to as long as this plays
     film = Film(path, ".mp4", fps)
     kept = block.last_info
     try:
-        film.add(_picture(env.render()))
-        block.last_info = partial(_filming, film, env, kept)
+        _show(film, block)
+        block.last_info = partial(_filming, film, block, kept)
         while not player.idle:
             asking.follow(player.playing, player.begun)
             player.step(asking(player.objects(), player.masks() if asking.policy.masked else None), out)
             if not player.idle:
-                film.add(_picture(env.render()))
+                _show(film, block)
         player.note()
         film.close()
     except BaseException:
@@ -162,8 +164,13 @@ def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played
         )
 
 
-def _filming(film: Film, env: Any, kept: Callable[[int, Any], Any], row: int, info: Any) -> Any:
-    film.add(_picture(env.render()))
+def _show(film: Film, block: EnvBlock) -> None:
+    with block.opened(changes=False) as envs:
+        film.add(_picture(envs[0].render()))
+
+
+def _filming(film: Film, block: EnvBlock, kept: Callable[[int, Any], Any], row: int, info: Any) -> Any:
+    _show(film, block)
     return kept(row, info)
 
 

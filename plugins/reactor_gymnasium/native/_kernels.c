@@ -23,6 +23,7 @@
 
 #include "_classic.h"
 #include "_toy_text.h"
+#include "_watch.h"
 
 static const KernelCode KERNELS[] = {
     {"cartpole", cartpole_step, cartpole_reset, 2},
@@ -333,14 +334,18 @@ static PyType_Spec batch_spec = {
 static int
 module_exec(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &batch_spec, NULL);
-    if (type == NULL) {
-        return -1;
-    }
-    int status = PyModule_AddType(module, (PyTypeObject *)type);
-    Py_DECREF(type);
-    if (status < 0) {
-        return -1;
+    PyType_Spec *const specs[] = {&batch_spec, &watch_spec};
+
+    for (int k = 0; k < 2; k++) {
+        PyObject *type = PyType_FromModuleAndSpec(module, specs[k], NULL);
+        if (type == NULL) {
+            return -1;
+        }
+        const int status = PyModule_AddType(module, (PyTypeObject *)type);
+        Py_DECREF(type);
+        if (status < 0) {
+            return -1;
+        }
     }
     return PyModule_AddIntConstant(module, "ACROBOT_WORK", ACROBOT_WORK);
 }

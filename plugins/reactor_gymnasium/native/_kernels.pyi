@@ -29,3 +29,16 @@ class Batch:
     ) -> int: ...
     def reset(self, mask: npt.NDArray[Any], /) -> None: ...
     def set_generator(self, row: int, capsule: Any, /) -> None: ...
+
+class Watch:
+    def __new__(
+        cls,
+        values: tuple[tuple[dict[str, Any], str, Any], ...],
+        copies: tuple[tuple[dict[str, Any], str, Any], ...],
+        sizes: tuple[tuple[dict[str, Any], int], ...],
+        functions: tuple[tuple[Any, Any, Any, Any], ...],
+        classes: tuple[tuple[type, tuple[type, ...]], ...],
+        parts: tuple[int, int, int],
+        /,
+    ) -> Watch: ...
+    def same(self, objects: list[Any], kind: type, /) -> bool: ...

@@ -20,11 +20,15 @@ UTILS = "gymnasium.envs.classic_control.utils"
 PAIR, AN_ARRAY, STOPPED = range(3)
 
 
-def numbers(values: tuple[Any, ...]) -> str | None:
-    """Complain of constants that are not floats or ints."""
-    for value in values:
-        if type(value) not in (float, int, bool):
-            return f"one of its constants is {value!r}"
+MOST, LEAST = 1e3, 1e-3
+"""Between these constants are ordinary: nothing that is computed from them overflows."""
+
+
+def numbers(names: tuple[str, ...], values: tuple[Any, ...]) -> str | None:
+    """Complain of constants that are not ordinary floats or ints."""
+    for name, value in zip(names, values, strict=True):
+        if type(value) not in (float, int, bool) or not -MOST <= value <= MOST:
+            return f"its {name} is {value!r}"
     return None
 
 
@@ -39,10 +43,19 @@ class Classic(CompiledKernel):
     """Of constants."""
     sources = (UTILS,)
     helpers: ClassVar[tuple[tuple[str, str], ...]] = ((UTILS, "maybe_parse_reset_bounds"),)
+    dtypes: ClassVar[tuple[type, ...]] = (np.float64,)
+    """Of a state."""
     choices: ClassVar[int] = 0
     """How many actions there are, 0 where they are floats."""
     length: ClassVar[int] = 2
     """How many numbers a state has."""
+    divisors: ClassVar[tuple[str, ...]] = ()
+    """Constants that something is divided by."""
+    positive: ClassVar[tuple[str, ...]] = ()
+    """Those of which it depends on their sign what numpy makes of them."""
+    farthest: ClassVar[float] = 1e6
+    """The largest number that a state may have."""
+    parts = ("state", "action_space")
 
     @classmethod
     def constants(cls, env: Env) -> tuple[Any, ...]:
@@ -51,13 +64,24 @@ class Classic(CompiledKernel):
     @classmethod
     def strange(cls, env: Env) -> str | None:
         complaint = discrete(env, cls.choices) if cls.choices else None
-        return complaint or numbers(cls.constants(env)) or cls.strange_state(env)
+        return complaint or numbers(cls.names, cls.constants(env)[: len(cls.names)]) or cls.senseless(env)
+
+    @classmethod
+    def senseless(cls, env: Env) -> str | None:
+        """Complain of constants that make no sense, for numpy then does what a kernel does not."""
+        for name in cls.divisors:
+            if abs(getattr(env, name)) < LEAST:
+                return f"its {name} is {getattr(env, name)!r}"
+        for name in cls.positive:
+            if getattr(env, name) < 0:
+                return f"its {name} is {getattr(env, name)!r}"
+        return None
 
     @classmethod
     def strange_state(cls, env: Env) -> str | None:
         state: Any = env.state  # type: ignore[attr-defined]
-        known = type(state) is np.ndarray and state.dtype == np.float64 and state.shape == (cls.length,)
-        return None if known else f"its state is {state!r}"
+        known = type(state) is np.ndarray and state.dtype in cls.dtypes and state.shape == (cls.length,)
+        return None if known and (np.abs(state) <= cls.farthest).all() else f"its state is {state!r}"
 
 
 class CartPole(Classic):
@@ -71,17 +95,24 @@ class CartPole(Classic):
     states = ("state", "steps_beyond_terminated")
     bounds = (-0.05, 0.05)
     shape, choices, length = (4,), 2, 4
+    divisors, positive, farthest = ("total_mass", "length"), ("total_mass", "masspole", "length"), MOST
+
+    @classmethod
+    def senseless(cls, env: Any) -> str | None:
+        if env.kinematics_integrator != "euler":
+            return f"its kinematics_integrator is {env.kinematics_integrator!r}"
+        if env.masspole > env.total_mass:
+            return f"its masspole is {env.masspole!r}"
+        return super().senseless(env)
 
     @classmethod
     def strange_state(cls, env: Any) -> str | None:
-        if env.kinematics_integrator != "euler":
-            return f"its kinematics_integrator is {env.kinematics_integrator!r}"
         if env.steps_beyond_terminated not in (None, 0):
             return "it is stepped after the end of its episode"
         return super().strange_state(env)
 
     def load(self) -> None:
-        envs: Any = self.envs
+        envs: Any = self._envs
         self.state = np.array([env.state for env in envs]).T.copy()
         self.work = np.zeros(2 * len(envs))
         self.places = np.array([env.steps_beyond_terminated is not None for env in envs], np.uint8)
@@ -94,7 +125,7 @@ class CartPole(Classic):
 
     def unload(self) -> None:
         assert self.state is not None
-        for env, state, over in zip(self.envs, self.state.T, self.places.tolist(), strict=True):
+        for env, state, over in zip(self._envs, self.state.T, self.places.tolist(), strict=True):
             env.state, env.steps_beyond_terminated = state.copy(), 0 if over else None  # type: ignore[attr-defined]
 
 
@@ -110,17 +141,16 @@ class Pendulum(Classic):
     bounds = (-pi, pi, -1.0, 1.0)
     shape, summed = (3,), np.float64
     kinds = (None, np.float32, np.float64)
+    divisors, positive = ("m", "l"), ("max_speed", "max_torque")
 
     @classmethod
     def strange_state(cls, env: Any) -> str | None:
         if type(env.last_u) not in (type(None), np.float32, np.float64):
             return f"its last torque is {env.last_u!r}"
-        if env.max_speed < 0 or env.max_torque < 0:
-            return "one of its constants is negative"
         return super().strange_state(env)
 
     def load(self) -> None:
-        envs: Any = self.envs
+        envs: Any = self._envs
         pairs = np.array([env.state for env in envs])
         torques = [env.last_u for env in envs]
         self.state = np.array([*pairs.T, [0.0 if torque is None else torque for torque in torques]])
@@ -132,7 +162,7 @@ class Pendulum(Classic):
 
     def unload(self) -> None:
         assert self.state is not None
-        for env, theta, speed, torque, place in zip(self.envs, *self.state, self.places.tolist(), strict=True):
+        for env, theta, speed, torque, place in zip(self._envs, *self.state, self.places.tolist(), strict=True):
             kind = self.kinds[place]
             env.state, env.last_u = np.array([theta, speed]), kind and kind(torque)
 
@@ -145,15 +175,21 @@ class MountainCar(Classic):
     states = ("state",)
     bounds = (-0.6, -0.4)
     shape, choices = (2,), 3
+    positive = ("max_speed",)
+
+    @classmethod
+    def senseless(cls, env: Any) -> str | None:
+        return crossed(env) or super().senseless(env)
 
     @classmethod
     def strange_state(cls, env: Any) -> str | None:
         if type(env.state) is tuple and tuple(map(type, env.state)) in ((np.float64, np.float64), (np.float64, int)):
-            return None
+            near = all(-cls.farthest <= number <= cls.farthest for number in env.state)
+            return None if near else f"its state is {env.state!r}"
         return super().strange_state(env)
 
     def load(self) -> None:
-        envs: Any = self.envs
+        envs: Any = self._envs
         self.state = np.array([env.state for env in envs]).T.copy()
         kinds = [AN_ARRAY if type(env.state) is np.ndarray else STOPPED if type(env.state[1]) is int else PAIR for env in envs]
         self.places = np.array(kinds, np.uint8)
@@ -163,7 +199,7 @@ class MountainCar(Classic):
 
     def unload(self) -> None:
         assert self.state is not None
-        for env, state, kind in zip(self.envs, self.state.T, self.places.tolist(), strict=True):
+        for env, state, kind in zip(self._envs, self.state.T, self.places.tolist(), strict=True):
             given = state.copy() if kind == AN_ARRAY else (state[0], 0 if kind == STOPPED else state[1])
             env.state = given  # type: ignore[attr-defined]
 
@@ -176,18 +212,17 @@ class MountainCarContinuous(Classic):
     states = ("state",)
     actions = (np.dtype(np.float32),)
     bounds = (-0.6, -0.4)
-    shape = (2,)
+    shape, dtypes = (2,), (np.float32, np.float64)
+    positive = ("max_speed",)
 
     @classmethod
-    def strange_state(cls, env: Any) -> str | None:
+    def senseless(cls, env: Any) -> str | None:
         if (env.min_action, env.max_action) != (-1.0, 1.0):
             return "its actions have other bounds"
-        if type(env.state) is np.ndarray and env.state.dtype == np.float32 and env.state.shape == (2,):
-            return None
-        return super().strange_state(env)
+        return crossed(env) or super().senseless(env)
 
     def load(self) -> None:
-        envs: Any = self.envs
+        envs: Any = self._envs
         self.state = np.array([env.state for env in envs], np.float64).T.copy()
         self.places = np.array([AN_ARRAY if env.state.dtype == np.float64 else PAIR for env in envs], np.uint8)
 
@@ -196,8 +231,13 @@ class MountainCarContinuous(Classic):
 
     def unload(self) -> None:
         assert self.state is not None
-        for env, state, kind in zip(self.envs, self.state.T, self.places.tolist(), strict=True):
+        for env, state, kind in zip(self._envs, self.state.T, self.places.tolist(), strict=True):
             env.state = state.astype(np.float64 if kind == AN_ARRAY else np.float32)  # type: ignore[attr-defined]
+
+
+def crossed(env: Any) -> str | None:
+    """Complain of bounds of which the lower one is above the upper one."""
+    return f"its min_position is {env.min_position!r}" if env.min_position > env.max_position else None
 
 
 class Acrobot(Classic):
@@ -215,28 +255,23 @@ class Acrobot(Classic):
         (module, "pi"),
     )  # fmt: skip
     bounds = (-0.1, 0.1)
-    shape, choices = (6,), 3
+    shape, choices, length, dtypes = (6,), 3, 4, (np.float32, np.float64)
+    divisors, positive = ("LINK_MOI",), ("LINK_MASS_1", "LINK_MASS_2", "LINK_MOI")
 
     @classmethod
     def constants(cls, env: Any) -> tuple[Any, ...]:
         return (*super().constants(env), env.book_or_nips)
 
     @classmethod
-    def strange(cls, env: Any) -> str | None:
+    def senseless(cls, env: Any) -> str | None:
         if env.AVAIL_TORQUE != [-1.0, 0.0, 1.0] or env.torque_noise_max != 0.0:
             return "its torques are not the usual ones"
-        return discrete(env, cls.choices) or numbers(cls.constants(env)[:-1]) or cls.strange_state(env)
-
-    @classmethod
-    def strange_state(cls, env: Any) -> str | None:
-        state = env.state
-        known = type(state) is np.ndarray and state.dtype in (np.float32, np.float64) and state.shape == (4,)
-        return None if known and np.isfinite(state).all() else f"its state is {state!r}"
+        return super().senseless(env)
 
     def load(self) -> None:
         from reactor_gymnasium.native import _kernels
 
-        envs: Any = self.envs
+        envs: Any = self._envs
         self.state = np.array([env.state for env in envs], np.float64)
         self.places = np.array([AN_ARRAY if env.state.dtype == np.float32 else PAIR for env in envs], np.uint8)
         self.work = np.zeros(_kernels.ACROBOT_WORK * len(envs))
@@ -254,5 +289,5 @@ class Acrobot(Classic):
 
     def unload(self) -> None:
         assert self.state is not None
-        for env, state, kind in zip(self.envs, self.state, self.places.tolist(), strict=True):
+        for env, state, kind in zip(self._envs, self.state, self.places.tolist(), strict=True):
             env.state = state.astype(np.float32 if kind == AN_ARRAY else np.float64)  # type: ignore[attr-defined]

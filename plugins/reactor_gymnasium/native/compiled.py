@@ -68,7 +68,7 @@ class CompiledKernel(BlockKernel):
     """Low and high of each number that a reset draws."""
 
     def __init__(self, taken: Taken) -> None:
-        envs = self.envs = taken.envs
+        envs = self._envs = taken.envs
         n = len(envs)
         self.mode = taken.mode
         self.left, self.limits = np.array(taken.left, np.int64), np.array(taken.limits, np.int64)
@@ -134,11 +134,11 @@ class CompiledKernel(BlockKernel):
         return self.finals[row].copy()
 
     def reset(self, seeds: dict[int, dict[str, Any]]) -> None:
-        mask = np.zeros(len(self.envs), np.bool_)
+        mask = np.zeros(len(self._envs), np.bool_)
         for row, kwargs in seeds.items():
             mask[row] = True
             if kwargs.get("seed") is not None:
-                generator = self.generators[row] = reseeded(self.envs[row], kwargs["seed"])
+                generator = self.generators[row] = reseeded(self._envs[row], kwargs["seed"])
                 self.batch.set_generator(row, generator.bit_generator.capsule)
         self.batch.reset(mask)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.native.kernel import BlockKernel, StandsFor, Taken, as_written
+from reactor_gymnasium.native.kernel import BlockKernel, StandsFor, Taken, as_written, watch_of
 from reactor_rl.plugin import global_random_state
 
 __all__ = ["KNOWN", "digest", "distrusted", "sources_of", "unknown_source"]
@@ -91,6 +91,8 @@ def unknown_source(kernel: type[StandsFor]) -> str | None:
     """Complain of what is not as it was written, or was not yet known when this was."""
     if not as_written(import_module(kernel.module), kernel):
         return f"somebody has changed {kernel.module}"
+    if why := watch_of(kernel).strange():
+        return why
     for path in sources_of(kernel):
         if digest(path) not in KNOWN.get(path.name, ()):
             return f"it was not written from this version of {path.name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -17,6 +17,9 @@ import numpy.typing as npt
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.environments.owning import looked_at, shared
+from reactor_gymnasium.native.watching import Watch, Watched
+
 __all__ = [
     "REFUSED",
     "BlockKernel",
@@ -24,10 +27,12 @@ __all__ = [
     "StandsFor",
     "Taken",
     "as_written",
+    "error_state",
     "found_by_name",
     "name_of",
     "parts_of",
     "reseeded",
+    "watch_of",
 ]
 
 Array = npt.NDArray[Any]
@@ -79,15 +84,18 @@ class StandsFor(ABC):
     """Modules and names, or classes and names, of what these call, likewise."""
     sources: ClassVar[tuple[str, ...]] = ()
     """Modules besides the class's own that it was written from."""
+    looked_into: ClassVar[bool] = True
+    """Whether what these functions refer to is watched, too."""
+
+    @classmethod
+    def watched(cls) -> Watched:
+        """What its truth depends on."""
+        return Watched(cls.module, cls.owner, cls.methods, cls.helpers, cls.sources if cls.looked_into else None)
 
     @classmethod
     def changed(cls) -> str | None:
-        """Complain of methods and functions that somebody has changed since it was first asked; asked before each step."""
-        for namespace, names, values in _originals(cls):
-            if [*map(namespace.get, names)] != values:
-                name = next(name for name, value in zip(names, values, strict=True) if namespace.get(name) != value)
-                return f"somebody has changed {name} of {cls.module}"
-        return None
+        """Complain of what somebody has changed since it was first asked; asked before each step."""
+        return watch_of(cls).changed()
 
 
 class BlockKernel(StandsFor):
@@ -107,6 +115,8 @@ class BlockKernel(StandsFor):
     """Attributes that an environment may have besides those that any may."""
     states: ClassVar[tuple[str, ...]]
     """Those that steps change."""
+    parts: ClassVar[tuple[str, ...]] = ()
+    """Those that steps or resets depend on, and that can be changed from outside."""
     actions: ClassVar[tuple[np.dtype[Any], ...]] = (np.dtype(np.int64),)
     """The dtypes of actions that it knows."""
     summed: ClassVar[type[float]] = float
@@ -132,21 +142,43 @@ class BlockKernel(StandsFor):
     # ------------------------------------------------------------------ what fits
 
     @classmethod
-    def misfit(cls, env: Env) -> str | None:
-        """Why it does not fit an environment of its class, ``None`` if it does."""
-        own = vars(env)
+    def unfit(cls, env: Env) -> str | None:
+        """Why it does not fit an environment of its class as it was made, whatever its state; ``None`` if it does."""
         if env.render_mode == "human":
             return "it is rendered for a human at every step"
-        if strange := sorted(own.keys() - cls.known - COMMON):
+        if strange := sorted(vars(env).keys() - cls.known - COMMON):
             return f"it has an attribute {strange[0]!r} of its own"
-        if type(own.get("_np_random")) is not np.random.Generator:
-            return "it was not reset" if own.get("_np_random") is None else "its random generator is not numpy's"
         return cls.strange(env)
+
+    @classmethod
+    def misfit(cls, env: Env) -> str | None:
+        """Why it does not fit an environment of its class as it is now, ``None`` if it does."""
+        if why := cls.unfit(env):
+            return why
+        generator = vars(env).get("_np_random")
+        if type(generator) is not np.random.Generator:
+            return "it was not reset" if generator is None else "its random generator is not numpy's"
+        return cls.strange_state(env)
 
     @classmethod
     @abstractmethod
     def strange(cls, env: Env) -> str | None:
-        """The part of an environment that is not as Gymnasium makes it, ``None`` if all is."""
+        """The part of an environment that is not as Gymnasium makes it, ``None`` if all is; it may be one that was never reset."""
+
+    @classmethod
+    def strange_state(cls, env: Env) -> str | None:
+        """The part of its state that is not as its own steps and resets leave it, ``None`` if all is."""
+        return None
+
+    @classmethod
+    def shared(cls, env: Any) -> str | None:
+        """The part of an environment that somebody else refers to, and may look at or change; ``None`` if there is none."""
+        if looked_at(env):
+            return "somebody else may look at its attributes"
+        if shared(map(vars(env).get, cls.parts)):
+            name = next(name for name in cls.parts if shared(map(vars(env).get, (name,))))
+            return f"somebody else refers to its {name}"
+        return None
 
     @classmethod
     def strange_constants(cls, env: Env) -> str | None:
@@ -259,6 +291,34 @@ class BlockKernel(StandsFor):
         return list(shown) if shown.ndim > 1 else [shown[row : row + 1].reshape(()) for row in range(len(shown))]
 
 
+def _found() -> Any:
+    try:
+        from numpy._core.umath import _extobj_contextvar
+    except ImportError:  # before numpy 2
+        return None
+    return _extobj_contextvar
+
+
+_errors = _found()  # its value is a new object whenever somebody sets it
+_usual: Any = object()
+
+
+def error_state() -> str | None:
+    """Why no kernel may step now, if numpy is to tell of what happens within arithmetic; ``None`` if it tells as usual.
+
+    As usual it warns of what a kernel's ordinary numbers do not bring about, and is silent where numbers become too small.
+    """
+    global _usual
+    now = _errors.get() if _errors is not None else None
+    if now is _usual:
+        return None
+    state: dict[str, Any] = dict(np.geterr().items())
+    if state.pop("under") == "ignore" and set(state.values()) <= {"warn", "ignore"}:
+        _usual = object() if now is None else now
+        return None
+    return "numpy is to tell of floating point errors (np.seterr)"
+
+
 def name_of(kind: type) -> tuple[str, str]:
     """Module and name of a class."""
     return kind.__module__, kind.__qualname__
@@ -291,14 +351,11 @@ def parts_of(module: ModuleType, kernel: type[StandsFor]) -> Iterator[tuple[type
 
 
 @cache
-def _originals(kernel: type[StandsFor]) -> list[tuple[Mapping[str, Any], list[str], list[Any]]]:
-    """The same by where it is."""
-    found: dict[int, tuple[Mapping[str, Any], list[str], list[Any]]] = {}
-    for home, name, value in parts_of(import_module(kernel.module), kernel):
-        _, names, values = found.setdefault(id(home), (vars(home), [], []))
-        names.append(name)
-        values.append(value)
-    return list(found.values())
+def watch_of(*kinds: type[StandsFor]) -> Watch:
+    """What some classes' work depends on, as it was when it was first asked for."""
+    for kind in kinds:
+        import_module(kind.module)
+    return Watch(*[kind.watched() for kind in kinds])
 
 
 def as_written(module: ModuleType, kernel: type[StandsFor]) -> bool:

@@ -29,7 +29,7 @@ class _Healthy(Simulated):
     """The reward for being healthy is paid to the end, if an episode ends where health does."""
 
     def survive(self, healthy: Array) -> Array:
-        paid: Array = (healthy | self.env._terminate_when_unhealthy).astype(np.float64) * self.env._healthy_reward
+        paid: Array = (healthy | self._env._terminate_when_unhealthy).astype(np.float64) * self._env._healthy_reward
         return paid
 
 
@@ -126,7 +126,7 @@ class Ant(_Healthy, v5.Ant):
         return "torso"
 
     def touching(self) -> bool:
-        return bool(self.env._use_contact_forces)
+        return bool(self._env._use_contact_forces)
 
     def pay(self, actions: Array) -> None:
         self.move(actions)

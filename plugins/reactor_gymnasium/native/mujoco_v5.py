@@ -62,8 +62,8 @@ class HalfCheetah(Simulated):
     def move(self, actions: Array) -> None:
         """The reward for moving forward, and the cost of control."""
         self.velocity = (self.qpos[:, 0] - self.before.all[:, 0]) / self.seconds
-        self.forward = self.env._forward_reward_weight * self.velocity
-        self.cost = self.env._ctrl_cost_weight * sums_of_squares(actions)
+        self.forward = self._env._forward_reward_weight * self.velocity
+        self.cost = self._env._ctrl_cost_weight * sums_of_squares(actions)
 
     def tell(self) -> dict[str, Array]:
         return {
@@ -85,7 +85,7 @@ class Walker2d(HalfCheetah):
         np.clip(fast, -10, 10, out=fast)
 
     def healthy(self) -> Array:
-        (low, high), (left, right) = self.env._healthy_z_range, self.env._healthy_angle_range
+        (low, high), (left, right) = self._env._healthy_z_range, self._env._healthy_angle_range
         height, angle = self.qpos[:, 1], self.qpos[:, 2]
         found: Array = (low < height) & (height < high) & (left < angle) & (angle < right)
         return found
@@ -95,10 +95,10 @@ class Walker2d(HalfCheetah):
         healthy = self.healthy()
         self.alive = self.survive(healthy)
         np.subtract(self.forward + self.alive, self.cost, out=self.rewards)
-        self.terminated[...] = ~healthy & self.env._terminate_when_unhealthy
+        self.terminated[...] = ~healthy & self._env._terminate_when_unhealthy
 
     def tell(self) -> dict[str, Array]:
-        envs: Any = self.envs
+        envs: Any = self._envs
         return {
             "x_position": self.qpos[:, 0], "z_distance_from_origin": self.qpos[:, 1] - np.array([env.init_qpos[1] for env in envs]),
             "x_velocity": self.velocity, "reward_forward": self.forward, "reward_ctrl": -self.cost, "reward_survive": self.alive,
@@ -112,7 +112,7 @@ class Hopper(Walker2d):
     python = frozenset({"reward_survive"})
 
     def healthy(self) -> Array:
-        low, high = self.env._healthy_state_range
+        low, high = self._env._healthy_state_range
         state = self.state.all[:, 2:]
         within: Array = ((low < state) & (state < high)).all(axis=1)
         return within & super().healthy()
@@ -128,8 +128,8 @@ class Swimmer(HalfCheetah):
 
     def move(self, actions: Array) -> None:
         self.velocities = (self.qpos[:, :2] - self.before.all) / self.seconds[:, None]
-        self.forward = self.env._forward_reward_weight * self.velocities[:, 0]
-        self.cost = self.env._ctrl_cost_weight * sums_of_squares(actions)
+        self.forward = self._env._forward_reward_weight * self.velocities[:, 0]
+        self.cost = self._env._ctrl_cost_weight * sums_of_squares(actions)
 
     def place(self) -> dict[str, Array]:
         """Where a row is."""
@@ -187,7 +187,7 @@ class InvertedDoublePendulum(Simulated):
 
     def bonus(self) -> Any:
         """The reward for a pole that stands."""
-        return self.env._healthy_reward * (~self.terminated).astype(np.int64)
+        return self._env._healthy_reward * (~self.terminated).astype(np.int64)
 
     def tell(self) -> dict[str, Array]:
         return {"reward_survive": self.alive, "distance_penalty": -self.far, "velocity_penalty": -self.fast}
@@ -216,8 +216,8 @@ class Reacher(Simulated):
         np.concatenate(parts, axis=1, out=self.observations)
 
     def pay(self, actions: Array) -> None:
-        self.distance = -norms(self.apart()) * self.env._reward_dist_weight
-        self.control = -sums_of_squares(actions) * self.env._reward_control_weight
+        self.distance = -norms(self.apart()) * self._env._reward_dist_weight
+        self.control = -sums_of_squares(actions) * self._env._reward_control_weight
         np.add(self.distance, self.control, out=self.rewards)
 
     def tell(self) -> dict[str, Array]:
@@ -239,9 +239,9 @@ class Pusher(Simulated):
 
     def pay(self, actions: Array) -> None:
         arm, thing, goal = self.places.all.reshape(len(actions), 3, 3).transpose(1, 0, 2)
-        self.near = -norms(thing - arm) * self.env._reward_near_weight
-        self.distance = -norms(thing - goal) * self.env._reward_dist_weight
-        self.control = -sums_of_squares(actions) * self.env._reward_control_weight
+        self.near = -norms(thing - arm) * self._env._reward_near_weight
+        self.distance = -norms(thing - goal) * self._env._reward_dist_weight
+        self.control = -sums_of_squares(actions) * self._env._reward_control_weight
         np.add(self.distance + self.control, self.near, out=self.rewards)
 
     def tell(self) -> dict[str, Array]:
@@ -275,22 +275,22 @@ class Ant(Swimmer):
 
     def touching(self) -> bool:
         """Whether forces of contacts are observed."""
-        return bool(self.env._include_cfrc_ext_in_observation)
+        return bool(self._env._include_cfrc_ext_in_observation)
 
     def bind(self) -> None:
-        body = self.main_body(self.env)
+        body = self.main_body(self._env)
         self.before, self.torso = self.bodies(body), self.bodies(body)
         self.forces = self.field(lambda data: [data.cfrc_ext.reshape(-1)])
 
     def observe(self) -> None:
         state = self.state.now()[:, self.skip :]
-        self.contacts = np.clip(self.forces.now(), *self.env._contact_force_range)
+        self.contacts = np.clip(self.forces.now(), *self._env._contact_force_range)
         self.observations[:, : len(state[0])] = state
         if self.touching():
             self.observations[:, len(state[0]) :] = self.contacts[:, self.untouched :]
 
     def move(self, actions: Array) -> None:
-        env, (low, high) = self.env, self.env._healthy_z_range
+        env, (low, high) = self._env, self._env._healthy_z_range
         state, height = self.state.all, self.state.all[:, 2]
         self.velocities = (self.torso.now()[:, :2] - self.before.all[:, :2]) / self.seconds[:, None]
         healthy = np.isfinite(state).all(axis=1) & (low <= height) & (height <= high)
@@ -301,7 +301,7 @@ class Ant(Swimmer):
 
     def pay(self, actions: Array) -> None:
         self.move(actions)
-        self.forward = self.velocities[:, 0] * self.env._forward_reward_weight
+        self.forward = self.velocities[:, 0] * self._env._forward_reward_weight
         np.subtract(self.forward + self.alive, self.cost + self.contact, out=self.rewards)
 
     def tell(self) -> dict[str, Array]:
@@ -330,21 +330,21 @@ class HumanoidStandup(Simulated):
     def pieces(self, data: Any) -> list[Array]:
         """Observations besides the state."""
         parts = data.cinert[1:], data.cvel[1:], data.qfrc_actuator[6:], data.cfrc_ext[1:]
-        return [part.reshape(-1) for part, name in zip(parts, INCLUDED, strict=True) if getattr(self.env, name)]
+        return [part.reshape(-1) for part, name in zip(parts, INCLUDED, strict=True) if getattr(self._env, name)]
 
     def observe(self) -> None:
         self.state.now()
         self.observations[...] = self.seen.now()
 
     def pay(self, actions: Array) -> None:
-        env = self.env
+        env = self._env
         self.up = (self.qpos[:, 2] - 0) / self.ticks
         self.cost = env._ctrl_cost_weight * sums_of_squares(self.controls.now())
         self.impact = np.clip(env._impact_cost_weight * sums_of_squares(self.forces.now()), *env._impact_cost_range)
         self.rewards[...] = self.up - self.cost - self.impact + 1
 
     def tell(self) -> dict[str, Array]:
-        envs: Any = self.envs
+        envs: Any = self._envs
         x, y, z = self.qpos[:, :3].T
         return {
             "x_position": x, "y_position": y, "z_distance_from_origin": z - np.array([env.init_qpos[2] for env in envs]),
@@ -367,7 +367,7 @@ class Humanoid(HumanoidStandup):
 
     def bind(self) -> None:
         super().bind()
-        envs: Any = self.envs
+        envs: Any = self._envs
         self.mass, self.centers = Field([[env.model.body_mass] for env in envs]), self.field(lambda data: [data.xipos.reshape(-1)])
 
     def center(self) -> Array:
@@ -382,7 +382,7 @@ class Humanoid(HumanoidStandup):
 
     def move(self) -> None:
         """The sum of rewards and costs: moving forward, being healthy, control and contacts."""
-        env, (low, high) = self.env, self.env._healthy_z_range
+        env, (low, high) = self._env, self._env._healthy_z_range
         self.after = self.center()
         self.velocities = (self.after - self.before) / self.seconds[:, None]
         self.forward = env._forward_reward_weight * self.velocities[:, 0]
@@ -393,8 +393,8 @@ class Humanoid(HumanoidStandup):
 
     def pay(self, actions: Array) -> None:
         self.move()
-        contact = self.env._contact_cost_weight * sums_of_squares(self.forces.now())
-        self.contact = np.clip(contact, *self.env._contact_cost_range)
+        contact = self._env._contact_cost_weight * sums_of_squares(self.forces.now())
+        self.contact = np.clip(contact, *self._env._contact_cost_range)
         np.subtract(self.forward + self.alive, self.cost + self.contact, out=self.rewards)
 
     def tell(self) -> dict[str, Array]:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.environments.owning import shared
 from reactor_gymnasium.native.guards import unknown_source
 from reactor_gymnasium.native.kernel import BlockKernel, StandsFor, found_by_name, name_of
 
@@ -211,6 +212,8 @@ class Monitor(Recorder):
             return "its Monitor refuses early resets"
         if wrapper.reset_keywords:
             return "its Monitor has reset_keywords"
+        if shared(map(vars(wrapper).get, ("rewards",))):
+            return "somebody else refers to its Monitor's rewards"
         kept = wrapper.rewards, wrapper.episode_returns, wrapper.episode_lengths, wrapper.episode_times
         if any(type(one) is not list for one in kept) or type(wrapper.total_steps) is not int:
             return "somebody has changed its Monitor"

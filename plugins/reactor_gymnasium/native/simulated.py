@@ -18,6 +18,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.environments.owning import shared
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Columns, Taken
 
 __all__ = ["PACKAGE", "Field", "Simulated"]
@@ -38,17 +39,18 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def _alone() -> int:
-    """The reference count of a model that nobody but its environment refers to: that, its data and its renderer."""
+def _alone() -> tuple[int, int]:
+    """The reference counts of a model and its data that nobody but their environment refers to, and its renderer."""
     holder: Any = type("Holder", (), {})()
     holder.model = mujoco.MjModel.from_xml_string("<mujoco/>")
-    data, renderer = mujoco.MjData(holder.model), [holder.model]
-    counted = getrefcount(holder.model)
-    del data, renderer
+    holder.data = mujoco.MjData(holder.model)
+    renderer = [holder.model, holder.data]
+    counted = getrefcount(holder.model), getrefcount(holder.data)
+    del renderer
     return counted
 
 
-ALONE = _alone()
+MODEL, DATA = _alone()
 
 
 class Field:
@@ -78,7 +80,6 @@ class Simulated(BlockKernel):
     """Rows that MuJoCo steps.
 
     Attributes:
-        env: The first one: what all have in common.
         ticks: How long a step of the simulation takes in each row's world.
         seconds: Likewise a step of the environment.
         state: Positions and velocities, of which ``qpos`` and ``qvel`` are views.
@@ -128,8 +129,6 @@ class Simulated(BlockKernel):
     def strange(cls, env: Any) -> str | None:
         if type(env.model) is not mujoco.MjModel or type(env.data) is not mujoco.MjData:
             return "its model is not MuJoCo's"
-        if getrefcount(env.model) > ALONE + len(env.mujoco_renderer._viewers):
-            return "somebody else refers to its model"
         if type(env.frame_skip) is not int or type(env.action_space) is not spaces.Box:
             return "it was not made as usual"
         for name in cls.weights:
@@ -143,6 +142,17 @@ class Simulated(BlockKernel):
             if type(getattr(env, name)) is not bool:
                 return f"its {name} is {getattr(env, name)!r}"
         return None
+
+    @classmethod
+    def shared(cls, env: Any) -> str | None:
+        viewers = len(env.mujoco_renderer._viewers)
+        if getrefcount(env.model) > MODEL + viewers:
+            return "somebody else refers to its model"
+        if getrefcount(env.data) > DATA + viewers:
+            return "somebody else refers to its data"
+        if shared(value for value in map(vars(env).get, cls.ranges) if type(value) is list):
+            return "somebody else refers to one of its ranges"
+        return super().shared(env)
 
     @classmethod
     def constants(cls, env: Any) -> tuple[Any, ...]:
@@ -164,10 +174,10 @@ class Simulated(BlockKernel):
     # ------------------------------------------------------------------ steps
 
     def __init__(self, taken: Taken) -> None:
-        self.envs, self.mode = taken.envs, taken.mode
-        n = len(self.envs)
-        envs: Any = self.envs
-        env = self.env = envs[0]
+        self._envs, self.mode = taken.envs, taken.mode
+        n = len(self._envs)
+        envs: Any = self._envs
+        env = self._env = envs[0]
         self.left, self.limits = np.array(taken.left, np.int64), np.array(taken.limits, np.int64)
         self.pending = np.array(taken.pending, np.bool_)
         self.observations = np.array(taken.observations, np.float64)
@@ -219,7 +229,7 @@ class Simulated(BlockKernel):
 
     def survive(self, healthy: Array) -> Array:
         """The reward for being healthy."""
-        paid: Array = healthy * self.env._healthy_reward
+        paid: Array = healthy * self._env._healthy_reward
         return paid
 
     def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:
@@ -275,7 +285,7 @@ class Simulated(BlockKernel):
     def _begin(self, rows: Iterable[int], seeds: dict[int, dict[str, Any]] | None = None) -> None:
         for row in rows:
             try:
-                self.observations[row], self.begun[row] = self.envs[row].reset(**(seeds or {}).get(row, {}))
+                self.observations[row], self.begun[row] = self._envs[row].reset(**(seeds or {}).get(row, {}))
             except Exception as error:
                 self.failures.append((row, error))
             self.left[row], self.pending[row], self.was_reset[row] = self.limits[row], False, True

@@ -9,18 +9,21 @@ from importlib import import_module
 from typing import Any, Literal
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.native.guards import distrusted
-from reactor_gymnasium.native.kernel import BlockKernel, Taken, found_by_name, name_of
+from reactor_gymnasium.native.kernel import BlockKernel, Taken, error_state, found_by_name, name_of
 from reactor_gymnasium.native.recorders import KNOWN, left_out
 
 __all__ = [
     "KERNELS",
     "KernelKind",
     "choose_kernel",
+    "counts_plainly",
     "forecast",
+    "in_words",
     "kernel_class",
     "kernel_kind",
     "switched_off",
@@ -59,6 +62,9 @@ KERNELS = {
 
 VARIABLE = "REACTOR_RL_KERNELS"
 
+LONGEST = 2**60
+"""Steps that a limit may have where somebody else counts them."""
+
 
 def switched_off() -> str | None:
     """The setting that says that no kernel may be used, ``None`` if nothing does."""
@@ -95,9 +101,16 @@ def within(env: Env) -> tuple[Env, str | None]:
 def _as_made(env: Env) -> Env:
     """The environment inside of the wrappers that ``gymnasium.make`` adds."""
     for wrapper in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
-        if type(env) is wrapper:
+        if type(env) is wrapper and (type(env) is not TimeLimit or counts_plainly(env)):
             env = env.env
     return env
+
+
+def counts_plainly(clock: Any) -> bool:
+    """Whether a ``TimeLimit`` counts whole numbers that 64 bits hold with room to spare; others are left to it."""
+    limit, elapsed = clock._max_episode_steps, clock._elapsed_steps
+    whole = isinstance(limit, (int, np.integer)) and type(limit) is not bool and type(elapsed) in (int, type(None))
+    return whole and abs(int(limit)) <= LONGEST and abs(elapsed or 0) <= LONGEST
 
 
 def kernel_kind(env: Env) -> KernelKind | None:
@@ -115,14 +128,21 @@ def kernel_kind(env: Env) -> KernelKind | None:
     return "simulated" if place.startswith("mujoco") else "compiled"
 
 
-def forecast(kind: type, why: str | None = None) -> str:
-    """Who will step environments, in words.
+def forecast(env: Env) -> str:
+    """Who will step environments like this one, in words. What they are after some steps, and all of them together, may differ.
 
     Args:
-        kind: The class of what is in their wrappers.
-        why: What speaks against any kernel.
+        env: One of them in all its wrappers, reset or not. Nothing of it changes.
     """
-    kernel = switched_off() or why or choose_kernel(kind)
+    inner, why = within(env)
+    kernel = switched_off() or why or choose_kernel(type(inner))
+    if not isinstance(kernel, str):
+        kernel = error_state() or kernel.unfit(inner) or kernel.strange_constants(inner) or kernel
+    return in_words(kernel)
+
+
+def in_words(kernel: type[BlockKernel] | BlockKernel | str) -> str:
+    """What ``repr`` says: which kernel steps environments, or why none does."""
     return f"no kernel: {kernel}" if isinstance(kernel, str) else f"stepped by the {kernel.title} kernel"
 
 
@@ -143,6 +163,7 @@ def take_over(
     pending: Sequence[int],
     observations: Sequence[Any],
     mode: AutoresetMode,
+    tried: bool = False,
 ) -> BlockKernel | str:
     """Let a kernel take environments over.
 
@@ -153,6 +174,7 @@ def take_over(
         pending: Whether the next step resets it.
         observations: What it shows.
         mode: When it is reset: ``DISABLED`` if somebody else does it.
+        tried: Whether they are thrown away, so that it is of no account who else refers to parts of them.
 
     Returns:
         The kernel, or why none may: then they stay as they are.
@@ -162,11 +184,15 @@ def take_over(
         return kernel
     if any(observation is None for observation in observations):
         return "they were not reset yet"
+    if why := error_state():
+        return why
     kind = type(envs[0])
     for env in envs:
         if type(env) is not kind:
             return "they are of several classes"
         if why := kernel.misfit(env):
+            return why
+        if not tried and (why := kernel.shared(env)):
             return why
     if why := kernel.strange_constants(envs[0]):
         return why
@@ -174,4 +200,7 @@ def take_over(
     for env in envs[1:]:
         if kernel.constants(env) != first:
             return "their constants differ"
-    return kernel(Taken(envs, left, limits, pending, observations, mode))
+    try:
+        return kernel(Taken(envs, left, limits, pending, observations, mode))
+    except Exception as error:  # they are as they were: Python knows what to make of them
+        return f"it cannot take them over: {error!r}"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 from functools import cache
 from importlib import import_module
-from sys import getrefcount
+from itertools import chain
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from reactor_gymnasium.environments.owning import shared
 from reactor_gymnasium.native.classic import discrete
 from reactor_gymnasium.native.compiled import CompiledKernel
 from reactor_gymnasium.native.kernel import Columns, Taken
@@ -26,16 +27,6 @@ OUTCOMES = 3
 STATE, IS_INT64, LAST_ACTION, FICKLE = range(4)
 
 
-def _alone() -> int:
-    """The reference count of an object that one attribute refers to."""
-    holder = type("Holder", (), {})()
-    holder.held = object()
-    return getrefcount(holder.held)
-
-
-ALONE = _alone()
-
-
 class Table(CompiledKernel):
     """Environments whose dynamics are a table ``P`` of outcomes."""
 
@@ -47,6 +38,7 @@ class Table(CompiledKernel):
     choices: ClassVar[int] = 4
     first_prob: ClassVar[str] = "int"
     """The type of ``prob`` after a reset."""
+    parts: ClassVar[tuple[str, ...]] = ("P", "initial_state_distrib", "action_space")
 
     @classmethod
     def constants(cls, env: Any) -> tuple[Any, ...]:
@@ -57,17 +49,27 @@ class Table(CompiledKernel):
         complaint = discrete(env, cls.choices)
         if complaint:
             return complaint
+        start = env.initial_state_distrib
+        if type(start) is not np.ndarray or start.dtype != np.float64 or start.ndim != 1:
+            return "its first states are drawn in another way"
+        return None
+
+    @classmethod
+    def strange_state(cls, env: Any) -> str | None:
         last = env.lastaction
         if type(env.s) not in (cls.state_type, np.int64) or not (
             last is None or (type(last) is np.int64 and 0 <= last < cls.choices)
         ):
             return f"its state is {env.s!r} after the action {last!r}"
-        start = env.initial_state_distrib
-        if type(start) is not np.ndarray or start.dtype != np.float64 or start.ndim != 1:
-            return "its first states are drawn in another way"
-        if getrefcount(env.P) > ALONE:
-            return "somebody else refers to its table P"
-        return None if 0 <= env.s < len(start) else f"its state is {env.s!r}"
+        return None if 0 <= env.s < len(env.initial_state_distrib) else f"its state is {env.s!r}"
+
+    @classmethod
+    def shared(cls, env: Any) -> str | None:
+        if why := super().shared(env):
+            return why
+        if shared(env.P.values()) or shared(chain.from_iterable(row.values() for row in env.P.values())):
+            return "somebody else refers to a part of its P"
+        return None
 
     @classmethod
     def strange_constants(cls, env: Any) -> str | None:
@@ -75,7 +77,7 @@ class Table(CompiledKernel):
         return None if usual else "its table P is not as it was made"
 
     def load(self) -> None:
-        envs: Any = self.envs
+        envs: Any = self._envs
         table, first = envs[0].P, envs[0].initial_state_distrib
         self.tables = (*_arrays(table, self.choices), np.cumsum(first))
         self.sizes = len(first), self.choices
@@ -88,7 +90,7 @@ class Table(CompiledKernel):
         return *self.sizes, 0, 0
 
     def unload(self) -> None:
-        for env, place in zip(self.envs, self.places.tolist(), strict=True):
+        for env, place in zip(self._envs, self.places.tolist(), strict=True):
             given: Any = env
             given.s = np.int64(place[STATE]) if place[IS_INT64] else self.state_type(place[STATE])
             given.lastaction = None if place[LAST_ACTION] < 0 else np.int64(place[LAST_ACTION])
@@ -139,6 +141,8 @@ def _usual(table: Any, states: int, actions: int, kind: type) -> bool:
             if type(outcomes) is not list or not 0 < len(outcomes) <= OUTCOMES:
                 return False
             for outcome in outcomes:
+                if type(outcome) is not tuple or len(outcome) != 4:
+                    return False
                 prob, after, reward, over = outcome
                 if type(prob) is not float or type(after) not in (kind, np.int64) or not 0 <= after < states:
                     return False
@@ -190,6 +194,7 @@ class Taxi(Table):
     methods = ("step", "reset", "encode", "decode", "action_mask")
     helpers = ((module, "categorical_sample"), (UTILS, "categorical_sample"))
     states = ("s", "lastaction", "fickle_step", "taxi_orientation")
+    parts = (*Table.parts, "desc", "locs")
     known = frozenset({
         "desc", "locs", "locs_colors", "rainy_probability", "_rainy_lateral_probability", "fickle_probability", "max_row",
         "max_col",
@@ -210,20 +215,24 @@ class Taxi(Table):
 
     @classmethod
     def strange(cls, env: Any) -> str | None:
-        if type(env.fickle_probability) is not float or type(env.fickle_step) is not bool or type(env.fickle_passenger) is not bool:
+        if type(env.fickle_probability) is not float or type(env.fickle_passenger) is not bool:
             return "its passengers are not the usual ones"
         if env.locs != [(0, 0), (0, 4), (4, 0), (4, 3)] or len(env.initial_state_distrib) != 500:
             return "its grid is not the usual one"
         return super().strange(env)
 
+    @classmethod
+    def strange_state(cls, env: Any) -> str | None:
+        return super().strange_state(env) if type(env.fickle_step) is bool else f"its fickle_step is {env.fickle_step!r}"
+
     def __init__(self, taken: Taken) -> None:
         super().__init__(taken)
-        env: Any = self.envs[0]
+        env: Any = self._envs[0]
         self.masks = _masks(env.desc.tobytes(), env.desc.shape)
 
     def load(self) -> None:
         super().load()
-        for row, env in zip(self.places, self.envs, strict=True):
+        for row, env in zip(self.places, self._envs, strict=True):
             row[FICKLE] = env.fickle_step  # type: ignore[attr-defined]
 
     def floats(self) -> tuple[float, ...]:
@@ -234,7 +243,7 @@ class Taxi(Table):
 
     def unload(self) -> None:
         super().unload()
-        for env, place, fresh in zip(self.envs, self.places.tolist(), self.fresh.tolist(), strict=True):
+        for env, place, fresh in zip(self._envs, self.places.tolist(), self.fresh.tolist(), strict=True):
             given: Any = env
             given.fickle_step = bool(place[FICKLE])
             if fresh:
@@ -279,6 +288,7 @@ class Blackjack(CompiledKernel):
         (module, "is_bust"), (module, "score"), (module, "is_natural"), (module, "_hand_sum_and_usable_ace"),
     )  # fmt: skip
     states = ("player", "dealer", "dealer_top_card_suit", "dealer_top_card_value_str")
+    parts = ("player", "dealer", "action_space")
     known = frozenset((*states, "natural", "sab", "screen", "clock"))
 
     @classmethod
@@ -287,6 +297,10 @@ class Blackjack(CompiledKernel):
 
     @classmethod
     def strange(cls, env: Any) -> str | None:
+        return discrete(env, 2)
+
+    @classmethod
+    def strange_state(cls, env: Any) -> str | None:
         for hand in (env.player, env.dealer):
             cards = type(hand) is list and 2 <= len(hand) < MOST_CARDS and all(type(card) is int and 0 < card < 11 for card in hand)
             if not cards:
@@ -295,10 +309,10 @@ class Blackjack(CompiledKernel):
         expected = FACES if env.dealer[0] == 10 else ("A",) if env.dealer[0] == 1 else (str(env.dealer[0]),)
         if shown not in expected or suit not in SUITS or type(suit) is not np.str_:
             return f"the dealer shows {suit!r}, {shown!r}"
-        return discrete(env, 2)
+        return None
 
     def load(self) -> None:
-        for place, given in zip(self.places, self.envs, strict=True):
+        for place, given in zip(self.places, self._envs, strict=True):
             env: Any = given
             for name, hand in (("player", env.player), ("dealer", env.dealer)):
                 held = place[name]
@@ -312,7 +326,7 @@ class Blackjack(CompiledKernel):
         return int(self.constant[0]), int(self.constant[1])
 
     def unload(self) -> None:
-        for given, (player, dealer, suit, face, _) in zip(self.envs, self.places.tolist(), strict=True):
+        for given, (player, dealer, suit, face, _) in zip(self._envs, self.places.tolist(), strict=True):
             env: Any = given
             env.player, env.dealer = (list(map(int, hand[3][: hand[2]])) for hand in (player, dealer))
             env.dealer_top_card_suit, first = np.str_(SUITS[suit]), env.dealer[0]

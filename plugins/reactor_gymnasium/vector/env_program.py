@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import place
+from reactor_gymnasium.vector.shard import Told
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import Failure, encode, loads, spread_workers
 
@@ -110,6 +111,7 @@ class EnvProgram:
     Attributes:
         batches: The batches, in the order of their turns.
         placement: The worker of each shard, by name.
+        steppers: Who steps the environments of each shard, in words, by the index of its first one, as far as that is known.
         ticking: The batch whose step goes on without being waited for.
         queue: Batches whose actions were given meanwhile.
     """
@@ -131,6 +133,7 @@ class EnvProgram:
         self.program, self.workers, self.ports, self.watched = program, workers, ports, watched
         self.batches: list[EnvBatch] = []
         self.placement: dict[str, int] = {}
+        self.steppers: dict[int, str] = {}
         self.ticking: EnvBatch | None = None
         self.queue: deque[tuple[EnvBatch, Inputs]] = deque()
         self._actions, self._layout = actions is not None, layout
@@ -222,13 +225,21 @@ class EnvProgram:
         if self._layout.objects:
             batch.objects = [leaves for of_shard in self.run.values(f"objects{batch.suffix}") for leaves in of_shard]
         extras = batch.read_extras()
+        if extras and type(extras[0]) is not dict and Told in map(type, extras):
+            extras = self._heard(extras)
         if not extras or type(extras[0]) is dict:
             return extras, ()
         return [part for part, _ in extras], [failure for _, failures in extras for failure in failures]
 
+    def _heard(self, extras: Sequence[Any]) -> list[Any]:
+        """What shards have sent, without the news of who steps their environments, which is kept."""
+        self.steppers.update({told.first: told.stepper for told in extras if type(told) is Told})
+        of_shards = [sent.extras if type(sent) is Told else sent for sent in extras]
+        return [sent for sent in of_shards if sent is not None]
+
     def replies(self) -> tuple[list[Any], list[tuple[int, Failure]]]:
         """The results of units that were called, in their order, and what units raised."""
-        extras = [of_shard for batch in self.batches for of_shard in self.run.values(f"extras{batch.suffix}")]
+        extras = self._heard([of_shard for batch in self.batches for of_shard in self.run.values(f"extras{batch.suffix}")])
         parts = [part for batch in self.batches for part in self.run.values(f"replies{batch.suffix}")]
         failures = [failure for _, of_shard in extras for failure in of_shard]
         return [] if failures else [loads(result) for part in parts for result in part], failures

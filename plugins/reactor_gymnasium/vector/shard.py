@@ -5,15 +5,15 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.block import BoundRows, EnvBlock
-from reactor_gymnasium.environments.bypass import WrapperBypass
+from reactor_gymnasium.environments.block import EnvBlock
+from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.infos import (
     masked,
     note_whose_info,
@@ -30,12 +30,26 @@ from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, decode, dumps, loads
 
-__all__ = ["Failures", "Infos", "Shard", "EnvShard"]
+__all__ = ["Failures", "Infos", "Shard", "EnvShard", "Told"]
 
 Infos = dict[int, dict[str, Any]]
 """Infos that are not empty, by row of the shard."""
 Failures = list[tuple[int, Failure]]
 """Exceptions of environments, with their indices."""
+
+
+class Told(NamedTuple):
+    """What a shard sends in the place of its extras when it is news who steps its environments.
+
+    Attributes:
+        first: Index of its first environment.
+        stepper: Who steps them, in words.
+        extras: What else it sends, ``None`` if nothing.
+    """
+
+    first: int
+    stepper: str
+    extras: Any
 
 
 class Shard(Reactor, ABC):
@@ -51,7 +65,8 @@ class Shard(Reactor, ABC):
             :func:`~reactor_gymnasium.environments.saving.probe_save_strategy`.
 
     Attributes:
-        envs: What holds the environments, each as its ``env`` unless the class says otherwise.
+        envs: What holds the environments, each as its ``env`` unless the class says otherwise; none in a class that has an
+            :class:`~reactor_gymnasium.environments.block.EnvBlock`.
         last: Each row's last observation, ``None`` before the first one.
     """
 
@@ -125,12 +140,16 @@ class Shard(Reactor, ABC):
         """Reset some environments, or call something with them. What each is given is pickled by itself: what two of them share
         must not depend on where they are.
         """
+        self._answer(self.envs)
+
+    def _answer(self, envs: Sequence[Any]) -> None:
+        """Answer a request with what holds the environments."""
         function, of_envs = self.request.value
         resets = function == "reset"
         infos: Infos = {}
         results: list[bytes] = []
         failures: Failures = []
-        for number, (held, arguments) in enumerate(zip(self.envs, of_envs, strict=True)):
+        for number, (held, arguments) in enumerate(zip(envs, of_envs, strict=True)):
             if arguments is not None:
                 try:
                     if resets:
@@ -182,14 +201,18 @@ class Shard(Reactor, ABC):
         if not (infos or failures or finals):
             return
         if self.whole and not (finals or failures) and (merged := together(infos, len(self.last))) is not None:
-            self.extras.set(Handed(merged))
+            self._set_extras(Handed(merged))
             return
         try:
-            self.extras.set((pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures))
+            self._set_extras((pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures))
         except Exception as error:
             of_envs = [(self.first + number, info) for given in (finals, infos) for number, info in given.items()]
             note_whose_info(error, of_envs, self.unit)
             raise
+
+    def _set_extras(self, extras: Any) -> None:
+        """Send what only some steps have."""
+        self.extras.set(extras)
 
     def _numbers(self) -> Iterable[int]:
         """The numbers of its environments, to step them in this order."""
@@ -227,8 +250,6 @@ class EnvShard(Shard):
         **shared: As for :class:`Shard`.
     """
 
-    envs: list[WrapperBypass]
-
     def __init__(
         self,
         env_fns: Sequence[Any],
@@ -249,19 +270,24 @@ class EnvShard(Shard):
         self.whole, self.handing = whole and split_finals, whole and not split_finals
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
+        self.block = EnvBlock(self.first, autoreset_mode, kernels=kernels, columns=True)
+        self.told = self.block.stepper
 
     # ------------------------------------------------------------------ start and end
 
     def build(self) -> None:
-        block = self.block = EnvBlock(self.first, self.autoreset_mode, kernels=self.kernels, columns=True)
-        self.envs, self.last = block.envs, block.observations
+        block = self.block
+        self.last = block.observations
         block.build(self.env_fns)
-        self._check_spaces()
-        self.pack_rewards = struct.Struct(f"{len(self.envs)}d").pack_into  # three times as fast as numpy with a list of numbers
+        with block.opened(changes=False) as envs:
+            self._check_spaces(envs)
+        self.pack_rewards = struct.Struct(f"{block.num_envs}d").pack_into  # three times as fast as numpy with a list of numbers
 
-    def _check_spaces(self) -> None:
-        for index, held in enumerate(self.envs, self.first):
-            env = held.env
+    def close(self) -> None:
+        self.block.close()
+
+    def _check_spaces(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
+        for index, env in enumerate(envs, self.first):
             if self.same_observations:
                 if env.observation_space != self.single_observation_space:
                     raise RuntimeError(
@@ -290,7 +316,21 @@ class EnvShard(Shard):
         block.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), self._bound())
         if block.stepped is not None:
             self._take_columns(block.stepped)
-            return
+        else:
+            self._take_rows()
+        if block.stepper is not self.told:  # there was nothing else to send
+            self._set_extras(None)
+
+    def _set_extras(self, extras: Any) -> None:
+        stepper = self.block.stepper
+        if stepper is not self.told:
+            self.told = stepper
+            extras = Handed(Told(self.first, stepper, extras.value if type(extras) is Handed else extras))
+        self.extras.set(extras)
+
+    def _take_rows(self) -> None:
+        """Send what a step in Python brought."""
+        block = self.block
         failures: Failures = []
         if block.failures:  # a comprehension over nothing costs a call
             failures = [self._failure(row, error) for row, error in block.failures]
@@ -316,16 +356,16 @@ class EnvShard(Shard):
         self.rewards.buffer[...] = kernel.rewards
         self.terminations.buffer[...] = kernel.terminated
         self.truncations.buffer[...] = kernel.truncated
-        failures, rows, told = self.block.failures, len(self.envs), self.block.infos
+        failures, rows, told = self.block.failures, self.block.num_envs, self.block.infos
         if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
             if columns or self.block.finals:
-                self.extras.set(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
+                self._set_extras(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
             return
         finals = self._finals()
         if self.handing and not failures:
             told = told or kernel.infos_by_row()
             if told or finals:
-                self.extras.set(Handed({"ended": finals, "infos": told}))
+                self._set_extras(Handed({"ended": finals, "infos": told}))
             return
         if told:
             self._send(finals, told, [self._failure(row, error) for row, error in failures])
@@ -334,10 +374,10 @@ class EnvShard(Shard):
         if not (infos or finals or failures):
             return
         if self.whole and not failures and (merged := together_columns(infos, rows)) is not None:
-            self.extras.set(Handed(with_finals(merged, self.block.finals, rows)))
+            self._set_extras(Handed(with_finals(merged, self.block.finals, rows)))
             return
         packed = pack_columns(self.row, rows, finals, infos, split_finals=self.split_finals)
-        self.extras.set((packed, [self._failure(row, error) for row, error in failures]))
+        self._set_extras((packed, [self._failure(row, error) for row, error in failures]))
 
     def _write_rewards(self, rewards: list[Any], failures: Failures) -> None:
         out = self.rewards.buffer
@@ -357,8 +397,11 @@ class EnvShard(Shard):
     def answer_request(self) -> None:
         function, of_envs = self.request.value
         if not (function == "reset" and self._reset_by_kernel(of_envs)):
-            with self.block.opened():
-                super().answer_request()
+            with self.block.opened() as envs:
+                self._answer(envs)
+
+    def _env(self, held: Any) -> Any:
+        return held
 
     def _reset_by_kernel(self, of_envs: Sequence[Any]) -> bool:
         """Reset environments without opening the block, if a kernel can; ``False`` if nothing was reset."""
@@ -383,12 +426,12 @@ class EnvShard(Shard):
     # ------------------------------------------------------------------ snapshots
 
     def __getstate__(self) -> dict[str, Any]:
-        if not self.envs:  # before they are made
+        if not self.block.num_envs:  # before they are made
             return self.__dict__.copy()
-        with self.block.opened():
+        with self.block.opened() as envs:
             kept = [
-                self._saved(row, held.env, last, make, self.owner)
-                for row, (held, last, make) in enumerate(zip(self.envs, self.last, self.env_fns, strict=True))
+                self._saved(row, env, last, make, self.owner)
+                for row, (env, last, make) in enumerate(zip(envs, self.last, self.env_fns, strict=True))
             ]
         return {"kept": kept, "done": list(self.block.pending)}
 
@@ -396,8 +439,8 @@ class EnvShard(Shard):
         if "kept" not in state:
             self.__dict__.update(state)
             return
-        with self.block.opened():
-            for row, (held, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
-                load_env(held.env, saved)
+        with self.block.opened() as envs:
+            for row, (env, (saved, last)) in enumerate(zip(envs, state["kept"], strict=True)):
+                load_env(env, saved)
                 self.last[row] = loads(last)
         self.block.pending = state["done"]

@@ -279,7 +279,7 @@ class ShardedVectorEnv(LiveVectorEnv):
             if type(actions) in (list, tuple):
                 actions = self._joined(actions)
             if isinstance(actions, np.ndarray):
-                if actions.shape == self._action_shape and actions.dtype == self._action_dtype:
+                if actions.shape == self._action_shape and actions.dtype == self._action_dtype and type(actions) is np.ndarray:
                     return actions
                 if actions.ndim:
                     check_actions(actions, self.single_action_space, self.batch_size)

@@ -23,7 +23,7 @@ from reactor_gymnasium.arguments import (
     without_mask,
 )
 from reactor_gymnasium.environments.storage import check_shared_memory
-from reactor_gymnasium.native.takeover import forecast, within
+from reactor_gymnasium.native.takeover import forecast
 from reactor_gymnasium.placement import StepCosts, env_costs, info_cost, step_cost
 from reactor_gymnasium.vector.env_program import EnvBatch
 from reactor_gymnasium.vector.joined import JoinedVectorEnv
@@ -31,7 +31,7 @@ from reactor_gymnasium.vector.shard import EnvShard
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 from reactor_gymnasium.vector.sub_envs import VectorEnvFn
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName
+from reactor_rl.plugin import ExecutorName, Pickled
 
 __all__ = ["ReactorVectorEnv"]
 
@@ -200,8 +200,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         # A copy: Gymnasium's own environments share one dict between all instances of a class.
         self.metadata = {**probe.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = probe.render_mode
-        inner, why = within(probe)
-        self._inner = (type(inner), why) if self._kernels else None
+        self._forecast = forecast(probe) if self._kernels else "no kernel: kernels=False"
         self.single_action_space = probe.action_space
         self.action_space = batch_space(self.single_action_space, self.batch_size)
         self.observation_space, self.single_observation_space = observation_spaces(
@@ -251,4 +250,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         return infos
 
     def _stepped_by(self) -> str:
-        return forecast(*self._inner) if self._inner else "no kernel: kernels=False"
+        if told := self._program.steppers.values():
+            return " and ".join(sorted(set(told), reverse=True))
+        kinds = {kept.data if isinstance(kept, Pickled) else id(kept) for kept in self._encoded}
+        return self._forecast + (" if all are alike" if len(kinds) > 1 and self._forecast.startswith("stepped") else "")

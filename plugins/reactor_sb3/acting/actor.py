@@ -147,12 +147,13 @@ class Actor(Reactor):
         self.bound: dict[tuple[int, int], tuple[Array, BoundPolicy]] = {}
         self.envs = SeededEnvs(config.makes, config.seed, Purpose.EPISODES, self.numbers.start)
         self.envs.build()
-        for number, held in zip(self.numbers, self.envs.block.envs, strict=True):
-            if held.env.action_space != config.action_space:
-                raise ValueError(
-                    f"environment {number} has the action space {held.env.action_space}, the first one {config.action_space}: "
-                    "the function that makes environments must always make the same kind"
-                )
+        with self.envs.block.opened(changes=False) as envs:
+            for number, env in zip(self.numbers, envs, strict=True):
+                if env.action_space != config.action_space:
+                    raise ValueError(
+                        f"environment {number} has the action space {env.action_space}, the first one {config.action_space}: "
+                        "the function that makes environments must always make the same kind"
+                    )
 
     @reaction(exploration, uses=(parameters, changed, orders), effects=(transitions, episodes, infos))
     def sample(self) -> None:
@@ -229,7 +230,7 @@ class Actor(Reactor):
     def _infos(self, step: int, envs: SeededEnvs, watched: bool, normalizing: Normalizing | None) -> Iterator[StepInfo]:
         """The infos to report of a step."""
         block, steps = envs.block, self.config.steps
-        for row in range(len(block.envs)) if watched else envs.ended:
+        for row in range(block.num_envs) if watched else envs.ended:
             number = envs.first + row
             if row not in envs.ended:
                 if row in block.infos:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
@@ -22,6 +22,7 @@ from reactor_torch import torch_stream
 __all__ = ["Episode", "PlayConfig", "Player", "remembered"]
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -118,18 +119,26 @@ class Player:
         self.began, self.wait = timesteps, self.plan.every
         self.snapshot[...] = parameters
 
-    @property
-    def env(self) -> gymnasium.Env[Any, Any]:
-        """The environment, as somebody sees it who looks at it."""
-        return self.envs.block.envs[0].env
+    def look(self, function: Callable[[gymnasium.Env[Any, Any]], T]) -> T:
+        """Let somebody look at the environment, without changing it; within a step as well.
 
-    def play(self, steps: int, episodes: int, show: Callable[[], None] | None = None) -> list[Episode]:
+        Args:
+            function: Given the environment as it is.
+
+        Returns:
+            What the function gives.
+        """
+        self.envs.block.keep_from_kernels("somebody watches")
+        with self.envs.block.opened(changes=False) as envs:
+            return function(envs[0])
+
+    def play(self, steps: int, episodes: int, show: Callable[[gymnasium.Env[Any, Any]], None] | None = None) -> list[Episode]:
         """Take a slice of steps.
 
         Args:
             steps: How many, at most.
             episodes: After how many ends of episodes there are no more.
-            show: Called before each step, and after the last one of an episode, before the next one begins.
+            show: Given the environment before each step, and after the last one of an episode, before the next one begins.
 
         Returns:
             The episodes that ended.
@@ -146,7 +155,7 @@ class Player:
         ask = envs.asking(self.rollout, self.asked) if self.asked else None
         for _ in range(steps):
             if show is not None:
-                show()
+                self.look(show)
             if normalizing is not None:
                 normalizing.observations(self.given, self.rows)
             if ask is not None:
@@ -173,12 +182,12 @@ class Player:
 
     def _last_info(self, row: int, info: dict[str, Any]) -> dict[str, Any]:
         if self.show is not None:
-            self.show()
+            self.look(self.show)
         return kept_info(row, info)
 
     def close(self) -> None:
         """Close the environment."""
-        self.env.close()
+        self.envs.block.close()
 
 
 def _row(layout: Observations) -> dict[str, Array]:

@@ -92,10 +92,10 @@ class Viewer(Reactor):
             self.left = self.plan.play.episodes
         if player.began is None:
             return
-        steps = screen.steps(player.env, self.plan.play.steps)
+        steps = player.look(lambda env: screen.steps(env, self.plan.play.steps))
         if not steps:
             return
-        self.left -= len(player.play(steps, self.left, lambda: screen.take(player.env)))
+        self.left -= len(player.play(steps, self.left, screen.take))
         if not self.left:
             gif = screen.end()
             if gif is not None:
@@ -135,7 +135,7 @@ def show_whole(plan: ViewConfig, timesteps: int, parameters: npt.NDArray[Any]) -
     try:
         player.begin(timesteps, parameters)
         screen.begin(timesteps)
-        player.play(LONGEST, plan.play.episodes, lambda: screen.take(player.env))
+        player.play(LONGEST, plan.play.episodes, screen.take)
         gif = screen.end()
         return None if gif is None else Showing(timesteps, gif)
     finally:

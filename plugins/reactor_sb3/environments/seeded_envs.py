@@ -94,13 +94,18 @@ class SeededEnvs:
         self._logged_from: list[int | None] = [None] * n  # step of this round; None before its first reset
         self._seeds = [0] * n  # of the last seeded resets
         self._with_lives = [False] * n  # whether a reset may begin no game
+        self._monitored = [False] * n  # whether a Monitor waits for the end of the game
         self._logs: list[list[Array]] = [[] for _ in makers]  # actions since then, round by round
         self._logged = [0] * n  # how many of them, up to the end of the last round
 
     def build(self) -> None:
         """Make the environments, here where they will live."""
         self.block.build(self.makers, _uncounted if self.purpose is Purpose.EPISODES else _throw_away)
-        self._with_lives = [held.env.has_wrapper_attr(REAL_DONE) for held in self.block.envs]
+        with self.block.opened(changes=False) as envs:
+            self._with_lives = [env.has_wrapper_attr(REAL_DONE) for env in envs]
+            self._monitored = [is_wrapped(env, Monitor) for env in envs]
+        if any(self._with_lives):
+            self.block.keep_from_kernels("its lives are asked for at the ends of episodes")
 
     # ------------------------------------------------------------------ rounds
 
@@ -115,9 +120,9 @@ class SeededEnvs:
         self._steps, self._logged_from, self._counted, self.rewards = 0, [None] * n, [0] * n, []
         rows = [row for row, episode in enumerate(self._episodes) if afresh or episode < 0]
         if rows:
-            with block.opened():
+            with block.opened() as envs:
                 for row in rows:
-                    self._begin(row)
+                    self._begin(row, envs[row])
 
     def put_first(self, put: Callable[[int, Any], None]) -> None:
         """Write what each environment shows when a round begins.
@@ -145,18 +150,20 @@ class SeededEnvs:
         Raises:
             AttributeError: If an environment has no such method; of what is returned, masks that are none are a ``ValueError``.
         """
-        asked = [
-            (fields[name], fields[name].shape[2:], row, method, self._method(row, method))
-            for name, method in methods.items()
-            for row in range(len(self.makers))
-        ]
+        self.block.keep_from_kernels("somebody asks it before each step")
+        with self.block.opened() as envs:  # what the methods refer to is not left out
+            asked = [
+                (fields[name], fields[name].shape[2:], row, method, env.action_space, self._method(row, env, method))
+                for name, method in methods.items()
+                for row, env in enumerate(envs)
+            ]
 
         def ask(step: int) -> None:
-            for field, shape, row, name, method in asked:
+            for field, shape, row, name, space, method in asked:
                 try:
                     answer = method()
                     if type(answer) is not np.ndarray or answer.dtype != field.dtype or answer.shape != shape:
-                        answer = _fitting(f"{name}() of environment {self.first + row}", answer, self.block.envs[row].env, field)
+                        answer = _fitting(f"{name}() of environment {self.first + row}", answer, space, field)
                     field[step, row] = answer
                 except Exception as error:
                     error.add_note(f"raised in environment {self.first + row}")
@@ -164,8 +171,7 @@ class SeededEnvs:
 
         return ask
 
-    def _method(self, row: int, name: str) -> Callable[[], Any]:
-        env = self.block.envs[row].env
+    def _method(self, row: int, env: Env, name: str) -> Callable[[], Any]:
         try:
             method: Callable[[], Any] = env.get_wrapper_attr(name)
         except AttributeError:
@@ -197,7 +203,7 @@ class SeededEnvs:
         self.ended = {}
         for row, terminated, _ in block.ended:
             self._count(row)
-            reported = "episode" in block.finals[row][1] or not (self._goes_on(row) and is_wrapped(block.envs[row].env, Monitor))
+            reported = "episode" in block.finals[row][1] or not (self._monitored[row] and self._goes_on(row))
             self.ended[row] = End(terminated, self.totals[row], self.lengths[row], reported)
             self.totals[row], self.lengths[row] = 0.0, 0
 
@@ -234,14 +240,14 @@ class SeededEnvs:
 
     def _goes_on(self, row: int) -> bool:
         """Whether only a life was lost, so that the reset begins no game."""
-        return self._with_lives[row] and not self.block.envs[row].env.get_wrapper_attr(REAL_DONE)
+        return self._with_lives[row] and self.block.goes_on(row)
 
-    def _begin(self, row: int) -> None:
+    def _begin(self, row: int, env: Env) -> None:
         """Begin an episode between two rounds."""
         self._logged[row] = 0  # there is no action after which a log could tell of this reset
         try:
             if self._goes_on(row):
-                self.block.envs[row].env.set_wrapper_attr(REAL_DONE, True)  # else the old game goes on
+                env.set_wrapper_attr(REAL_DONE, True)  # else the old game goes on
             self.block.reset(row, self._seed(row))
         except Exception as error:
             error.add_note(f"raised in environment {self.first + row}")
@@ -259,17 +265,16 @@ class SeededEnvs:
 
     def saved(self) -> list[dict[str, Any]]:
         """All that the coming steps of each depend on: plain numbers, and a pickle or an array; see :func:`check`."""
-        with self.block.opened():
-            return [self._saved(row) for row in range(len(self.makers))]
+        with self.block.opened() as envs:
+            return [self._saved(row, env) for row, env in enumerate(envs)]
 
-    def _saved(self, row: int) -> dict[str, Any]:
+    def _saved(self, row: int, env: Env) -> dict[str, Any]:
         way = save_strategy(self.makers[row]) if self._episodes[row] >= 0 else None
         saved: dict[str, Any] = {
             "way": way, "episode": self._episodes[row], "length": self.lengths[row], "total": float(self.totals[row])
         }  # fmt: skip
         if way == "state":
-            block = self.block
-            saved["state"] = Pickled(pickle.dumps((save_env(block.envs[row].env), block.observations[row])))
+            saved["state"] = Pickled(pickle.dumps((save_env(env), self.block.observations[row])))
             saved["logged"] = self._logged[row]
         elif way == "replay":
             log = self._logs[row]
@@ -279,16 +284,16 @@ class SeededEnvs:
 
     def put_back(self, saved: Sequence[dict[str, Any]]) -> None:
         """Make the environments, which have just been made, what they were; begins new episodes where nothing else is possible."""
-        with self.block.opened():
+        with self.block.opened() as envs:
             for row, one in enumerate(saved):
-                self._put_back(row, one)
+                self._put_back(row, envs[row], one)
 
-    def _put_back(self, row: int, saved: dict[str, Any]) -> None:
+    def _put_back(self, row: int, env: Env, saved: dict[str, Any]) -> None:
         block = self.block
         self._episodes[row], self.lengths[row], self.totals[row] = saved["episode"], saved["length"], saved["total"]
         if saved["way"] == "state":
             state, block.observations[row] = decode(saved["state"])
-            load_env(block.envs[row].env, state)
+            load_env(env, state)
             self._logged[row] = saved["logged"]
         elif saved["way"] == "replay":
             self._seeds[row], actions = saved["seed"], saved["actions"]
@@ -296,16 +301,16 @@ class SeededEnvs:
             block.replay(row, {"seed": self._seeds[row]}, actions)
         elif self._episodes[row] >= 0:
             self._steps, self._logged_from[row] = 0, None
-            self._begin(row)
+            self._begin(row, env)
 
 
-def _fitting(method: str, answer: Any, env: Env, field: Array) -> Array:
+def _fitting(method: str, answer: Any, space: spaces.Space[Any], field: Array) -> Array:
     """What a method has returned, in the shape of its field; masks flat or, as of a ``MultiDiscrete``, with a row for each choice.
 
     Raises:
         ValueError: If it has another shape, or masks that are neither true nor false.
     """
-    shape, space = field.shape[2:], env.action_space
+    shape = field.shape[2:]
     try:
         array = np.asarray(answer)
     except ValueError:  # rows of several lengths

@@ -769,3 +769,33 @@ def test_games_and_their_emulators_are_called(place: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="use `step` directly"):
             envs.call("step", 0, 1.0)
         envs.step(np.ones(3, np.int64))  # the games live on
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"grayscale": False},
+        {"maxpool": False, "frameskip": 3},
+        {"img_height": 64, "img_width": 96, "stack_num": 2},
+        {"episodic_life": True, "use_fire_reset": True},
+        {"autoreset_mode": "NextStep", "life_loss_info": True},
+    ],
+    ids=str,
+)
+def test_a_game_restored_before_any_step_goes_on_as_the_other(options: dict[str, Any]) -> None:
+    """An episode's end comes within a step, which then shows what was seen before it."""
+    given: dict[str, Any] = {"autoreset_mode": "SameStep", "max_num_frames_per_episode": 30, "noop_max": 1, **options}
+    with (
+        AtariVectorEnv("breakout", 1, executor="inline", **given) as one,
+        AtariVectorEnv("breakout", 1, executor="inline", **given) as other,
+    ):
+        one.reset(seed=1)
+        other.reset(seed=9)
+        ends = 0
+        for step in range(20):
+            other._run.restore(one._run.snapshot())
+            expected, found = (envs.step(np.array([step % 4])) for envs in (one, other))
+            assert_same(found, expected)
+            ends += int(expected[2][0] or expected[3][0])
+        assert ends > 1

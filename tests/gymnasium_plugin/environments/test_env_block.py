@@ -11,7 +11,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 from reusing_envs import HABITS, SPACES, Reusing
 
-from reactor_gymnasium.environments.block import BoundRows, EnvBlock
+from reactor_gymnasium.environments.block import EnvBlock
+from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.pickling import encode
 
@@ -108,7 +109,8 @@ def test_the_others_take_their_step_where_one_fails() -> None:
     block.step([0, 0, 0], out)
     block.step([0, 1, 0], out)
     assert [(row, type(error)) for row, error in block.failures] == [(1, ZeroDivisionError)]
-    assert [env.env.unwrapped.t for env in block.envs] == [2, 2, 2]
+    with block.opened() as envs:
+        assert [env.unwrapped.t for env in envs] == [2, 2, 2]  # type: ignore[attr-defined]
     block.step([0, 0, 0], out)
     assert not block.failures
     np.testing.assert_array_equal(shown, [[0, 3], [1, 3], [2, 3]])
@@ -134,7 +136,8 @@ def test_of_infos_is_kept_what_is_wanted() -> None:
     taken = []
 
     def last_info(row: int, info: Any) -> Any:
-        taken.append((row, info["t"], block.envs[row].env.unwrapped.t))  # there has been no reset yet
+        with block.opened() as envs:
+            taken.append((row, info["t"], envs[row].unwrapped.t))  # type: ignore[attr-defined]  # there has been no reset yet
         return "kept"
 
     block.keep_infos, block.last_info = False, last_info
@@ -177,6 +180,7 @@ def test_who_could_not_be_constructed_is_named_and_the_others_are_closed() -> No
     with pytest.raises(ZeroDivisionError) as raised:
         block.build([encode(lambda: Closing(0)), encode(lambda: 1 / 0)])
     assert raised.value.__notes__ == ["while environment 6 was constructed"]
-    (env,) = [held.env for held in block.envs]
+    with block.opened() as (env,):
+        pass
     block.close()
-    assert env.closed and not block.envs  # type: ignore[attr-defined]
+    assert env.closed and not block.num_envs  # type: ignore[attr-defined]

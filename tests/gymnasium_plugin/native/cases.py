@@ -75,6 +75,9 @@ MUJOCO: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 
+HELD: list[Any] = []
+"""What makers of environments keep."""
+
 SOLVER = ("efc_", "efm_", "iefc_", "ifrc_", "iacc", "island_", "map_", "solver_")
 
 MODES = list(AutoresetMode)

@@ -138,7 +138,7 @@ def test_a_player_notes_the_actions_that_it_takes(monkeypatch: pytest.MonkeyPatc
     try:
         player.begin(0, weights)
         player.play(6, 1)
-        assert player.env.unwrapped.taken == [0, 1, 0, 1, 0, 1]
+        assert player.look(lambda env: env.unwrapped.taken) == [0, 1, 0, 1, 0, 1]  # type: ignore[attr-defined]
         assert noted[0].ravel().tolist() == [0, 1, 0, 1, 0, 1]
     finally:
         player.close()

@@ -7,6 +7,7 @@ import signal
 import threading
 from copy import deepcopy
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from trainers import INLINE, PLACES, PROCESSES, SPACES, Toy, new
 from reactor_gymnasium.film import Film
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import SyncDQN
-from reactor_sb3.acting.screens import Window
+from reactor_sb3.acting.screens import Files, Window
 from reactor_sb3.streams import Purpose, seed_of
 
 SIZE = 32, 48, 3
@@ -538,3 +539,25 @@ def test_a_worker_that_is_killed_while_it_films(tmp_path: Path) -> None:
     with new("dqn", Painted, watch=tmp_path / "run.gif", **{**WATCHED, "watch_every": 1000}) as model:
         model.learn(320)
     assert names(tmp_path) == ["run-0.gif", "run-320.gif"]
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [("dqn", "CartPole-v1"), ("ppo", "FrozenLake-v1"), ("td3", "Pendulum-v1")])
+def test_an_environment_that_kernels_step_is_shown_as_it_is(
+    algorithm: str, env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[int, str]] = []
+
+    def take(self: Any, env: Any) -> None:
+        inner = env.unwrapped
+        shown.append((env.get_wrapper_attr("_elapsed_steps"), str(getattr(inner, "state", getattr(inner, "s", None)))))
+
+    monkeypatch.setattr(Files, "take", take)
+    maker = partial(gymnasium.make, env, render_mode="rgb_array")
+    with new(algorithm, env=maker, watch=tmp_path / "run.gif", **INLINE) as model:
+        model.learn(64)
+    pairs = [*pairwise(shown)]
+    assert len(pairs) > 6
+    assert all(after[0] in (0, before[0] + 1) for before, after in pairs)
+    if env != "FrozenLake-v1":  # who may stay where it is
+        assert all(after[1] != before[1] for before, after in pairs if after[0])
+    assert len({state for _, state in shown}) > 2

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.environments.block import BoundRows
+from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_rl.pickling import encode
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.seeded_envs import SeededEnvs
@@ -67,7 +67,8 @@ def built(env_fn: Callable[[], gymnasium.Env[Any, Any]], purpose: Purpose = Purp
 
 
 def made(env_fn: Callable[[], gymnasium.Env[Any, Any]], purpose: Purpose = Purpose.EPISODES) -> gymnasium.Env[Any, Any]:
-    return built(env_fn, purpose).block.envs[0].env
+    with built(env_fn, purpose).block.opened() as (env,):
+        return env
 
 
 def rows() -> BoundRows:
@@ -129,18 +130,18 @@ def test_what_is_noted_of_actions_is_nobody_elses() -> None:
 def test_an_environment_may_change_its_step() -> None:
     envs = built(wrapped)
     found = rewards_of(envs, 10)
-    assert envs.block.envs[0].engaged
+    assert envs.block.bypassed == [True]
     assert found == [1.0, 1.0, 10.0, 10.0, 10.0] * 8
 
 
 def test_a_wrappers_class_may_change_its_step() -> None:
     envs = built(wrapped)
     rewards_of(envs, 5)
-    assert envs.block.envs[0].engaged
+    assert envs.block.bypassed == [True]
     plain = TimeLimit.step
     TimeLimit.step = lambda self, action: (*plain(self, action)[:1], 7.0, *plain(self, action)[2:])  # type: ignore[method-assign]
     try:
         assert rewards_of(envs, 1) == [7.0] * 4
-        assert not envs.block.envs[0].engaged
+        assert envs.block.bypassed == [False]
     finally:
         TimeLimit.step = plain  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.environments.block import BoundRows
+from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_rl.pickling import encode
 from reactor_sb3 import SyncDQN, SyncPPO
 from reactor_sb3.acting.records import Observations
@@ -145,7 +145,8 @@ def test_how_often_a_game_is_seeded(logged: int, seeds: int, monkeypatch: pytest
     envs = built(lambda: EpisodicLifeEnv(Drawn()))
     for _ in range(400):
         played(envs)
-    assert envs.block.envs[0].env.get_wrapper_attr("seeds") == seeds
+    with envs.block.opened() as (env,):
+        assert env.get_wrapper_attr("seeds") == seeds
 
 
 @pytest.mark.parametrize("game", [Drawn, Unpicklable])
@@ -166,7 +167,8 @@ def test_new_episodes_begin_new_games() -> None:
     envs = built(lambda: EpisodicLifeEnv(Drawn()))
     for turn in range(10):
         played(envs, afresh=True)
-        assert envs.block.envs[0].env.get_wrapper_attr("seeds") == turn + 1
+        with envs.block.opened() as (env,):
+            assert env.get_wrapper_attr("seeds") == turn + 1
 
 
 def built(env_fn: Callable[[], gymnasium.Env[Any, Any]]) -> SeededEnvs:
