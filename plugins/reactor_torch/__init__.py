@@ -49,6 +49,7 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
+    from reactor_torch.structure import Structure, refuse_global_hooks
     from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
 
 __all__ = [
@@ -103,6 +104,7 @@ __all__ = [
     "PPOBatch",
     "QBatch",
     "Stacked",
+    "Structure",
     "TD3ActorFormula",
     "TD3CriticFormula",
     "TQCCriticFormula",
@@ -130,6 +132,7 @@ __all__ = [
     "normalized",
     "packed",
     "parameter_record",
+    "refuse_global_hooks",
     "squashed_sample",
     "stack",
     "torch_state",

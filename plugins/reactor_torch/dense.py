@@ -27,6 +27,7 @@ __all__ = [
     "bound_layers",
     "forward_all",
     "has_hooks",
+    "hooks_of",
     "input_gradients",
     "is_untouched",
     "layers_of",
@@ -84,7 +85,12 @@ def is_untouched(module: nn.Module) -> bool:
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether something of the user's runs before or after a module's forward or backward pass."""
-    return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
+    return any(hooks_of(module))
+
+
+def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    """The hooks that run before or after a module's forward or backward pass."""
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
 
 
 def layers_of(

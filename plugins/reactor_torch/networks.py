@@ -378,6 +378,12 @@ class Networks(Mapping[str, Any]):
             self._flats[name].move(data, gradients)
         self._make_formulas(self.losses)  # formulas have views of the former arrays
 
+    def let_go(self) -> None:
+        """Leave no gradients behind, which an optimiser would step along: others are made of the same modules."""
+        for name in self._learned:
+            for parameter in self._flats[name].parameters:
+                parameter.grad = None
+
     def to(self, device: torch.device) -> Networks:
         """The same on a device: this object without optimisers, its modules moved."""
         for name, part in self.parts.items():

@@ -19,6 +19,7 @@ from reactor_sb3.acting.forwards import copied
 from reactor_torch import Batch, Networks, Task, Update, WorkerConfig
 
 __all__ = [
+    "Alone",
     "Learner",
     "LocalRef",
     "Logger",
@@ -284,6 +285,17 @@ class Sharing:
     def end(self, seconds: float) -> None:
         """Note how long an update of this round took."""
         self._now.append(seconds)
+
+
+class Alone(Sharing):
+    """Nobody takes part any more: gradient workers have copies of networks that are no longer those that learn."""
+
+    def begin(self) -> bool:
+        """Begin a round."""
+        return False
+
+    def end(self, seconds: float) -> None:
+        """Nothing is decided."""
 
 
 class ParallelLearner(_Learning):

@@ -39,7 +39,7 @@ from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
-from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, torch_stream, torch_threads
+from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, refuse_global_hooks, torch_stream, torch_threads
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -300,7 +300,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         """Take over learning rates, losses, and whatever was loaded since the last round."""
         self._update_learning_rate([part.optimizer for part in self.nets.parts.values() if part.optimizer is not None])
         seed = seed_of(self._base_seed, Purpose.TORCH, 1, self._n_updates) if self.nets.draws else 0
-        self.nets.begin_round(self.losses(), self.networks(), seed)
+        self.nets.begin_round(self.losses(), self.session.parts, seed)
 
     def shares(self) -> tuple[float, ...]:
         """Share of each loss in the time that the gradients of a round take, reckoned from parameters."""
@@ -317,11 +317,34 @@ class Trainer(RunOwner, BaseAlgorithm):
             ValueError: If what learns cannot learn side by side, or what acts cannot act.
         """
         self.acting()  # which refuses here what it would refuse in the first round
-        self.nets = Networks(self.networks(), self.losses())
+        parts = self.networks()
+        self.nets = Networks(parts, self.losses())
         if self.split:
             check_split(self.nets)
         self.plan_blocks()
         self.session.draws = self.nets.draws or any(cls.__module__.partition(".")[0] not in _KNOWN for cls in type(self).__mro__)
+        self.session.made_from(self, parts)
+
+    def look(self) -> None:
+        """Take over what somebody has changed about the policy since the last round.
+
+        Whatever is frozen, thawed or replaced, and hooks of modules: networks and losses are made anew then. A round begins with
+        it, and where nothing has changed it takes some microseconds.
+
+        Raises:
+            ValueError: If what is there cannot be followed, learn, or act.
+            TypeError: If parameters are not float32 on one device.
+        """
+        refuse_global_hooks()
+        session = self.session
+        if session.has_other_parts(self):
+            self._create_aliases()
+        session.parts = parts = self.networks()
+        if session.structure.is_still_so({"policy": self.policy}, parts):
+            return
+        self.nets.let_go()
+        self.policy.set_training_mode(False)
+        self._make_networks()
 
     def plan_blocks(self) -> None:
         """Decide of which blocks of rows gradients are the sum; see :meth:`reactor_torch.Networks.plan_blocks`."""
