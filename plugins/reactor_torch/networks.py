@@ -16,6 +16,7 @@ from torch.utils.flop_counter import flop_registry
 
 from reactor_torch.autograd import Autograd
 from reactor_torch.batches import MinibatchSlicer
+from reactor_torch.dense import has_hooks
 from reactor_torch.flat import FlatOptimizer, FlatParameters, kernels_for
 from reactor_torch.loss import Formula, Loss, Network, Task
 from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
@@ -114,6 +115,8 @@ class Networks(Mapping[str, Any]):
             name: FlatParameters([pair for pair in _named(part.module) if pair[0] in self._names[name]], name in self._learned)
             for name, part in self.parts.items()
         }
+        self._hooked = {name: flat.hooked() for name, flat in self._flats.items()}
+        self._touched = any(has_hooks(part) for module in self.modules() for part in module.modules())
         self._targets: dict[tuple[str, str], _Target] = {}
         self._numbers = {name: number for number, name in enumerate(losses)}
         self._slicers = {name: MinibatchSlicer() for name in losses}
@@ -156,6 +159,15 @@ class Networks(Mapping[str, Any]):
         """The parameters of a network that are its own."""
         return self._flats[name]
 
+    def hooked(self, name: str) -> list[int]:
+        """Numbers of a network's parameters that have hooks, see :meth:`FlatParameters.hooked`: :meth:`step` calls these."""
+        return self._hooked[name]
+
+    @property
+    def touched(self) -> bool:
+        """Whether somebody has hung hooks onto modules, which then are called with whole minibatches."""
+        return self._touched
+
     def kernels(self, name: str) -> Any:
         """The extension for what goes over all parameters of a network, where all losses are about dense layers; else ``None``."""
         return kernels_for(self._flats[name].device) if self.dense else None
@@ -197,6 +209,7 @@ class Networks(Mapping[str, Any]):
         for name, loss in losses.items():
             self.formulas[name].loss = loss
         self.bind()
+        self._hooked = {name: flat.hooked() for name, flat in self._flats.items()}
         self._bound = True
         self._slicers = {name: MinibatchSlicer() for name in self._numbers}
         self.set_training_mode(True)
@@ -232,14 +245,15 @@ class Networks(Mapping[str, Any]):
         """Decide of which blocks of rows the gradients of each loss are the sum: by networks and minibatches alone.
 
         Some formulas have blocks of their own. Elsewhere a block is large enough to take milliseconds. Where a network changes
-        buffers while it learns, as batch normalisation does, it is the whole minibatch: other blocks would be another loss.
+        buffers while it learns, as batch normalisation does, or has hooks, it is the whole minibatch: other blocks would be another
+        loss.
 
         Args:
             examples: For each loss a minibatch, as large as there are any.
         """
         for name, batch in examples.items():
             self._rows[name], self._blocks[name] = (rows := len(batch)), None
-            if self.formulas[name].block is not None or rows < 2 * LEAST_ROWS:
+            if self.formulas[name].block is not None or rows < 2 * LEAST_ROWS or self._touched:
                 continue
             blocks, of_row = 1, self._flops(name, batch[slice(0, 2)]) / 2
             while rows >= 2 * blocks * LEAST_ROWS and rows * of_row >= 2 * blocks * LEAST_FLOPS:
@@ -340,6 +354,8 @@ class Networks(Mapping[str, Any]):
         flat, most = self._flats[name], self.parts[name].max_grad_norm
         if gradient is not None:
             flat.gradients.fill_(gradient)
+        if self._hooked[name]:
+            flat.call_hooks(self._hooked[name])
         if most is not None:
             flat.clip(most, self.kernels(name))
         self._optimizers[name].step()
