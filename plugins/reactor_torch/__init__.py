@@ -46,7 +46,7 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.lstm import Lstm, LstmWeights
     from reactor_torch.networks import Networks
-    from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
+    from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, tensors_of, write_parameters
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.structure import Structure, refuse_global_hooks
@@ -135,6 +135,7 @@ __all__ = [
     "refuse_global_hooks",
     "squashed_sample",
     "stack",
+    "tensors_of",
     "torch_state",
     "torch_stream",
     "torch_threads",

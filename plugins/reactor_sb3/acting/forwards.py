@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import nn
 
 from reactor_torch import ConvolvedForward, DenseForward, TorchForward, image_layers_of, is_untouched, layers_of
 
-__all__ = ["LIBRARIES", "as_written", "copied", "dense_forward", "features_of", "image_forward", "torch_forward"]
+__all__ = ["LIBRARIES", "as_written", "copied", "dense_forward", "features_of", "has_tied", "image_forward", "torch_forward"]
 
 M = TypeVar("M", bound=nn.Module)
 LIBRARIES = ("stable_baselines3", "sb3_contrib", "reactor_sb3")
@@ -49,6 +50,13 @@ def as_written(network: nn.Module) -> bool:
     return untouched and all(method.__module__.partition(".")[0] in LIBRARIES for method in methods)
 
 
+def has_tied(network: nn.Module) -> bool:
+    """Whether different modules of a network share a parameter: it has one name only where parameters are looked up by name."""
+    parts = chain.from_iterable(part._parameters.values() for part in network.modules())
+    own = [id(one) for one in parts if one is not None]
+    return len(own) > len(set(own))
+
+
 def dense_forward(
     network: nn.Module,
     space: spaces.Space[Any],
@@ -75,7 +83,9 @@ def dense_forward(
     features, one_hot = flat
     named = ((f"{name}.{number}", module) for number, module in enumerate(body))
     layers = layers_of(named, features + more, renormalising)
-    return DenseForward(layers, features, one_hot) if layers is not None and DenseForward.knows(layers) else None
+    if layers is None or not DenseForward.knows(layers) or has_tied(network):
+        return None
+    return DenseForward(layers, features, one_hot)
 
 
 def image_forward(network: Any, name: str = "") -> ConvolvedForward | None:
@@ -87,6 +97,8 @@ def image_forward(network: Any, name: str = "") -> ConvolvedForward | None:
     """
     extractor, space = getattr(network, "features_extractor", None), network.observation_space
     if not isinstance(extractor, NatureCNN) or not as_written(network) or not _is_nature(extractor) or space.dtype != np.uint8:
+        return None
+    if has_tied(network):
         return None
     parts: dict[str, Any] = {"features_extractor.cnn": extractor.cnn, "features_extractor.linear": extractor.linear}
     if name:

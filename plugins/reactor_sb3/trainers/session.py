@@ -32,7 +32,16 @@ from reactor_sb3.trainers.options import RunOptions
 from reactor_sb3.trainers.placing import choose_placement, may_learn_alone, recommendations, spread, threads_of
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
 from reactor_sb3.trainers.report import Report
-from reactor_torch import Network, ParameterWriter, SlicedGradients, Structure, Team, parameter_record, write_parameters
+from reactor_torch import (
+    Network,
+    ParameterWriter,
+    SlicedGradients,
+    Structure,
+    Team,
+    parameter_record,
+    tensors_of,
+    write_parameters,
+)
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -154,6 +163,7 @@ class Session:
             if isinstance(part, nn.Module) and model.policy._modules.get(name) is part
         }
         self.acting = None
+        parameter_record(self.acting_state(model))  # which refuses what actors could not be sent
         if before is None:
             self._made = self.structure
             return
@@ -198,9 +208,7 @@ class Session:
         """The parameters and buffers of what the actors evaluate, each of them once: what is shared has several names."""
         if self.acting is None or self.acting[0] is not model.policy:  # the structure beside it takes a copy
             self.acting = model.policy, model.acting()[0]
-        first_names: dict[int, str] = {}
-        state = self.acting[1].state_dict(keep_vars=True)
-        return {name: tensor for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
+        return tensors_of(self.acting[1])
 
     def state(self, model: Model) -> Mapping[str, torch.Tensor]:
         """The tensors that the actors get: parameters, buffers, and the statistics of ``VecNormalize``."""
