@@ -46,7 +46,15 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.lstm import Lstm, LstmWeights
     from reactor_torch.networks import Networks
-    from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, tensors_of, write_parameters
+    from reactor_torch.parameters import (
+        FILLING,
+        ParameterWriter,
+        computed_in,
+        packed,
+        parameter_record,
+        tensors_of,
+        write_parameters,
+    )
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.structure import Structure, refuse_global_hooks
@@ -116,6 +124,7 @@ __all__ = [
     "WorkerConfig",
     "bound_layers",
     "check_split",
+    "computed_in",
     "computing",
     "dense_network_of",
     "differentiating",

@@ -19,6 +19,7 @@ from reactor_torch.batches import MinibatchSlicer
 from reactor_torch.dense import has_hooks
 from reactor_torch.flat import FlatOptimizer, FlatParameters, kernels_for
 from reactor_torch.loss import Formula, Loss, Network, Task
+from reactor_torch.parameters import computed_in
 from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
 
 __all__ = ["Networks", "blocks_of", "halved"]
@@ -82,9 +83,11 @@ class Networks(Mapping[str, Any]):
         draws: Whether any network may draw from torch's generator while it learns: see :func:`~reactor_torch.draws`.
         seed: What such a network draws from in this round, together with :attr:`task` and the block of rows.
         task: How many times gradients were asked for in this round.
+        writes: Names of buffers that networks change while they learn, as :meth:`plan_blocks` has seen, besides those of a network
+            with ``buffers=True``.
 
     Raises:
-        ValueError: If a loss names a network that there is not.
+        ValueError: If a loss names a network that there is not, or networks share a parameter.
         TypeError: If parameters are not float32 on one device.
     """
 
@@ -93,6 +96,7 @@ class Networks(Mapping[str, Any]):
         self._check(losses)
         self._names = {name: _own(part) for name, part in self.parts.items()}
         self._learned = frozenset(name for name, part in self.parts.items() if part.optimizer is not None)
+        self.writes: tuple[str, ...] = ()
         self._blocks: dict[str, int | None] = dict.fromkeys(losses)
         self._rows = dict.fromkeys(losses, 1)
         self._make(losses)
@@ -115,6 +119,7 @@ class Networks(Mapping[str, Any]):
             name: FlatParameters([pair for pair in _named(part.module) if pair[0] in self._names[name]], name in self._learned)
             for name, part in self.parts.items()
         }
+        self._check_shared()
         self._hooked = {name: flat.hooked() for name, flat in self._flats.items()}
         self._touched = any(has_hooks(part) for module in self.modules() for part in module.modules())
         self._targets: dict[tuple[str, str], _Target] = {}
@@ -125,6 +130,17 @@ class Networks(Mapping[str, Any]):
         self.draws = any(map(draws, self.modules()))
         self.seed, self.task = 0, 0
         self._make_formulas(losses)
+
+    def _check_shared(self) -> None:
+        known: dict[int, tuple[str, str]] = {}
+        for name, flat in self._flats.items():
+            for path, parameter in zip(flat.names, flat.parameters, strict=True):
+                owner, first = known.setdefault(id(parameter), (name, path))
+                if owner != name:
+                    raise ValueError(
+                        f"the networks {owner!r} and {name!r} share a parameter ({first!r}, {path!r}), and each is to have its own "
+                        "values of it: give one of them a copy (copy.deepcopy)"
+                    )
 
     def _make_formulas(self, losses: Mapping[str, Loss]) -> None:
         self._seen: dict[Hashable, Any] = {}
@@ -251,14 +267,48 @@ class Networks(Mapping[str, Any]):
         Args:
             examples: For each loss a minibatch, as large as there are any.
         """
+        self.writes = self._written(examples)
         for name, batch in examples.items():
             self._rows[name], self._blocks[name] = (rows := len(batch)), None
-            if self.formulas[name].block is not None or rows < 2 * LEAST_ROWS or self._touched:
+            if self.writes or self.formulas[name].block is not None or self._touched or rows < 2 * LEAST_ROWS:
                 continue
             blocks, of_row = 1, self._flops(name, batch[slice(0, 2)]) / 2
             while rows >= 2 * blocks * LEAST_ROWS and rows * of_row >= 2 * blocks * LEAST_FLOPS:
                 blocks *= 2
             self._blocks[name] = None if blocks == 1 else -(-rows // blocks)
+
+    def kept(self) -> dict[str, torch.Tensor]:
+        """Buffers of all networks but those with ``buffers=True``, by name; each of them once."""
+        others = {id(one) for name in self for one in self.buffers(name)}
+        found: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, part in self.parts.items():
+            for path, one in part.module.named_buffers() if isinstance(part.module, nn.Module) else ():
+                if id(one) not in others:
+                    found.setdefault(id(one), (f"{name}.{path}", one))
+        return dict(found.values())
+
+    def _written(self, examples: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of buffers that are changed by gradients of some rows with any numbers in them."""
+        if self.dense or not (before := self.kept()):  # formulas call no module
+            return ()
+        parts = [part for module in self.modules() for part in module.modules()]
+        all_buffers = [(part._buffers, name, one, one.clone()) for part in parts for name, one in part._buffers.items() if one is not None]
+        were = {name: (one, one._version, one.clone()) for name, one in before.items()}
+        self.set_training_mode(True)
+        for name, batch in examples.items():
+            self.gradients(name, _stirred(batch[slice(0, 2)]))
+        self.set_training_mode(False)
+        now = self.kept()
+        found = [
+            name
+            for name, (one, version, value) in were.items()
+            if now.get(name) is not one or one._version != version or not torch.equal(one, value)
+        ]
+        with torch.no_grad():
+            for buffers, name, one, value in all_buffers:
+                buffers[name] = one
+                one.copy_(value)
+        return tuple(found)
 
     def _flops(self, loss: str, batch: Any) -> int:
         """Operations of products and convolutions that the gradients of some rows take; 0 if a buffer changes meanwhile."""
@@ -427,6 +477,22 @@ class Networks(Mapping[str, Any]):
         self._make(state["losses"])
 
 
+def _stirred(batch: Any) -> Any:
+    """Rows with other observations where these are numbers of any size: those of an example are all 0."""
+    generator = torch.Generator().manual_seed(0)
+
+    def other(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: other(one) for key, one in part.items()}
+        if not isinstance(part, torch.Tensor) or not part.is_floating_point():
+            return part
+        return torch.randn(part.shape, generator=generator).to(part)
+
+    stirred = copy.copy(batch)
+    vars(stirred).update((name, other(part)) for name, part in vars(batch).items() if "observations" in name)
+    return stirred
+
+
 class _Target:
     """A network and what follows it."""
 
@@ -478,6 +544,7 @@ def _copied(modules: dict[str, Any], parts: Iterable[Network]) -> dict[str, Any]
     """A deep copy in a processor's memory, without optimisers and without the last actions that SB3's distributions remember."""
     memo: dict[int, Any] = {id(part.optimizer): None for part in parts if part.optimizer is not None}
     for module in modules.values():
+        memo |= computed_in(module) if isinstance(module, nn.Module) else {}
         for part in module.modules() if isinstance(module, nn.Module) else ():
             distribution = getattr(part, "action_dist", None)
             if distribution is not None:  # torch copies no tensor that has been computed

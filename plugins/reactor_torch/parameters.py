@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-__all__ = ["FILLING", "ParameterWriter", "first_names", "packed", "parameter_record", "tensors_of", "write_parameters"]
+__all__ = ["FILLING", "ParameterWriter", "computed_in", "first_names", "packed", "parameter_record", "tensors_of", "write_parameters"]
 
 Array = npt.NDArray[Any]
 FILLING = "(filling)"
@@ -59,6 +59,12 @@ def _all_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
                 "keep it as a buffer (register_buffer)"
             )
     return {**state, **{name: one for name, one in module.named_buffers(remove_duplicate=False) if name not in state}}
+
+
+def computed_in(module: nn.Module) -> dict[int, torch.Tensor]:
+    """Of tensors that modules keep although they were computed, which torch does not copy, copies without a graph; by ``id``."""
+    values = [value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Tensor)]
+    return {id(value): value.detach().clone() for value in values if value.grad_fn is not None}
 
 
 def parameter_record(state: Mapping[str, torch.Tensor]) -> np.dtype[Any]:

@@ -127,7 +127,7 @@ def check_split(nets: Networks) -> None:
         nets: The networks.
 
     Raises:
-        ValueError: If a network without ``buffers=True`` has batch normalisation.
+        ValueError: If a network without ``buffers=True`` has batch normalisation, or changes buffers while it learns.
     """
     for name, part in nets.parts.items():
         modules = part.module.named_modules() if isinstance(part.module, nn.Module) and not part.buffers else ()
@@ -139,6 +139,11 @@ def check_split(nets: Networks) -> None:
                 f"split=True lets the losses' gradients be computed apart, and {layer!r} ({type(module).__name__}) would collect "
                 "its statistics in two places: use LayerNorm or GroupNorm, or split=False"
             )
+    if nets.writes:
+        raise ValueError(
+            f"split=True lets the losses' gradients be computed apart, and the buffer {nets.writes[0]!r} changes with them, as "
+            "running statistics do: it would change in two places; use split=False"
+        )
 
 
 # ---------------------------------------------------------------------- weights in a port

@@ -35,7 +35,7 @@ from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import WATCHING
-from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, shares_of
+from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, refuse_common, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
@@ -319,9 +319,10 @@ class Trainer(RunOwner, BaseAlgorithm):
         self.acting()  # which refuses here what it would refuse in the first round
         parts = self.networks()
         self.nets = Networks(parts, self.losses())
+        refuse_common(parts)
+        self.plan_blocks()
         if self.split:
             check_split(self.nets)
-        self.plan_blocks()
         self.session.draws = self.nets.draws or any(cls.__module__.partition(".")[0] not in _KNOWN for cls in type(self).__mro__)
         self.session.made_from(self, parts)
 
