@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from reactor_torch.flat import FlatParameters, kernels_for
+from reactor_torch.kept import keep
 
 __all__ = [
     "PARTS",
@@ -276,8 +277,14 @@ class Dense:
         else:
             finds = _arrays_by(self.flat.value), _arrays_by(self.flat.gradient)
             made = _Compiled(kernels, self.layers, *finds, rows, self.passes_on, self.room, self.buffers)
-        self._of_rows[rows] = made
-        return made
+        if self.room is not None and isinstance(made, _Compiled):  # who gives room sees to it that there are not too many
+            self._of_rows[rows] = made
+            return made
+        return keep(self._of_rows, rows, made)
+
+    def forget(self) -> None:
+        """Forget the layers that were made for any number of rows."""
+        self._of_rows.clear()
 
 
 # ---------------------------------------------------------------------- several networks, side by side where there are threads

@@ -292,7 +292,9 @@ class Networks(Mapping[str, Any]):
         if self.dense or not (before := self.kept()):  # formulas call no module
             return ()
         parts = [part for module in self.modules() for part in module.modules()]
-        all_buffers = [(part._buffers, name, one, one.clone()) for part in parts for name, one in part._buffers.items() if one is not None]
+        all_buffers = [
+            (part._buffers, name, one, one.clone()) for part in parts for name, one in part._buffers.items() if one is not None
+        ]
         were = {name: (one, one._version, one.clone()) for name, one in before.items()}
         self.set_training_mode(True)
         for name, batch in examples.items():

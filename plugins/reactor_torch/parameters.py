@@ -13,7 +13,16 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-__all__ = ["FILLING", "ParameterWriter", "computed_in", "first_names", "packed", "parameter_record", "tensors_of", "write_parameters"]
+__all__ = [
+    "FILLING",
+    "ParameterWriter",
+    "computed_in",
+    "first_names",
+    "packed",
+    "parameter_record",
+    "tensors_of",
+    "write_parameters",
+]
 
 Array = npt.NDArray[Any]
 FILLING = "(filling)"

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from reactor_torch.flat import array_of
+from reactor_torch.kept import keep
 from reactor_torch.loss import Loss
 from reactor_torch.networks import Networks, blocks_of, halved
 from reactor_torch.parameters import FILLING, packed
@@ -364,7 +365,7 @@ class SliceView:
         loss, count, of, block, task = self._head.tolist()
         batch = self._batches.get((loss, count))
         if batch is None:
-            batch = self._batches[loss, count] = self._batch(loss, count)
+            batch = keep(self._batches, (loss, count), self._batch(loss, count))
         for name, place in self._numbers[loss]:
             vars(batch)[name] = float(place)
         return self.layout.losses[loss], batch, of, block, task

@@ -1,4 +1,4 @@
-"""What networks consist of, as far as others have taken copies of it, and whether it is still so: asked once a round, in microseconds.
+"""What networks consist of, as far as others have taken copies of it, and whether it is still so: asked once in each round.
 
 Learners have parameters as flat arrays and layers as formulas, actors have layers as values: all made from modules at one time. A
 user may freeze a parameter, hang a hook onto a layer, or replace a layer, an optimiser or a whole network at any other time.

@@ -18,9 +18,9 @@ from reactor_torch import (
     ConvolvedForward,
     DenseForward,
     TorchForward,
+    computed_in,
     image_layers_of,
     is_untouched,
-    computed_in,
     layers_of,
     torch_state,
     torch_stream,
@@ -151,13 +151,15 @@ def _try_out(module: Any, name: str) -> None:
     space = copy.deepcopy(module.observation_space)
     space.seed(0)
     seen = space.sample()
-    rows = {key: torch.as_tensor(part)[None] for key, part in seen.items()} if isinstance(seen, dict) else torch.as_tensor(seen)[None]
+    rows = (
+        {key: torch.as_tensor(part)[None] for key, part in seen.items()} if isinstance(seen, dict) else torch.as_tensor(seen)[None]
+    )
     before = {path: (one, one._version) for path, one in module.named_buffers()}
     methods = ("extract_features",) if hasattr(module, "lstm_actor") else ("_predict", "predict_values")
     if (error := _fails(module, methods, rows, torch.inference_mode)) and not _fails(module, methods, rows, torch.no_grad):
         raise ValueError(
-            f"{name} cannot be evaluated as actors do it, in torch.inference_mode() ({error}): let its forward() compute no gradients, "
-            "or use SB3's algorithm with ReactorVecEnv"
+            f"{name} cannot be evaluated as actors do it, in torch.inference_mode() ({error}): let its forward() compute no "
+            "gradients, or use SB3's algorithm with ReactorVecEnv"
         ) from error
     for path, one in module.named_buffers():
         if before[path][0] is not one or before[path][1] != one._version:

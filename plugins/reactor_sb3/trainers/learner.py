@@ -130,7 +130,9 @@ def refuse_common(parts: Mapping[str, Network]) -> None:
         if part.excluding is None or part.optimizer is None or not isinstance(part.module, nn.Module):
             continue
         theirs = {id(one): path for path, one in part.excluding.named_parameters()}
-        shared = getattr(part.module, "features_extractor", None) if getattr(part.module, "share_features_extractor", False) else None
+        shared = (
+            getattr(part.module, "features_extractor", None) if getattr(part.module, "share_features_extractor", False) else None
+        )
         for path, one in part.module.named_parameters():
             extracts = shared is not None and path.startswith("features_extractor.")
             if id(one) in theirs and one.requires_grad and not extracts:

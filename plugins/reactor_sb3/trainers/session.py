@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+from torch import nn
 
 from reactor_gymnasium.plugin import recover_for
 from reactor_rl import Recover, RunError
@@ -183,8 +183,8 @@ class Session:
                 continue
             if own[name] is not known:
                 raise ValueError(
-                    f"model.{name} was replaced, and model.policy.{name} is another network: what acts and learns is what the policy "
-                    f"has. Set model.policy.{name}, with an optimizer of its own parameters; model.{name} follows"
+                    f"model.{name} was replaced, and model.policy.{name} is another network: what acts and learns is what the "
+                    f"policy has. Set model.policy.{name}, with an optimizer of its own parameters; model.{name} follows"
                 )
             stale = True
         return stale
@@ -356,7 +356,7 @@ class Session:
                 self.team = None
 
     def _begin(self, model: Model) -> tuple[Run, Array]:
-        """The run, and a record of what its actors are to have. One whose actors act in another way is ended, and another one begun.
+        """The run, and a record of what its actors are to have; another run if the actors of the one that there is act otherwise.
 
         Warns:
             UserWarning: If episodes are cut off thereby that were to go on.
@@ -364,7 +364,7 @@ class Session:
         if model._run is not None and not model._run.stopped and (why := self.acts_otherwise(model)):
             if not self.afresh:
                 warnings.warn(
-                    f"the policy acts in another way than its actors do ({listed(why)}): they are made anew, and begin new episodes",
+                    f"the policy acts in another way than its actors ({listed(why)}): they are made anew, and begin new episodes",
                     stacklevel=4,
                 )
             model.close()
