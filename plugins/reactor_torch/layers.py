@@ -141,7 +141,7 @@ class _Passes:
         """Memory for a pass forwards and, if it learns, back."""
         free = self._free.get((form, learns, passes_on))
         if free is None:
-            free = keep(self._free, (form, learns, passes_on), [])
+            free = keep(self._free, (form, learns, passes_on), [], most=8)
         return free.pop() if free else _Pass(self.kernels, layers.layers(form), form, learns, passes_on)
 
     def give_back(self, one: _Pass) -> None:

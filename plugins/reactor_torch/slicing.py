@@ -365,7 +365,7 @@ class SliceView:
         loss, count, of, block, task = self._head.tolist()
         batch = self._batches.get((loss, count))
         if batch is None:
-            batch = keep(self._batches, (loss, count), self._batch(loss, count))
+            batch = keep(self._batches, (loss, count), self._batch(loss, count), most=64)  # views, which weigh nothing
         for name, place in self._numbers[loss]:
             vars(batch)[name] = float(place)
         return self.layout.losses[loss], batch, of, block, task
