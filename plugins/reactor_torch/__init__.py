@@ -58,7 +58,7 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
-    from reactor_torch.structure import Structure, refuse_global_hooks
+    from reactor_torch.structure import Structure, differences, refuse_global_hooks
 
 __all__ = [
     "ActorCritic",
@@ -127,6 +127,7 @@ __all__ = [
     "computed_in",
     "computing",
     "dense_network_of",
+    "differences",
     "differentiating",
     "drawing_nothing",
     "draws",

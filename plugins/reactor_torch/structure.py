@@ -6,7 +6,7 @@ user may freeze a parameter, hang a hook onto a layer, or replace a layer, an op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
@@ -18,11 +18,15 @@ from torch.nn.modules import module as of_all_modules
 from reactor_torch.dense import hooks_of
 from reactor_torch.loss import Network
 
-__all__ = ["Structure", "refuse_global_hooks"]
+__all__ = ["Structure", "differences", "refuse_global_hooks"]
+
+Facts = dict[str, dict[str, Any]]
 
 _END = object()
 _LEARNS, _GROUPS, _PLACE = attrgetter("requires_grad"), attrgetter("param_groups"), torch.Tensor.data_ptr
 _STEPPED = "the optimizer of "
+_TENSOR_HOOKS = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+_OPTIMIZER_HOOKS = attrgetter("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _GLOBAL_HOOKS: tuple[Any, ...] = tuple(
     getattr(of_all_modules, f"_global_{name}_hooks") for name in ("forward", "forward_pre", "backward", "backward_pre")
 )
@@ -69,7 +73,7 @@ class Structure:
             else:
                 self._tensors |= root
         self._held: list[Any] = []
-        self._facts = dict(self._found())
+        self._facts = dict(self._found(self._number))
         self._remember()
 
     # ------------------------------------------------------------------ is it still so
@@ -137,29 +141,53 @@ class Structure:
     def difference(self, now: Structure) -> list[str]:
         """What is different now, in words; a root that is another one stands for all that is in it."""
         roots = [f"{name} is replaced" for name, root in self._roots.items() if now._roots[name] is not root]
-        return roots or [
-            _told(name, self._facts.get(name), now._facts.get(name))
-            for name in {**self._facts, **now._facts}
-            if self._facts.get(name) != now._facts.get(name)
-        ]
+        return roots or differences(self._facts, now._facts)
 
-    def _found(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What there is, by name. Objects are held, so that no later one gets the number by which they are compared."""
+    def contents(self) -> Facts:
+        """The same as values, which those of another process can be compared with; see :func:`differences`.
 
-        def of(one: Any) -> int:
-            self._held.append(one)
-            return id(one)
+        Hooks of parameters and optimisers belong to it, and values of buffers that are not saved.
+        """
+        names = {id(one): name for module in self._modules for name, one in self._named(module)}
 
+        def described(one: Any) -> Any:
+            if isinstance(one, nn.Module):
+                return one.extra_repr()
+            return names.get(id(one)) or getattr(one, "__qualname__", type(one).__qualname__)
+
+        facts = dict(self._found(described))
+        for module in self._modules:
+            for name, one in self._named(module):
+                if isinstance(one, nn.Parameter):
+                    facts[name]["has other hooks"] = sum(map(len, filter(None, _TENSOR_HOOKS(one))))
+                elif name.rpartition(".")[2] in module._non_persistent_buffers_set:
+                    facts[name]["has other values"] = one.detach().cpu().tolist()
+        for name, optimizer in self._optimizers.items():
+            facts[f"{_STEPPED}{name}"]["has other hooks"] = sum(map(len, _OPTIMIZER_HOOKS(optimizer)))
+        return facts
+
+    def _number(self, one: Any) -> int:
+        """An object's, which is held, so that no later one gets the same."""
+        self._held.append(one)
+        return id(one)
+
+    def _named(self, module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, one in (*module._parameters.items(), *module._buffers.items()):
+            if one is not None:
+                yield f"{self._modules[module]}.{name}".removeprefix("."), one
+
+    def _found(self, of: Callable[[Any], Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What there is, by name.
+
+        Args:
+            of: Makes of an object what is compared.
+        """
         for module, path in self._modules.items():
             hooks = tuple(of(hook) for some in hooks_of(module) for hook in some.values())
             own = {name: of(value) for name, value in vars(module).items() if name in _METHODS}
             yield path, {"is replaced": (of(module), type(module)), "has other hooks": hooks, f"has another {_first(own)}": own}
-            for name, one in module._parameters.items():
-                if one is not None:
-                    yield f"{path}.{name}".removeprefix("."), {"is replaced": of(one), **_of_tensor(one)}
-            for name, buffer in module._buffers.items():
-                if buffer is not None:
-                    yield f"{path}.{name}".removeprefix("."), _of_tensor(buffer)
+            for name, one in self._named(module):
+                yield name, {"is replaced": of(one) if isinstance(one, nn.Parameter) else None, **_of_tensor(one)}
         for name, tensor in self._tensors.items():
             yield name, {"is replaced": of(tensor), **_of_tensor(tensor)}
         for name, optimizer in self._optimizers.items():
@@ -167,7 +195,12 @@ class Structure:
             yield f"{_STEPPED}{name}", {"is replaced": (of(optimizer), type(optimizer)), "steps other parameters": groups}
 
 
-def _acting(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def differences(before: Facts, now: Facts) -> list[str]:
+    """What is different now, in words, of what :meth:`Structure.contents` has given."""
+    return [_told(name, before.get(name), now.get(name)) for name in {**before, **now} if before.get(name) != now.get(name)]
+
+
+def _acting(facts: Facts) -> Facts:
     learning = ("is frozen", "is learned")
     return {
         name: {what: value for what, value in of_one.items() if what not in learning}

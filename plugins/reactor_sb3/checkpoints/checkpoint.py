@@ -89,7 +89,11 @@ def save(path: str | os.PathLike[str], model: Model) -> None:
     Args:
         path: The file.
         model: The trainer.
+
+    Raises:
+        ValueError: If its policy is no longer as its constructor makes it.
     """
+    model.session.check_remade(model)
     bag, state = Bag(), state_of(model)
     document = {
         "format": FORMAT,

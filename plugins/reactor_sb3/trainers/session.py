@@ -38,6 +38,7 @@ from reactor_torch import (
     SlicedGradients,
     Structure,
     Team,
+    differences,
     parameter_record,
     tensors_of,
     write_parameters,
@@ -124,7 +125,7 @@ class Session:
     parts: Mapping[str, Network]
     structure: Structure
     _aliases: dict[str, nn.Module]
-    _made: Structure
+    _made: dict[str, dict[str, Any]]
     _acts: tuple[Any, np.dtype[Any]]
     _writer: ParameterWriter
     _buffers: list[str]
@@ -165,7 +166,7 @@ class Session:
         self.acting = None
         parameter_record(self.acting_state(model))  # which refuses what actors could not be sent
         if before is None:
-            self._made = self.structure
+            self._made = self.structure.contents()
             return
         self.changed = self.changed or before
         if self.sliced is not None:  # gradient workers have copies of what there was: no bit depends on who computes
@@ -198,9 +199,17 @@ class Session:
         alike = act_alike(model.acting()[1], policy) and parameter_record(self.state(model)) == record
         return [] if alike else before.difference(self.structure)
 
-    def has_changed(self) -> list[str]:
-        """What is no longer as the policy's class has made it, in words."""
-        return self._made.difference(self.structure)
+    def check_remade(self, model: Model) -> None:
+        """Refuse to save a policy that the constructor would not make again as it is.
+
+        Raises:
+            ValueError: If somebody has changed more about it than values of parameters and buffers that are saved.
+        """
+        if changed := differences(self._made, Structure({"policy": model.policy}, model.networks()).contents()):
+            raise ValueError(
+                f"the policy is no longer as the constructor makes it ({listed(changed)}), and a run that is resumed would go on with "
+                "one that is: make the change in a class of policies, or save the weights alone with save()"
+            )
 
     # ------------------------------------------------------------------ what the actors get
 

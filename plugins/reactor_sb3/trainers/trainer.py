@@ -509,7 +509,8 @@ class Trainer(RunOwner, BaseAlgorithm):
             UserWarning: If an environment can neither be saved nor replayed, so that a resumed run begins a new episode there.
 
         Raises:
-            ValueError: If the model has no environment.
+            ValueError: If the model has no environment, or its policy is no longer as the constructor makes it: frozen, with other
+                hooks, layers or optimisers. Within a round, :meth:`learn` raises it.
             OSError: If the file cannot be written; the old one is then still there, and the training can go on.
         """
         if self.env is None:
