@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -419,6 +420,7 @@ class Networks(Mapping[str, Any]):
             self._flats[target].bind()
         known = self._targets.get((target, source))
         if known is None:
+            _check_alike(target, _shapes(self[target]), source, _shapes(self[source]))
             known = self._targets[target, source] = _Target(self[source], self._flats[source], self[target], self._flats[target])
         known.follow(tau, self.kernels(target))
 
@@ -515,6 +517,21 @@ class _Target:
 
 def _named(module: nn.Module | Mapping[str, torch.Tensor]) -> list[tuple[str, Any]]:
     return list(module.named_parameters() if isinstance(module, nn.Module) else module.items())
+
+
+def _shapes(module: nn.Module | Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Size]]:
+    return [(name, one.shape) for name, one in _named(module)]
+
+
+def _check_alike(target: str, its: list[tuple[str, torch.Size]], source: str, theirs: list[tuple[str, torch.Size]]) -> None:
+    """Refuse a target whose parameters are not those of the network that it follows, one by one."""
+    for one, other in zip_longest(its, theirs):
+        if one != other:
+            name, _ = one or other or ("", None)
+            raise ValueError(
+                f"the target {target!r} follows {source!r} parameter by parameter, and from {name!r} on they are not alike: a "
+                "layer of one of them was replaced, or shares its parameters; make the target anew (copy.deepcopy)"
+            )
 
 
 def _convolves(module: nn.Module | Mapping[str, torch.Tensor]) -> bool:

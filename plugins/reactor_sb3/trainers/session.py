@@ -207,8 +207,8 @@ class Session:
         """
         if changed := differences(self._made, Structure({"policy": model.policy}, model.networks()).contents()):
             raise ValueError(
-                f"the policy is no longer as the constructor makes it ({listed(changed)}), and a run that is resumed would go on with "
-                "one that is: make the change in a class of policies, or save the weights alone with save()"
+                f"the policy is no longer as the constructor makes it ({listed(changed)}), and with one that is a run would not go "
+                "on as it does: make the change in a class of policies, or save the weights alone with save()"
             )
 
     # ------------------------------------------------------------------ what the actors get

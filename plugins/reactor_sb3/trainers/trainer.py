@@ -339,7 +339,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         refuse_global_hooks()
         session = self.session
         if session.has_other_parts(self):
-            self._create_aliases()
+            cast(Any, self)._create_aliases()
         session.parts = parts = self.networks()
         if session.structure.is_still_so({"policy": self.policy}, parts):
             return

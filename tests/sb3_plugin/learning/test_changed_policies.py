@@ -221,7 +221,7 @@ def changed(model: Any, change: Callable[[Any], Check], when: str) -> Iterator[N
         check()
 
 
-@pytest.mark.filterwarnings("ignore:the policy acts in another way")
+@pytest.mark.filterwarnings("ignore:the policy acts in another way", "ignore:Full backward hook is firing")
 @every_other(kept=14, algorithm=ALL, change=CHANGES, when=["before", "between", "callback"])
 def test_changes_count_from_the_next_round_on(algorithm: str, change: Any, when: str) -> None:
     with changed(made(algorithm), change, when):
@@ -262,6 +262,8 @@ def deeper(model: Any) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         layers.insert(0, nn.Linear(width, width))
+    if hasattr(owner, "q_net_target"):  # which follows parameter by parameter
+        model.policy.q_net_target = copy.deepcopy(model.policy.q_net)
     owner.optimizer = torch.optim.Adam(owner.parameters(), 1e-2)
 
 
@@ -328,6 +330,19 @@ def test_hooks_of_all_modules_are_refused() -> None:
         model.learn(ROUND)
 
 
+@pytest.mark.parametrize("algorithm", ["dqn", "td3"])
+def test_targets_of_other_layers_are_refused(algorithm: str) -> None:
+    with made(algorithm, **({"target_update_interval": 1} if algorithm == "dqn" else {})) as model:
+        layers = sequence_of(model.policy)
+        layers[2 if algorithm == "dqn" else 0] = nn.Sequential(nn.Linear(layers[0].in_features, 32), nn.Linear(32, 32))
+        if algorithm == "dqn":
+            layers[2] = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 2))
+        owner = owner_of(model.policy)
+        owner.optimizer = torch.optim.Adam(owner.parameters(), 1e-2)
+        with pytest.raises(ValueError, match=r"the target '\w+' follows '\w+' parameter by parameter"):
+            model.learn(2 * ROUND)
+
+
 def test_what_learns_nothing_is_refused() -> None:
     with new("ppo") as model:
         model.policy.requires_grad_(False)
@@ -351,7 +366,9 @@ def test_a_parameter_of_two_networks_is_refused() -> None:
 # ---------------------------------------------------------------------- checkpoints
 
 
-@every_other(kept=4, algorithm=ALL, change=[freeze, forward_hook, gradient_hook, optimizer_hook, replaced_optimizer, replaced_forward])
+@every_other(
+    kept=4, algorithm=ALL, change=[freeze, forward_hook, gradient_hook, optimizer_hook, replaced_optimizer, replaced_forward]
+)
 def test_checkpoints_of_what_would_be_made_otherwise_are_refused(algorithm: str, change: Any, tmp_path: Any) -> None:
     with made(algorithm) as model:
         model.learn(ROUND)
