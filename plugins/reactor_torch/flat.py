@@ -21,7 +21,7 @@ from torch.optim.radam import radam
 
 from reactor_torch import kernels
 
-__all__ = ["FlatOptimizer", "FlatParameters", "array_of", "functions_for", "get", "kernels_for", "numbers", "put"]
+__all__ = ["FlatOptimizer", "FlatParameters", "array_of", "functions_for", "get", "have_hooks", "kernels_for", "numbers", "put"]
 
 Array = npt.NDArray[Any]
 
@@ -62,6 +62,16 @@ def numbers(values: list[Any]) -> npt.NDArray[np.float32]:
     if isinstance(values[0], torch.Tensor):
         return torch.stack([torch.as_tensor(one, dtype=torch.float32) for one in values]).cpu().numpy()
     return np.array(values, np.float32)
+
+
+_BEFORE, _BEHIND = map(attrgetter, ("_backward_hooks", "_post_accumulate_grad_hooks"))
+_HOOKS = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+"""Hooks of a parameter, on its gradient; torch keeps them in dicts, or ``None``."""
+
+
+def have_hooks(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether somebody has hung hooks onto one of these, which look at gradients or change them."""
+    return any(map(_BEFORE, parameters)) or any(map(_BEHIND, parameters))
 
 
 class FlatParameters:
@@ -147,9 +157,7 @@ class FlatParameters:
             parameter.data, parameter.grad = value, gradient
 
     def hooked(self) -> list[int]:
-        """Numbers of the parameters that somebody has hung hooks onto, which look at gradients or change them."""
-        if not len(self.gradients) or not (any(map(_BEFORE, self.parameters)) or any(map(_BEHIND, self.parameters))):
-            return []
+        """Numbers of the parameters that have hooks, of those that are learned; see :func:`have_hooks`."""
         return [number for number, hooks in enumerate(map(_HOOKS, self.parameters)) if any(hooks)]
 
     @contextmanager
@@ -233,9 +241,6 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 _GLOBAL_HOOKS: tuple[Any, ...] = (
     of_all_optimizers._global_optimizer_pre_hooks, of_all_optimizers._global_optimizer_post_hooks
 )  # fmt: skip
-_BEFORE, _BEHIND = map(attrgetter, ("_backward_hooks", "_post_accumulate_grad_hooks"))
-_HOOKS = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
-"""Hooks of a parameter, on its gradient; torch keeps them in dicts, or ``None``."""
 
 
 class FlatOptimizer:

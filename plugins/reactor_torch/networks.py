@@ -18,7 +18,7 @@ from torch.utils.flop_counter import flop_registry
 from reactor_torch.autograd import Autograd
 from reactor_torch.batches import MinibatchSlicer
 from reactor_torch.dense import has_hooks
-from reactor_torch.flat import FlatOptimizer, FlatParameters, kernels_for
+from reactor_torch.flat import FlatOptimizer, FlatParameters, have_hooks, kernels_for
 from reactor_torch.loss import Formula, Loss, Network, Task
 from reactor_torch.parameters import computed_in
 from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
@@ -121,7 +121,8 @@ class Networks(Mapping[str, Any]):
             for name, part in self.parts.items()
         }
         self._check_shared()
-        self._hooked = {name: flat.hooked() for name, flat in self._flats.items()}
+        self._parameters = [one for name in self._learned for one in self._flats[name].parameters]
+        self._hooked = self._all_hooked()
         self._touched = any(has_hooks(part) for module in self.modules() for part in module.modules())
         self._targets: dict[tuple[str, str], _Target] = {}
         self._numbers = {name: number for number, name in enumerate(losses)}
@@ -178,7 +179,11 @@ class Networks(Mapping[str, Any]):
 
     def hooked(self, name: str) -> list[int]:
         """Numbers of a network's parameters that have hooks, see :meth:`FlatParameters.hooked`: :meth:`step` calls these."""
-        return self._hooked[name]
+        return self._hooked.get(name, [])
+
+    def _all_hooked(self) -> dict[str, list[int]]:
+        """The same of all networks that learn; nothing, and soon, if there are no hooks."""
+        return {name: self._flats[name].hooked() for name in self._learned} if have_hooks(self._parameters) else {}
 
     @property
     def touched(self) -> bool:
@@ -226,7 +231,7 @@ class Networks(Mapping[str, Any]):
         for name, loss in losses.items():
             self.formulas[name].loss = loss
         self.bind()
-        self._hooked = {name: flat.hooked() for name, flat in self._flats.items()}
+        self._hooked = self._all_hooked()
         self._bound = True
         self._slicers = {name: MinibatchSlicer() for name in self._numbers}
         self.set_training_mode(True)
@@ -407,8 +412,8 @@ class Networks(Mapping[str, Any]):
         flat, most = self._flats[name], self.parts[name].max_grad_norm
         if gradient is not None:
             flat.gradients.fill_(gradient)
-        if self._hooked[name]:
-            flat.call_hooks(self._hooked[name])
+        if self._hooked:
+            flat.call_hooks(self.hooked(name))
         if most is not None:
             flat.clip(most, self.kernels(name))
         self._optimizers[name].step()

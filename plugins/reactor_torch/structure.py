@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from operator import attrgetter, is_
+from operator import attrgetter, call, is_, itemgetter
 from typing import Any
 
 import torch
@@ -35,6 +35,8 @@ _METHODS = frozenset(
      "get_action_dist_params", "_get_action_dist_from_latent", "_predict", "action_log_prob", "q1_forward")
 )  # fmt: skip
 """Names of methods of networks that somebody may replace for one object."""
+_LIBRARIES = ("torch", "stable_baselines3", "sb3_contrib")
+_PLAIN = (bool, int, float, str)
 
 
 def refuse_global_hooks() -> None:
@@ -51,7 +53,7 @@ def refuse_global_hooks() -> None:
 
 
 class Structure:
-    """What networks consist of: modules and their hooks, parameters and what is frozen, buffers, optimisers and what they step.
+    """What networks consist of: modules, their hooks and settings, parameters and what is frozen, buffers, optimisers.
 
     Values of parameters and buffers do not belong to it, nor where they lie, nor settings of optimisers and hooks of tensors, which
     are looked at where they are used. Types and shapes do.
@@ -112,6 +114,7 @@ class Structure:
             and [*map(_PLACE, self._parameters)] == self._places
             and [*map(len, self._attributes)] == self._lengths
             and [*map(type, self._modules)] == self._types
+            and [*map(call, self._getters, self._settled)] == self._settings
         )
 
     def _remember(self) -> None:
@@ -131,6 +134,9 @@ class Structure:
         self._learns, self._places = [*map(_LEARNS, self._parameters)], [*map(_PLACE, self._parameters)]
         self._attributes = [vars(module) for module in self._modules]
         self._lengths, self._types = [*map(len, self._attributes)], [*map(type, self._modules)]
+        settled = [(vars(module), names) for module in self._modules if (names := _settings_of(module))]
+        self._settled, self._getters = [values for values, _ in settled], [itemgetter(*names) for _, names in settled]
+        self._settings = [*map(call, self._getters, self._settled)]
 
     def acts_as(self, other: Structure) -> bool:
         """Whether what acts is the same, whatever is frozen, and whoever steps it."""
@@ -185,7 +191,10 @@ class Structure:
         for module, path in self._modules.items():
             hooks = tuple(of(hook) for some in hooks_of(module) for hook in some.values())
             own = {name: of(value) for name, value in vars(module).items() if name in _METHODS}
-            yield path, {"is replaced": (of(module), type(module)), "has other hooks": hooks, f"has another {_first(own)}": own}
+            yield path, {
+                "is replaced": (of(module), type(module)), "has other hooks": hooks, f"has another {_first(own)}": own,
+                "has other settings": {name: vars(module)[name] for name in _settings_of(module)},
+            }  # fmt: skip
             for name, one in self._named(module):
                 yield name, {"is replaced": of(one) if isinstance(one, nn.Parameter) else None, **_of_tensor(one)}
         for name, tensor in self._tensors.items():
@@ -207,6 +216,13 @@ def _acting(facts: Facts) -> Facts:
         for name, of_one in facts.items()
         if not name.startswith(_STEPPED)
     }
+
+
+def _settings_of(module: nn.Module) -> list[str]:
+    """Names of numbers and the like that say what a module of a library computes. Modules of a user's may count in such."""
+    if type(module).__module__.partition(".")[0] not in _LIBRARIES:
+        return []
+    return [name for name, value in vars(module).items() if name != "training" and type(value) in _PLAIN]
 
 
 def _first(names: Mapping[str, Any]) -> str:
