@@ -116,10 +116,7 @@ class Networks(Mapping[str, Any]):
                 raise ValueError(f"loss {name!r} is to make {loss.learns!r} learn, which has no optimizer")
 
     def _make(self, losses: Mapping[str, Loss]) -> None:
-        self._flats = {
-            name: FlatParameters([pair for pair in _named(part.module) if pair[0] in self._names[name]], name in self._learned)
-            for name, part in self.parts.items()
-        }
+        self._flats = {name: self._flat_of(name, part) for name, part in self.parts.items()}
         self._check_shared()
         self._parameters = [one for name in self._learned for one in self._flats[name].parameters]
         self._hooked = self._all_hooked()
@@ -132,6 +129,12 @@ class Networks(Mapping[str, Any]):
         self.draws = any(map(draws, self.modules()))
         self.seed, self.task = 0, 0
         self._make_formulas(losses)
+
+    def _flat_of(self, name: str, part: Network) -> FlatParameters:
+        try:
+            return FlatParameters([pair for pair in _named(part.module) if pair[0] in self._names[name]], name in self._learned)
+        except ValueError as error:
+            raise ValueError(f"of the network {name!r} {error}") from None
 
     def _check_shared(self) -> None:
         known: dict[int, tuple[str, str]] = {}
