@@ -85,7 +85,7 @@ class Networks(Mapping[str, Any]):
         seed: What such a network draws from in this round, together with :attr:`task` and the block of rows.
         task: How many times gradients were asked for in this round.
         writes: Names of buffers that networks change while they learn, as :meth:`plan_blocks` has seen, besides those of a network
-            with ``buffers=True``.
+            with ``buffers=True`` that its own loss changes.
 
     Raises:
         ValueError: If a loss names a network that there is not, or networks share a parameter.
@@ -289,34 +289,37 @@ class Networks(Mapping[str, Any]):
     def kept(self) -> dict[str, torch.Tensor]:
         """Buffers of all networks but those with ``buffers=True``, by name; each of them once."""
         others = {id(one) for name in self for one in self.buffers(name)}
+        return {name: one for name, one in self._named_buffers() if id(one) not in others}
+
+    def _named_buffers(self) -> list[tuple[str, torch.Tensor]]:
+        """All buffers, each by the first of its names."""
         found: dict[int, tuple[str, torch.Tensor]] = {}
         for name, part in self.parts.items():
             for path, one in part.module.named_buffers() if isinstance(part.module, nn.Module) else ():
-                if id(one) not in others:
-                    found.setdefault(id(one), (f"{name}.{path}", one))
-        return dict(found.values())
+                found.setdefault(id(one), (f"{name}.{path}", one))
+        return list(found.values())
 
     def _written(self, examples: Mapping[str, Any]) -> tuple[str, ...]:
         """Names of buffers that are changed by gradients of some rows with any numbers in them."""
-        if self.dense or not (before := self.kept()):  # formulas call no module
-            return ()
         parts = [part for module in self.modules() for part in module.modules()]
-        all_buffers = [
+        before = [
             (part._buffers, name, one, one.clone()) for part in parts for name, one in part._buffers.items() if one is not None
         ]
-        were = {name: (one, one._version, one.clone()) for name, one in before.items()}
+        if self.dense or not before:  # formulas call no module
+            return ()
+        found: dict[str, None] = {}
         self.set_training_mode(True)
-        for name, batch in examples.items():
-            self.gradients(name, _stirred(batch[slice(0, 2)]))
+        for loss, batch in examples.items():
+            own = {id(one) for one in self.buffers(self.loss(loss).learns)}
+            were = {name: (one, one._version, one.clone()) for name, one in self._named_buffers() if id(one) not in own}
+            self.gradients(loss, _stirred(batch[slice(0, 2)]))
+            now = dict(self._named_buffers())
+            for name, (one, version, value) in were.items():
+                if now.get(name) is not one or one._version != version or not torch.equal(one, value):
+                    found[name] = None
         self.set_training_mode(False)
-        now = self.kept()
-        found = [
-            name
-            for name, (one, version, value) in were.items()
-            if now.get(name) is not one or one._version != version or not torch.equal(one, value)
-        ]
         with torch.no_grad():
-            for buffers, name, one, value in all_buffers:
+            for buffers, name, one, value in before:
                 buffers[name] = one
                 one.copy_(value)
         return tuple(found)
