@@ -46,10 +46,19 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.lstm import Lstm, LstmWeights
     from reactor_torch.networks import Networks
-    from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
+    from reactor_torch.parameters import (
+        FILLING,
+        ParameterWriter,
+        computed_in,
+        packed,
+        parameter_record,
+        tensors_of,
+        write_parameters,
+    )
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
+    from reactor_torch.structure import Structure, differences, refuse_global_hooks
 
 __all__ = [
     "ActorCritic",
@@ -103,6 +112,7 @@ __all__ = [
     "PPOBatch",
     "QBatch",
     "Stacked",
+    "Structure",
     "TD3ActorFormula",
     "TD3CriticFormula",
     "TQCCriticFormula",
@@ -114,8 +124,10 @@ __all__ = [
     "WorkerConfig",
     "bound_layers",
     "check_split",
+    "computed_in",
     "computing",
     "dense_network_of",
+    "differences",
     "differentiating",
     "drawing_nothing",
     "draws",
@@ -130,8 +142,10 @@ __all__ = [
     "normalized",
     "packed",
     "parameter_record",
+    "refuse_global_hooks",
     "squashed_sample",
     "stack",
+    "tensors_of",
     "torch_state",
     "torch_stream",
     "torch_threads",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy.typing as npt
@@ -41,6 +42,8 @@ class Autograd:
         with self.layers:
             found = self.loss(self.nets, batch)
         made_smaller = found[0] if share == 1 else found[0] * share
-        # Others would get gradients too: an actor's loss looks through critics.
-        torch.autograd.backward(made_smaller, inputs=flat.parameters)
+        hooked = self.nets.hooked(self.loss.learns)
+        with flat.without_hooks(hooked) if hooked else nullcontext():
+            # Others would get gradients too: an actor's loss looks through critics.
+            torch.autograd.backward(made_smaller, inputs=flat.parameters)
         return numbers([one.detach() * share for one in found])

@@ -11,6 +11,7 @@ import torch
 
 from reactor_rl.plugin import aligned_zeros
 from reactor_torch.images import Images
+from reactor_torch.kept import keep
 
 __all__ = [
     "Batch",
@@ -183,7 +184,7 @@ class MinibatchSlicer:
             return batch[rows]
         kept = self._kept.get(count)
         if kept is None:
-            kept = self._kept[count] = self._room(batch, count)
+            kept = keep(self._kept, count, self._room(batch, count))
         minibatch, blocks = kept
         if not blocks:
             return batch[rows]

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from reactor_torch.flat import FlatParameters, kernels_for
+from reactor_torch.kept import keep
 
 __all__ = [
     "PARTS",
@@ -27,6 +28,7 @@ __all__ = [
     "bound_layers",
     "forward_all",
     "has_hooks",
+    "hooks_of",
     "input_gradients",
     "is_untouched",
     "layers_of",
@@ -84,7 +86,12 @@ def is_untouched(module: nn.Module) -> bool:
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether something of the user's runs before or after a module's forward or backward pass."""
-    return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
+    return any(hooks_of(module))
+
+
+def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    """The hooks that run before or after a module's forward or backward pass."""
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
 
 
 def layers_of(
@@ -270,8 +277,14 @@ class Dense:
         else:
             finds = _arrays_by(self.flat.value), _arrays_by(self.flat.gradient)
             made = _Compiled(kernels, self.layers, *finds, rows, self.passes_on, self.room, self.buffers)
-        self._of_rows[rows] = made
-        return made
+        if self.room is not None and isinstance(made, _Compiled):  # who gives room sees to it that there are not too many
+            self._of_rows[rows] = made
+            return made
+        return keep(self._of_rows, rows, made)
+
+    def forget(self) -> None:
+        """Forget the layers that were made for any number of rows."""
+        self._of_rows.clear()
 
 
 # ---------------------------------------------------------------------- several networks, side by side where there are threads

@@ -7,18 +7,21 @@ optimiser's step, a soft update of a target, a copy for the actors. An optimiser
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+from torch.optim import optimizer as of_all_optimizers
 from torch.optim.radam import radam
 
 from reactor_torch import kernels
 
-__all__ = ["FlatOptimizer", "FlatParameters", "array_of", "functions_for", "get", "kernels_for", "numbers", "put"]
+__all__ = ["FlatOptimizer", "FlatParameters", "array_of", "functions_for", "get", "have_hooks", "kernels_for", "numbers", "put"]
 
 Array = npt.NDArray[Any]
 
@@ -59,6 +62,16 @@ def numbers(values: list[Any]) -> npt.NDArray[np.float32]:
     if isinstance(values[0], torch.Tensor):
         return torch.stack([torch.as_tensor(one, dtype=torch.float32) for one in values]).cpu().numpy()
     return np.array(values, np.float32)
+
+
+_BEFORE, _BEHIND = map(attrgetter, ("_backward_hooks", "_post_accumulate_grad_hooks"))
+_HOOKS = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+"""Hooks of a parameter, on its gradient; torch keeps them in dicts, or ``None``."""
+
+
+def have_hooks(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether somebody has hung hooks onto one of these, which look at gradients or change them."""
+    return any(map(_BEFORE, parameters)) or any(map(_BEHIND, parameters))
 
 
 class FlatParameters:
@@ -143,6 +156,41 @@ class FlatParameters:
         for parameter, value, gradient in zip(self.parameters, self._values, self._gradients, strict=True):
             parameter.data, parameter.grad = value, gradient
 
+    def hooked(self) -> list[int]:
+        """Numbers of the parameters that have hooks, of those that are learned; see :func:`have_hooks`."""
+        return [number for number, hooks in enumerate(map(_HOOKS, self.parameters)) if any(hooks)]
+
+    @contextmanager
+    def without_hooks(self, hooked: Iterable[int]) -> Iterator[None]:
+        """Keep autograd from calling the hooks of such parameters: they are called once for each minibatch, however it is cut."""
+        dicts = [hooks for number in hooked for hooks in _HOOKS(self.parameters[number]) if hooks]
+        kept = [tuple(hooks.items()) for hooks in dicts]
+        for hooks in dicts:  # autograd looks into them
+            hooks.clear()
+        try:
+            yield
+        finally:
+            for hooks, items in zip(dicts, kept, strict=True):
+                hooks.update(items)
+
+    @torch.no_grad()
+    def call_hooks(self, hooked: Iterable[int]) -> None:
+        """Call the hooks of such parameters, as autograd calls them when the gradients are there."""
+        for number in hooked:
+            parameter, gradient = self.parameters[number], self._gradients[number]
+            assert gradient is not None
+            before, behind = _HOOKS(parameter)
+            for hook in tuple((before or {}).values()):
+                changed = hook(gradient.clone())
+                if changed is not None:
+                    gradient.copy_(changed)
+            parameter.grad = gradient
+            for hook in tuple((behind or {}).values()):
+                hook(parameter)
+            if parameter.grad is not gradient:
+                gradient.zero_() if parameter.grad is None else gradient.copy_(parameter.grad)
+                parameter.grad = gradient
+
     def begin_gradients(self) -> None:
         """Zeros, into which autograd adds."""
         self.gradients.zero_()
@@ -190,13 +238,16 @@ SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 FADED = 32
 """Every so many steps, first moments that have faded away become 0."""
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_GLOBAL_HOOKS: tuple[Any, ...] = (
+    of_all_optimizers._global_optimizer_pre_hooks, of_all_optimizers._global_optimizer_post_hooks
+)  # fmt: skip
 
 
 class FlatOptimizer:
     """Steps flat parameters as a torch optimiser would.
 
     Adam, AdamW and RAdam of one group of parameters (without ``amsgrad``, ``maximize`` and the like) go over the flat arrays at
-    once, without the hooks on the optimiser's ``step``; any other one makes its own step on the views. A parameter that has no
+    once; any other one, and one that has hooks or a ``step`` of its own, makes its own step on the views. A parameter that has no
     gradient in an update counts as one whose gradient is 0; torch leaves it out.
 
     Args:
@@ -252,6 +303,9 @@ class FlatOptimizer:
     def _can_go_at_once(self) -> bool:
         groups = self.optimizer.param_groups
         if type(self.optimizer) not in (torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam) or len(groups) != 1:
+            return False
+        one: Any = self.optimizer
+        if any((one._optimizer_step_pre_hooks, one._optimizer_step_post_hooks, *_GLOBAL_HOOKS)) or "step" in vars(one):
             return False
         group = groups[0]
         special = any(group.get(name) for name in ("amsgrad", "maximize", "capturable", "differentiable"))

@@ -28,6 +28,7 @@ from reactor_torch import kernels
 from reactor_torch.dense import PARTS, RUNNING, Layer
 from reactor_torch.images import Images
 from reactor_torch.layers import CompiledLayers
+from reactor_torch.parameters import first_names
 from reactor_torch.streams import draws
 
 __all__ = ["KINDS", "BoundDense", "BoundForward", "DenseForward", "Forward", "TorchForward", "computing"]
@@ -268,6 +269,7 @@ class TorchForward:
     """
 
     def __init__(self, module: nn.Module, keyed: bool) -> None:
+        self.names = first_names(module)
         self.module: Any = module.to("meta").train(False)
         self.keyed, self.draws = keyed, draws(module, learning=False)
         self.convolves = kernels.compiled is not None and any(isinstance(part, nn.Conv2d) for part in module.modules())
@@ -277,13 +279,22 @@ class TorchForward:
         return BoundTorch(self.with_weights(weights), self.steps(observations))
 
     def with_weights(self, weights: Array) -> Any:
-        """The module, with views of a record of parameters as its weights."""
+        """The module, with views of a record of parameters and buffers in the place of its own.
+
+        Raises:
+            ValueError: If the record does not have one of them.
+        """
         module = copy.deepcopy(self.module)
-        known = set(weights.dtype.names or ())
+        if missing := set(self.names.values()) - set(weights.dtype.names or ()):
+            raise ValueError(f"{min(missing)!r} is shared by networks that are sent apart: give each of them one of its own")
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # and nobody will write to it
-            state = {name: torch.from_numpy(weights[name]) for name in module.state_dict() if name in known}
-        module.load_state_dict(state, strict=False, assign=True)  # modules that are shared have several names
+            views = {name: torch.from_numpy(weights[name]) for name in set(self.names.values())}
+        state = {name: views[first] for name, first in self.names.items()}  # what is shared has several names
+        module.load_state_dict(state, strict=False, assign=True)
+        for name in state.keys() - module.state_dict().keys():  # of buffers that are not saved
+            owner, _, own = name.rpartition(".")
+            module.get_submodule(owner)._buffers[own] = state[name]
         module.requires_grad_(False)
         CompiledLayers(module, state.get, kernels.compiled, linear=False).enter()
         return module

@@ -100,6 +100,7 @@ class GradientWorker(Reactor):
         nets = copy.deepcopy(config.nets)
         self.nets = nets if self.here else nets.to(self.device)
         self.nets.set_training_mode(True)
+        self.kept = {} if self.nets.dense else self.nets.kept()
         self.seen: tuple[Any, ...] = (None, None, None)
 
     @reaction(slice, uses=(weights, round), effects=computed)
@@ -129,14 +130,30 @@ class GradientWorker(Reactor):
         if config.weights.buffers:
             config.weights.read_buffers(nets, weights)
         counts = [one.clone() for one in buffers if not one.is_floating_point()]
+        versions = [one._version for one in self.kept.values()]
         with torch_threads(config.threads) if config.threads > 1 else nullcontext():
             statistics = nets.gradients(name, batch, of, block)
+        if self.kept:
+            self._check_kept(versions)
         if not self.here:
             get(array_of(nets.flat(learns).gradients), out[:size])
         end = size + len(statistics)
         out[size:end] = statistics
         if buffers:
             _put_buffers(buffers, counts, out[end:])
+
+    def _check_kept(self, versions: Sequence[int]) -> None:
+        """Refuse what nobody has seen when blocks were planned: a buffer that changes now and then.
+
+        Raises:
+            ValueError: If one has changed.
+        """
+        for (name, one), before in zip(self.kept.items(), versions, strict=True):
+            if one._version != before:
+                raise ValueError(
+                    f"the buffer {name!r} changes while gradients are computed, and this gradient worker has one of its own: use "
+                    "n_learners=1 and split=False"
+                )
 
     def _bind(self, nets: Networks, weights: Array, out: Array) -> None:
         """Let networks be where the learner has written them, and gradients where it reads them."""

@@ -18,6 +18,7 @@ from torch.nn.functional import linear
 
 from reactor_torch.dense import has_hooks, is_untouched
 from reactor_torch.images import Images, computes, rows_of, sizes_of, window_of
+from reactor_torch.kept import keep
 
 __all__ = ["CompiledLayers"]
 
@@ -138,12 +139,15 @@ class _Passes:
 
     def take(self, layers: _Layers, form: _Form, learns: bool, passes_on: bool) -> _Pass:
         """Memory for a pass forwards and, if it learns, back."""
-        free = self._free.setdefault((form, learns, passes_on), [])
+        free = self._free.get((form, learns, passes_on))
+        if free is None:
+            free = keep(self._free, (form, learns, passes_on), [], most=8)
         return free.pop() if free else _Pass(self.kernels, layers.layers(form), form, learns, passes_on)
 
     def give_back(self, one: _Pass) -> None:
         """Let another pass have it."""
-        self._free[one.kind].append(one)
+        if (free := self._free.get(one.kind)) is not None:
+            free.append(one)
 
 
 class _Pass:

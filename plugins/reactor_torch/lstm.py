@@ -9,14 +9,13 @@ import numpy.typing as npt
 
 from reactor_rl.plugin import aligned_zeros
 from reactor_torch import kernels
+from reactor_torch.kept import keep
 
 __all__ = ["Lstm", "LstmWeights"]
 
 Array = npt.NDArray[Any]
 WIDEST = 32
 """Numbers of the widest panel that the extension lays out."""
-KEPT = 8
-"""Numbers of steps and rows that buffers are kept for."""
 
 
 class LstmWeights(NamedTuple):
@@ -83,9 +82,7 @@ class Lstm:
         steps, rows = starts.shape
         buffers = self._of_shapes.get((steps, rows))
         if buffers is None:
-            if len(self._of_shapes) > KEPT:
-                self._of_shapes.clear()
-            buffers = self._of_shapes[steps, rows] = _Buffers(steps, rows, self.hidden)
+            buffers = keep(self._of_shapes, (steps, rows), _Buffers(steps, rows, self.hidden))
         shape = steps, rows, self.features, self.hidden
         self.kernels.lstm(
             *shape, inputs, starts, h, c, self.weights.inputs, self.bias, self.panels, buffers.gates, buffers.before, buffers.cells,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,8 +17,10 @@ from torch.utils.flop_counter import flop_registry
 
 from reactor_torch.autograd import Autograd
 from reactor_torch.batches import MinibatchSlicer
-from reactor_torch.flat import FlatOptimizer, FlatParameters, kernels_for
+from reactor_torch.dense import has_hooks
+from reactor_torch.flat import FlatOptimizer, FlatParameters, have_hooks, kernels_for
 from reactor_torch.loss import Formula, Loss, Network, Task
+from reactor_torch.parameters import computed_in
 from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
 
 __all__ = ["Networks", "blocks_of", "halved"]
@@ -81,9 +84,11 @@ class Networks(Mapping[str, Any]):
         draws: Whether any network may draw from torch's generator while it learns: see :func:`~reactor_torch.draws`.
         seed: What such a network draws from in this round, together with :attr:`task` and the block of rows.
         task: How many times gradients were asked for in this round.
+        writes: Names of buffers that networks change while they learn, as :meth:`plan_blocks` has seen, besides those of a network
+            with ``buffers=True`` that its own loss changes.
 
     Raises:
-        ValueError: If a loss names a network that there is not.
+        ValueError: If a loss names a network that there is not, or networks share a parameter.
         TypeError: If parameters are not float32 on one device.
     """
 
@@ -92,6 +97,7 @@ class Networks(Mapping[str, Any]):
         self._check(losses)
         self._names = {name: _own(part) for name, part in self.parts.items()}
         self._learned = frozenset(name for name, part in self.parts.items() if part.optimizer is not None)
+        self.writes: tuple[str, ...] = ()
         self._blocks: dict[str, int | None] = dict.fromkeys(losses)
         self._rows = dict.fromkeys(losses, 1)
         self._make(losses)
@@ -110,10 +116,11 @@ class Networks(Mapping[str, Any]):
                 raise ValueError(f"loss {name!r} is to make {loss.learns!r} learn, which has no optimizer")
 
     def _make(self, losses: Mapping[str, Loss]) -> None:
-        self._flats = {
-            name: FlatParameters([pair for pair in _named(part.module) if pair[0] in self._names[name]], name in self._learned)
-            for name, part in self.parts.items()
-        }
+        self._flats = {name: self._flat_of(name, part) for name, part in self.parts.items()}
+        self._check_shared()
+        self._parameters = [one for name in self._learned for one in self._flats[name].parameters]
+        self._hooked = self._all_hooked()
+        self._touched = any(has_hooks(part) for module in self.modules() for part in module.modules())
         self._targets: dict[tuple[str, str], _Target] = {}
         self._numbers = {name: number for number, name in enumerate(losses)}
         self._slicers = {name: MinibatchSlicer() for name in losses}
@@ -122,6 +129,23 @@ class Networks(Mapping[str, Any]):
         self.draws = any(map(draws, self.modules()))
         self.seed, self.task = 0, 0
         self._make_formulas(losses)
+
+    def _flat_of(self, name: str, part: Network) -> FlatParameters:
+        try:
+            return FlatParameters([pair for pair in _named(part.module) if pair[0] in self._names[name]], name in self._learned)
+        except ValueError as error:
+            raise ValueError(f"of the network {name!r} {error}") from None
+
+    def _check_shared(self) -> None:
+        known: dict[int, tuple[str, str]] = {}
+        for name, flat in self._flats.items():
+            for path, parameter in zip(flat.names, flat.parameters, strict=True):
+                owner, first = known.setdefault(id(parameter), (name, path))
+                if owner != name:
+                    raise ValueError(
+                        f"the networks {owner!r} and {name!r} share a parameter ({first!r}, {path!r}), and each is to have its own "
+                        "values of it: give one of them a copy (copy.deepcopy)"
+                    )
 
     def _make_formulas(self, losses: Mapping[str, Loss]) -> None:
         self._seen: dict[Hashable, Any] = {}
@@ -155,6 +179,19 @@ class Networks(Mapping[str, Any]):
     def flat(self, name: str) -> FlatParameters:
         """The parameters of a network that are its own."""
         return self._flats[name]
+
+    def hooked(self, name: str) -> list[int]:
+        """Numbers of a network's parameters that have hooks, see :meth:`FlatParameters.hooked`: :meth:`step` calls these."""
+        return self._hooked.get(name, [])
+
+    def _all_hooked(self) -> dict[str, list[int]]:
+        """The same of all networks that learn; nothing, and soon, if there are no hooks."""
+        return {name: self._flats[name].hooked() for name in self._learned} if have_hooks(self._parameters) else {}
+
+    @property
+    def touched(self) -> bool:
+        """Whether somebody has hung hooks onto modules, which then are called with whole minibatches."""
+        return self._touched
 
     def kernels(self, name: str) -> Any:
         """The extension for what goes over all parameters of a network, where all losses are about dense layers; else ``None``."""
@@ -197,6 +234,7 @@ class Networks(Mapping[str, Any]):
         for name, loss in losses.items():
             self.formulas[name].loss = loss
         self.bind()
+        self._hooked = self._all_hooked()
         self._bound = True
         self._slicers = {name: MinibatchSlicer() for name in self._numbers}
         self.set_training_mode(True)
@@ -232,19 +270,59 @@ class Networks(Mapping[str, Any]):
         """Decide of which blocks of rows the gradients of each loss are the sum: by networks and minibatches alone.
 
         Some formulas have blocks of their own. Elsewhere a block is large enough to take milliseconds. Where a network changes
-        buffers while it learns, as batch normalisation does, it is the whole minibatch: other blocks would be another loss.
+        buffers while it learns, as batch normalisation does, or has hooks, it is the whole minibatch: other blocks would be another
+        loss.
 
         Args:
             examples: For each loss a minibatch, as large as there are any.
         """
+        self.writes = self._written(examples)
         for name, batch in examples.items():
             self._rows[name], self._blocks[name] = (rows := len(batch)), None
-            if self.formulas[name].block is not None or rows < 2 * LEAST_ROWS:
+            if self.writes or self.formulas[name].block is not None or self._touched or rows < 2 * LEAST_ROWS:
                 continue
             blocks, of_row = 1, self._flops(name, batch[slice(0, 2)]) / 2
             while rows >= 2 * blocks * LEAST_ROWS and rows * of_row >= 2 * blocks * LEAST_FLOPS:
                 blocks *= 2
             self._blocks[name] = None if blocks == 1 else -(-rows // blocks)
+
+    def kept(self) -> dict[str, torch.Tensor]:
+        """Buffers of all networks but those with ``buffers=True``, by name; each of them once."""
+        others = {id(one) for name in self for one in self.buffers(name)}
+        return {name: one for name, one in self._named_buffers() if id(one) not in others}
+
+    def _named_buffers(self) -> list[tuple[str, torch.Tensor]]:
+        """All buffers, each by the first of its names."""
+        found: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, part in self.parts.items():
+            for path, one in part.module.named_buffers() if isinstance(part.module, nn.Module) else ():
+                found.setdefault(id(one), (f"{name}.{path}", one))
+        return list(found.values())
+
+    def _written(self, examples: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of buffers that are changed by gradients of some rows with any numbers in them."""
+        parts = [part for module in self.modules() for part in module.modules()]
+        before = [
+            (part._buffers, name, one, one.clone()) for part in parts for name, one in part._buffers.items() if one is not None
+        ]
+        if self.dense or not before:  # formulas call no module
+            return ()
+        found: dict[str, None] = {}
+        self.set_training_mode(True)
+        for loss, batch in examples.items():
+            own = {id(one) for one in self.buffers(self.loss(loss).learns)}
+            were = {name: (one, one._version, one.clone()) for name, one in self._named_buffers() if id(one) not in own}
+            self.gradients(loss, _stirred(batch[slice(0, 2)]))
+            now = dict(self._named_buffers())
+            for name, (one, version, value) in were.items():
+                if now.get(name) is not one or one._version != version or not torch.equal(one, value):
+                    found[name] = None
+        self.set_training_mode(False)
+        with torch.no_grad():
+            for buffers, name, one, value in before:
+                buffers[name] = one
+                one.copy_(value)
+        return tuple(found)
 
     def _flops(self, loss: str, batch: Any) -> int:
         """Operations of products and convolutions that the gradients of some rows take; 0 if a buffer changes meanwhile."""
@@ -340,6 +418,8 @@ class Networks(Mapping[str, Any]):
         flat, most = self._flats[name], self.parts[name].max_grad_norm
         if gradient is not None:
             flat.gradients.fill_(gradient)
+        if self._hooked:
+            flat.call_hooks(self.hooked(name))
         if most is not None:
             flat.clip(most, self.kernels(name))
         self._optimizers[name].step()
@@ -351,6 +431,7 @@ class Networks(Mapping[str, Any]):
             self._flats[target].bind()
         known = self._targets.get((target, source))
         if known is None:
+            _check_alike(target, _shapes(self[target]), source, _shapes(self[source]))
             known = self._targets[target, source] = _Target(self[source], self._flats[source], self[target], self._flats[target])
         known.follow(tau, self.kernels(target))
 
@@ -377,6 +458,12 @@ class Networks(Mapping[str, Any]):
         for name, (data, gradients) in places.items():
             self._flats[name].move(data, gradients)
         self._make_formulas(self.losses)  # formulas have views of the former arrays
+
+    def let_go(self) -> None:
+        """Leave no gradients behind, which an optimiser would step along: others are made of the same modules."""
+        for name in self._learned:
+            for parameter in self._flats[name].parameters:
+                parameter.grad = None
 
     def to(self, device: torch.device) -> Networks:
         """The same on a device: this object without optimisers, its modules moved."""
@@ -405,6 +492,22 @@ class Networks(Mapping[str, Any]):
         self._make(state["losses"])
 
 
+def _stirred(batch: Any) -> Any:
+    """Rows with other observations where these are numbers of any size: those of an example are all 0."""
+    generator = torch.Generator().manual_seed(0)
+
+    def other(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: other(one) for key, one in part.items()}
+        if not isinstance(part, torch.Tensor) or not part.is_floating_point():
+            return part
+        return torch.randn(part.shape, generator=generator).to(part)
+
+    stirred = copy.copy(batch)
+    vars(stirred).update((name, other(part)) for name, part in vars(batch).items() if "observations" in name)
+    return stirred
+
+
 class _Target:
     """A network and what follows it."""
 
@@ -425,6 +528,21 @@ class _Target:
 
 def _named(module: nn.Module | Mapping[str, torch.Tensor]) -> list[tuple[str, Any]]:
     return list(module.named_parameters() if isinstance(module, nn.Module) else module.items())
+
+
+def _shapes(module: nn.Module | Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Size]]:
+    return [(name, one.shape) for name, one in _named(module)]
+
+
+def _check_alike(target: str, its: list[tuple[str, torch.Size]], source: str, theirs: list[tuple[str, torch.Size]]) -> None:
+    """Refuse a target whose parameters are not those of the network that it follows, one by one."""
+    for one, other in zip_longest(its, theirs):
+        if one != other:
+            name, _ = one or other or ("", None)
+            raise ValueError(
+                f"the target {target!r} follows {source!r} parameter by parameter, and from {name!r} on they are not alike: a "
+                "layer of one of them was replaced, or shares its parameters; make the target anew (copy.deepcopy)"
+            )
 
 
 def _convolves(module: nn.Module | Mapping[str, torch.Tensor]) -> bool:
@@ -456,6 +574,7 @@ def _copied(modules: dict[str, Any], parts: Iterable[Network]) -> dict[str, Any]
     """A deep copy in a processor's memory, without optimisers and without the last actions that SB3's distributions remember."""
     memo: dict[int, Any] = {id(part.optimizer): None for part in parts if part.optimizer is not None}
     for module in modules.values():
+        memo |= computed_in(module) if isinstance(module, nn.Module) else {}
         for part in module.modules() if isinstance(module, nn.Module) else ():
             distribution = getattr(part, "action_dist", None)
             if distribution is not None:  # torch copies no tensor that has been computed

@@ -13,7 +13,16 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-__all__ = ["FILLING", "ParameterWriter", "packed", "parameter_record", "write_parameters"]
+__all__ = [
+    "FILLING",
+    "ParameterWriter",
+    "computed_in",
+    "first_names",
+    "packed",
+    "parameter_record",
+    "tensors_of",
+    "write_parameters",
+]
 
 Array = npt.NDArray[Any]
 FILLING = "(filling)"
@@ -33,11 +42,56 @@ def packed(fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> np.dtype
     return np.dtype([*ordered, (FILLING, np.uint8, (-size % LINE,))] if size % LINE else ordered)
 
 
+def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers of a network, all of them, each by its first name: what is shared has several.
+
+    Raises:
+        ValueError: If a module has an extra state, which is no tensor.
+    """
+    names = first_names(module)
+    state = _all_tensors(module)
+    return {name: tensor for name, tensor in state.items() if names[name] == name}
+
+
+def first_names(module: nn.Module) -> dict[str, str]:
+    """For each name of a parameter or buffer the first name of the same tensor."""
+    firsts: dict[int, str] = {}
+    return {name: firsts.setdefault(id(tensor), name) for name, tensor in _all_tensors(module).items()}
+
+
+def _all_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    state: dict[str, Any] = module.state_dict(keep_vars=True)
+    for name, one in state.items():
+        if not isinstance(one, torch.Tensor):
+            raise ValueError(
+                f"{name!r} is no tensor, but the extra state of a module (get_extra_state), of which actors would not be told: "
+                "keep it as a buffer (register_buffer)"
+            )
+    return {**state, **{name: one for name, one in module.named_buffers(remove_duplicate=False) if name not in state}}
+
+
+def computed_in(module: nn.Module) -> dict[int, torch.Tensor]:
+    """Of tensors that modules keep although they were computed, which torch does not copy, copies without a graph; by ``id``."""
+    values = [value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Tensor)]
+    return {id(value): value.detach().clone() for value in values if value.grad_fn is not None}
+
+
 def parameter_record(state: Mapping[str, torch.Tensor]) -> np.dtype[Any]:
-    """The parameters and buffers of a network, by name."""
-    return packed(
-        [(name, np.dtype(str(tensor.dtype).removeprefix("torch.")), tuple(tensor.shape)) for name, tensor in state.items()]
-    )
+    """The parameters and buffers of a network, by name.
+
+    Raises:
+        TypeError: If NumPy has no numbers of the type of one.
+    """
+    return packed([(name, _numpy_type(name, tensor.dtype), tuple(tensor.shape)) for name, tensor in state.items()])
+
+
+def _numpy_type(name: str, dtype: torch.dtype) -> np.dtype[Any]:
+    try:
+        return np.dtype(str(dtype).removeprefix("torch."))
+    except TypeError:
+        raise TypeError(
+            f"{name!r} is {dtype}, and what actors get has to be of a type that NumPy has, too: use torch.float32"
+        ) from None
 
 
 def write_parameters(record: Array, state: Mapping[str, torch.Tensor]) -> None:

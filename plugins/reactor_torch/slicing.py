@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from reactor_torch.flat import array_of
+from reactor_torch.kept import keep
 from reactor_torch.loss import Loss
 from reactor_torch.networks import Networks, blocks_of, halved
 from reactor_torch.parameters import FILLING, packed
@@ -127,7 +128,7 @@ def check_split(nets: Networks) -> None:
         nets: The networks.
 
     Raises:
-        ValueError: If a network without ``buffers=True`` has batch normalisation.
+        ValueError: If a network without ``buffers=True`` has batch normalisation, or changes buffers while it learns.
     """
     for name, part in nets.parts.items():
         modules = part.module.named_modules() if isinstance(part.module, nn.Module) and not part.buffers else ()
@@ -139,6 +140,11 @@ def check_split(nets: Networks) -> None:
                 f"split=True lets the losses' gradients be computed apart, and {layer!r} ({type(module).__name__}) would collect "
                 "its statistics in two places: use LayerNorm or GroupNorm, or split=False"
             )
+    if nets.writes:
+        raise ValueError(
+            f"split=True lets the losses' gradients be computed apart, and the buffer {nets.writes[0]!r} changes with them, as "
+            "running statistics do: it would change in two places; use split=False"
+        )
 
 
 # ---------------------------------------------------------------------- weights in a port
@@ -359,7 +365,7 @@ class SliceView:
         loss, count, of, block, task = self._head.tolist()
         batch = self._batches.get((loss, count))
         if batch is None:
-            batch = self._batches[loss, count] = self._batch(loss, count)
+            batch = keep(self._batches, (loss, count), self._batch(loss, count), most=64)  # views, which weigh nothing
         for name, place in self._numbers[loss]:
             vars(batch)[name] = float(place)
         return self.layout.losses[loss], batch, of, block, task

@@ -57,6 +57,21 @@ class AgentPolicies(BasePolicy):
             return (block.policy,)
         return tuple(name for name in self.agents if name.startswith(f"{block.policy}_"))
 
+    def check_apart(self) -> None:
+        """Refuse policies that have parameters or buffers in common: each is sent to actors by itself.
+
+        Raises:
+            ValueError: If two of them have.
+        """
+        known: dict[int, str] = {}
+        for name, policy in self.agents.items():
+            for path, one in (*policy.named_parameters(), *policy.named_buffers()):
+                if (owner := known.setdefault(id(one), name)) != name:
+                    raise ValueError(
+                        f"the policies {owner!r} and {name!r} share one tensor ({path!r}): give each its own (copy.deepcopy), "
+                        "or let one policy act for the agents of both (policy_of=)"
+                    )
+
     def _predict(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
         joint = []
         for block in self.seats.blocks:

@@ -219,6 +219,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The policies, from whose distributions their agents' actions are drawn."""
+        self.policy.check_apart()
         names = [self.policy.names(block) for block in self.seats.blocks]
         return self.policy.agents, JointPolicy(tuple(map(self._part, range(len(names)), names)), self.seats.specs.turns)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,10 +12,21 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
-from reactor_torch import ConvolvedForward, DenseForward, TorchForward, image_layers_of, is_untouched, layers_of
+from reactor_torch import (
+    ConvolvedForward,
+    DenseForward,
+    TorchForward,
+    computed_in,
+    image_layers_of,
+    is_untouched,
+    layers_of,
+    torch_state,
+    torch_stream,
+)
 
-__all__ = ["LIBRARIES", "as_written", "copied", "dense_forward", "features_of", "image_forward", "torch_forward"]
+__all__ = ["LIBRARIES", "as_written", "copied", "dense_forward", "features_of", "has_tied", "image_forward", "torch_forward"]
 
 M = TypeVar("M", bound=nn.Module)
 LIBRARIES = ("stable_baselines3", "sb3_contrib", "reactor_sb3")
@@ -49,6 +61,13 @@ def as_written(network: nn.Module) -> bool:
     return untouched and all(method.__module__.partition(".")[0] in LIBRARIES for method in methods)
 
 
+def has_tied(network: nn.Module) -> bool:
+    """Whether different modules of a network share a parameter: it has one name only where parameters are looked up by name."""
+    parts = chain.from_iterable(part._parameters.values() for part in network.modules())
+    own = [id(one) for one in parts if one is not None]
+    return len(own) > len(set(own))
+
+
 def dense_forward(
     network: nn.Module,
     space: spaces.Space[Any],
@@ -75,7 +94,9 @@ def dense_forward(
     features, one_hot = flat
     named = ((f"{name}.{number}", module) for number, module in enumerate(body))
     layers = layers_of(named, features + more, renormalising)
-    return DenseForward(layers, features, one_hot) if layers is not None and DenseForward.knows(layers) else None
+    if layers is None or not DenseForward.knows(layers) or has_tied(network):
+        return None
+    return DenseForward(layers, features, one_hot)
 
 
 def image_forward(network: Any, name: str = "") -> ConvolvedForward | None:
@@ -87,6 +108,8 @@ def image_forward(network: Any, name: str = "") -> ConvolvedForward | None:
     """
     extractor, space = getattr(network, "features_extractor", None), network.observation_space
     if not isinstance(extractor, NatureCNN) or not as_written(network) or not _is_nature(extractor) or space.dtype != np.uint8:
+        return None
+    if has_tied(network):
         return None
     parts: dict[str, Any] = {"features_extractor.cnn": extractor.cnn, "features_extractor.linear": extractor.linear}
     if name:
@@ -105,19 +128,69 @@ def _is_nature(extractor: NatureCNN) -> bool:
 
 
 def torch_forward(module: Any) -> TorchForward:
-    """Any network or policy of SB3's, without its weights and optimisers."""
+    """Any network or policy of SB3's, without its weights and optimisers.
+
+    Raises:
+        ValueError: If it cannot be sent to actors, or be evaluated without autograd, or if it changes buffers where it acts.
+    """
+    for path, part in module.named_modules():
+        made_by = "torch.jit" if isinstance(part, torch.jit.ScriptModule) else "torch.nn.utils.parametrize"
+        if made_by == "torch.jit" or is_parametrized(part):
+            raise ValueError(
+                f"{path!r} of {type(module).__name__} is made by {made_by}, and such modules cannot be sent to actors: use a plain "
+                "module, and compute what it does in forward()"
+            )
     optimizers = {id(part.optimizer): None for part in module.modules() if hasattr(part, "optimizer")}
-    return TorchForward(copied(module, optimizers), keyed=isinstance(module.observation_space, spaces.Dict))
+    found = copied(module, optimizers).train(False)
+    _try_out(found, type(module).__name__)
+    return TorchForward(found, keyed=isinstance(module.observation_space, spaces.Dict))
+
+
+def _try_out(module: Any, name: str) -> None:
+    """Have a copy of a network act once, as actors do: with weights and buffers that are not theirs to change."""
+    space = copy.deepcopy(module.observation_space)
+    space.seed(0)
+    seen = space.sample()
+    rows = (
+        {key: torch.as_tensor(part)[None] for key, part in seen.items()} if isinstance(seen, dict) else torch.as_tensor(seen)[None]
+    )
+    before = {path: (one, one._version) for path, one in module.named_buffers()}
+    methods = ("extract_features",) if hasattr(module, "lstm_actor") else ("_predict", "predict_values")
+    if (error := _fails(module, methods, rows, torch.inference_mode)) and not _fails(module, methods, rows, torch.no_grad):
+        raise ValueError(
+            f"{name} cannot be evaluated as actors do it, in torch.inference_mode() ({error}): let its forward() compute no "
+            "gradients, or use SB3's algorithm with ReactorVecEnv"
+        ) from error
+    for path, one in module.named_buffers():
+        if before[path][0] is not one or before[path][1] != one._version:
+            raise ValueError(
+                f"{name} changes the buffer {path!r} where it acts, and each actor would change one of its own: change it only "
+                "where it learns (if self.training: ...), or use SB3's algorithm with ReactorVecEnv"
+            )
+
+
+def _fails(module: Any, methods: tuple[str, ...], rows: Any, mode: Any) -> Exception | None:
+    """What goes wrong with methods of a network, those that it has; ``None`` if nothing does."""
+    try:
+        with mode(), torch_stream(torch_state(0)):
+            for method in methods:
+                if hasattr(module, method):
+                    getattr(module, method)(rows)
+    except Exception as error:
+        return error
+    return None
 
 
 def copied(module: M, memo: dict[int, Any]) -> M:
-    """A deep copy, without what distributions remember of their last actions, which torch does not copy.
+    """A deep copy, without what distributions remember of their last actions, which torch does not copy as it was computed.
+
+    What modules keep of what they have computed is cut off from autograd's graph.
 
     Args:
         module: What is copied.
         memo: What is to be found in the copy, by the ``id`` of what it stands for.
     """
-    forgetful = {}
+    forgetful: dict[int, Any] = computed_in(module)
     for part in module.modules():
         known = getattr(part, "action_dist", None)
         if known is not None:

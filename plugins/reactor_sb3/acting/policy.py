@@ -7,14 +7,14 @@ A :class:`Policy` is a value without weights, of which everybody gets a copy. Bo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["BoundPolicy", "Bounds", "Field", "Policy", "Rollout", "Turn"]
+__all__ = ["BoundPolicy", "Bounds", "Field", "Policy", "Rollout", "Turn", "act_alike"]
 
 Array = npt.NDArray[Any]
 
@@ -162,3 +162,19 @@ class Policy(Protocol):
             weights: A record of the acting network's parameters and buffers, by name.
             rollout: Where observations are, and where actions go.
         """
+
+
+def act_alike(one: Any, other: Any) -> bool:
+    """Whether two policies, or two parts of such, say that actors act in the same way.
+
+    Networks that torch evaluates are no values: each is another one.
+    """
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if is_dataclass(one):
+        return all(act_alike(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(act_alike, one, other))
+    return np.array_equal(one, other) if isinstance(one, np.ndarray) else bool(one == other)

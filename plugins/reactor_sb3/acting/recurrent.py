@@ -30,7 +30,7 @@ from reactor_sb3.acting.actor_critic import (
     is_plain,
     layers_behind,
 )
-from reactor_sb3.acting.forwards import torch_forward
+from reactor_sb3.acting.forwards import has_tied, torch_forward
 from reactor_sb3.acting.policy import Bounds, Field, Rollout, Turn
 from reactor_torch import DenseForward, Lstm, LstmWeights, TorchForward
 
@@ -50,7 +50,7 @@ def plain_networks_of(policy: Any) -> DenseNetworks | None:
     if own or not is_plain(policy, _BASE) or policy.shared_lstm or policy.lstm_kwargs or policy.lstm_actor.num_layers > 1:
         return None
     flat, hidden = flat_features_of(policy), policy.lstm_actor.hidden_size
-    if flat is None or flat[1]:
+    if flat is None or flat[1] or has_tied(policy):
         return None
     actor = layers_behind(policy, "policy_net", hidden)
     given, before = (hidden, []) if policy.critic is None else (flat[0], [("critic", policy.critic)])

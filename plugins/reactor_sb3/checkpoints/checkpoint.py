@@ -104,8 +104,10 @@ def save(path: str | os.PathLike[str], model: Model) -> None:
 
     Raises:
         TypeError: If it could not be read again.
+        ValueError: If its policy is no longer as its constructor makes it.
         OSError: If it cannot be written.
     """
+    model.session.check_remade(model)
     bag, state = Bag(), state_to_write(model)
     document = {
         "format": FORMAT,

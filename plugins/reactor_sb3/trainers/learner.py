@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
 from reactor_sb3.acting.forwards import copied
-from reactor_torch import Batch, Networks, Task, Update, WorkerConfig
+from reactor_torch import Batch, Network, Networks, Task, Update, WorkerConfig
 
 __all__ = [
+    "Alone",
     "Learner",
     "LocalRef",
     "Logger",
@@ -29,6 +31,7 @@ __all__ = [
     "finish",
     "gradients",
     "scratch_of",
+    "refuse_common",
     "shares_of",
     "throw_away_update",
 ]
@@ -113,6 +116,30 @@ def throw_away_update(model: Any) -> Callable[[], object]:
             finish(scratch.update(batch), scratch.nets)
 
     return update
+
+
+def refuse_common(parts: Mapping[str, Network]) -> None:
+    """Refuse networks that would learn a parameter of another one's, which learns it alone.
+
+    SB3's shared features extractors are none: with ``share_features_extractor``, critics do not learn them.
+
+    Raises:
+        ValueError: If there is one.
+    """
+    for name, part in parts.items():
+        if part.excluding is None or part.optimizer is None or not isinstance(part.module, nn.Module):
+            continue
+        theirs = {id(one): path for path, one in part.excluding.named_parameters()}
+        shared = (
+            getattr(part.module, "features_extractor", None) if getattr(part.module, "share_features_extractor", False) else None
+        )
+        for path, one in part.module.named_parameters():
+            extracts = shared is not None and path.startswith("features_extractor.")
+            if id(one) in theirs and one.requires_grad and not extracts:
+                raise ValueError(
+                    f"{name}.{path} and {theirs[id(one)]!r} of another network are one parameter, which only one of them would "
+                    "learn: give each its own (copy.deepcopy), or share features extractors (share_features_extractor=True)"
+                )
 
 
 def shares_of(nets: Networks, rarer: float = 1.0) -> tuple[float, ...]:
@@ -284,6 +311,17 @@ class Sharing:
     def end(self, seconds: float) -> None:
         """Note how long an update of this round took."""
         self._now.append(seconds)
+
+
+class Alone(Sharing):
+    """Nobody takes part any more: gradient workers have copies of networks that are no longer those that learn."""
+
+    def begin(self) -> bool:
+        """Begin a round."""
+        return False
+
+    def end(self, seconds: float) -> None:
+        """Nothing is decided."""
 
 
 class ParallelLearner(_Learning):

@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.trainers.program import ProgramConfig
+from reactor_torch import Network
 
 __all__ = ["Model"]
 
@@ -84,6 +85,10 @@ class Model(Protocol):
     def dump_logs(self) -> None: ...
 
     def exploration_rates(self) -> Array: ...
+
+    def look(self) -> None: ...
+
+    def networks(self) -> dict[str, Network]: ...
 
     def limited_threads(self) -> AbstractContextManager[None]: ...
 

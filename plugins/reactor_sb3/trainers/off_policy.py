@@ -224,6 +224,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Make gradient steps on the replay buffer; see SB3's ``train``."""
+        self.look()
         finish(self._updates(gradient_steps, batch_size), self.nets)
 
     def cut_episodes(self, which: Array) -> None:

@@ -232,6 +232,7 @@ class OnPolicyTrainer(Trainer):
 
     def train(self) -> None:
         """Make all updates from the last round once more; see SB3's ``PPO.train``."""
+        self.look()
         finish(self._updates(), self.nets)
 
     def example(self) -> Any:

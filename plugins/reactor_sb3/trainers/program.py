@@ -151,11 +151,11 @@ def config_of(model: Any) -> ProgramConfig:
 
 
 def _independent(nets: Networks) -> bool:
-    """Whether losses may be computed side by side: none looks at what another one learns, nothing draws or normalises batches."""
+    """Whether losses may be computed side by side: none looks at what another one learns, nothing draws or keeps statistics."""
     losses = list(nets.losses.values())
     apart = len({loss.learns for loss in losses}) == len(losses) > 1 and not any(loss.reads for loss in losses)
     normalised = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for module in nets.modules() for part in module.modules())
-    return apart and not nets.draws and not normalised
+    return apart and not nets.draws and not normalised and not nets.touched and not nets.writes
 
 
 def with_learners(config: ProgramConfig, model: Any, slices: int) -> ProgramConfig:

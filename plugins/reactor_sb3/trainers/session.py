@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+from torch import nn
 
 from reactor_gymnasium.plugin import recover_for
 from reactor_rl import Recover, RunError
@@ -19,22 +21,33 @@ from reactor_rl.plugin import transport_for
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, statistics_of
 from reactor_sb3.acting.player import PlayConfig
+from reactor_sb3.acting.policy import act_alike
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.trainers.display import Display
-from reactor_sb3.trainers.learner import LocalRef, Sharing
+from reactor_sb3.trainers.learner import Alone, LocalRef, Sharing
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import RunOptions
 from reactor_sb3.trainers.placing import choose_placement, may_learn_alone, recommendations, spread, threads_of
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
 from reactor_sb3.trainers.report import Report
-from reactor_torch import ParameterWriter, SlicedGradients, Team, parameter_record, write_parameters
+from reactor_torch import (
+    Network,
+    ParameterWriter,
+    SlicedGradients,
+    Structure,
+    Team,
+    differences,
+    parameter_record,
+    tensors_of,
+    write_parameters,
+)
 
 if TYPE_CHECKING:
     from reactor_rl import Run
 
-__all__ = ["Referee", "Session"]
+__all__ = ["Referee", "Session", "listed"]
 
 Array = npt.NDArray[Any]
 
@@ -97,6 +110,9 @@ class Session:
         in_round: Whether a round is under way that callbacks have not seen in full.
         due: Checkpoints to be written when they have.
         made: What checkpoints of the trainer are like, see :class:`reactor_sb3.checkpoints.expected.Made`.
+        parts: The networks as they were when a round began.
+        structure: What they, and the policy, consisted of when the learner's side was made of them.
+        changed: What they consisted of when the run was started, if they have changed since; ``None`` if they have not.
     """
 
     live: LocalRef
@@ -107,6 +123,11 @@ class Session:
     set_order: Callable[[Any], None]
     set_exploration: Callable[[Any], None]
     saved_parts: SavedParts
+    parts: Mapping[str, Network]
+    structure: Structure
+    _aliases: dict[str, nn.Module]
+    _made: dict[str, dict[str, Any]]
+    _acts: tuple[Any, np.dtype[Any]]
     _writer: ParameterWriter
     _buffers: list[str]
 
@@ -132,6 +153,66 @@ class Session:
         self.due: list[str | os.PathLike[str]] = []
         self.made: Any = None
         self._running: tuple[ProgramConfig, dict[str, Any] | None] | None = None
+        self.changed: Structure | None = None
+
+    # ------------------------------------------------------------------ what the policy consists of
+
+    def made_from(self, model: Model, parts: Mapping[str, Network]) -> None:
+        """Note of what the learner's networks have just been made, in the place of earlier ones if there were any."""
+        before: Structure | None = vars(self).get("structure")
+        self.parts, self.structure = parts, Structure({"policy": model.policy}, parts)
+        self._aliases = {
+            name: part
+            for name, part in vars(model).items()
+            if isinstance(part, nn.Module) and model.policy._modules.get(name) is part
+        }
+        self.acting = None
+        parameter_record(self.acting_state(model))  # which refuses what actors could not be sent
+        if before is None:
+            self._made = self.structure.contents()
+            return
+        self.changed = self.changed or before
+        if self.sliced is not None:  # gradient workers have copies of what there was: no bit depends on who computes
+            self.sliced, self.sharing = None, Alone()
+
+    def has_other_parts(self, model: Model) -> bool:
+        """Whether the policy has other networks than the model has by the same names, as SB3's algorithms have them.
+
+        Raises:
+            ValueError: If one of the model's was replaced.
+        """
+        parts, own, stale = model.policy._modules, vars(model), False
+        for name, known in self._aliases.items():
+            if own[name] is parts.get(name):
+                continue
+            if own[name] is not known:
+                raise ValueError(
+                    f"model.{name} was replaced, and model.policy.{name} is another network: what acts and learns is what the "
+                    f"policy has. Set model.policy.{name}, with an optimizer of its own parameters; model.{name} follows"
+                )
+            stale = True
+        return stale
+
+    def acts_otherwise(self, model: Model) -> list[str]:
+        """Why the actors of the run act in another way than the policy does by now, in words; empty if they do not."""
+        before, self.changed = self.changed, None
+        if before is None or before.acts_as(self.structure):
+            return []
+        policy, record = self._acts
+        alike = act_alike(model.acting()[1], policy) and parameter_record(self.state(model)) == record
+        return [] if alike else before.difference(self.structure)
+
+    def check_remade(self, model: Model) -> None:
+        """Refuse to save a policy that the constructor would not make again as it is.
+
+        Raises:
+            ValueError: If somebody has changed more about it than values of parameters and buffers that are saved.
+        """
+        if changed := differences(self._made, Structure({"policy": model.policy}, model.networks()).contents()):
+            raise ValueError(
+                f"the policy is no longer as the constructor makes it ({listed(changed)}), and with one that is a run would not go "
+                "on as it does: make the change in a class of policies, or save the weights alone with save()"
+            )
 
     # ------------------------------------------------------------------ what the actors get
 
@@ -139,9 +220,7 @@ class Session:
         """The parameters and buffers of what the actors evaluate, each of them once: what is shared has several names."""
         if self.acting is None or self.acting[0] is not model.policy:  # the structure beside it takes a copy
             self.acting = model.policy, model.acting()[0]
-        first_names: dict[int, str] = {}
-        state = self.acting[1].state_dict(keep_vars=True)
-        return {name: tensor for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
+        return tensors_of(self.acting[1])
 
     def state(self, model: Model) -> Mapping[str, torch.Tensor]:
         """The tensors that the actors get: parameters, buffers, and the statistics of ``VecNormalize``."""
@@ -181,8 +260,10 @@ class Session:
             ValueError: If there are ``restarts`` and environments that could not be brought back.
         """
         RunOptions.of(vars(model))  # load(path, workers=2) sets attributes
+        model.look()
         model.plan_blocks()  # batch_size may be another one by now
         config = model.program_config()
+        self.changed, self._acts = None, (config.actors.policy, config.parameters.dtype)
         model.cut_episodes(np.ones(model.n_envs, np.bool_))
         transport = transport_for(model.executor, model.nodes, model.workers)
         choice = choose_placement(config, model) if transport is None else spread(config, transport.workers)
@@ -260,18 +341,19 @@ class Session:
         """
         watched = not (isinstance(callback, ConvertCallback) and callback.callback is None)
         try:
-            run = model.start()
-            self.team = Team(self.threads) if self.threads > 1 else None
+            model.look()
+            run, record = self._begin(model)
             model.start_time = time.time_ns()  # starting workers does not count as sampling
             self.report.begin(model)
-            record = self.parameters(model)
-            self._replace_sent(run, record)  # set_parameters(), say: what is under way is out of date
             for sentence in self.advice:
                 model.logger.info(sentence)
             while model.num_timesteps < total_timesteps:
                 callback.on_rollout_start()
                 self.in_round = True
                 self.assert_runs(model, run)
+                model.look()
+                if self.changed is not None:
+                    run, record = self._begin(model)
                 if watched:  # a callback may have set some
                     self.write_parameters(model, record)
                     self._replace_sent(run, record)
@@ -294,6 +376,27 @@ class Session:
             if self.team is not None:
                 self.team.close()
                 self.team = None
+
+    def _begin(self, model: Model) -> tuple[Run, Array]:
+        """The run, and a record of what its actors are to have; another run if the actors of the one that there is act otherwise.
+
+        Warns:
+            UserWarning: If episodes are cut off thereby that were to go on.
+        """
+        if model._run is not None and not model._run.stopped and (why := self.acts_otherwise(model)):
+            if not self.afresh:
+                warnings.warn(
+                    f"the policy acts in another way than its actors ({listed(why)}): they are made anew, and begin new episodes",
+                    stacklevel=4,
+                )
+            model.close()
+        run = model.start()
+        if self.team is not None:
+            self.team.close()
+        self.team = Team(self.threads) if self.threads > 1 else None
+        record = self.parameters(model)
+        self._replace_sent(run, record)  # set_parameters(), say: what is under way is out of date
+        return run, record
 
     def _replace_sent(self, run: Run, record: Array) -> None:
         """Let the actors have these parameters, if others are under way."""
@@ -327,6 +430,11 @@ class Session:
             add_round(model._vec_normalize_env, self.normalization.originals, transitions)
             if self.late_cut is not None:
                 model._vec_normalize_env.returns[self.late_cut] = 0
+
+
+def listed(differences: list[str]) -> str:
+    """The first of what has changed, in words."""
+    return ", ".join(differences[:3]) + (", ..." if len(differences) > 3 else "")
 
 
 def _statistics(model: Model) -> Mapping[str, torch.Tensor]:

@@ -36,11 +36,11 @@ from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, mak
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.display import WATCHING
-from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, shares_of
+from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, refuse_common, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
-from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, torch_stream, torch_threads
+from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, refuse_global_hooks, torch_stream, torch_threads
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -301,7 +301,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         """Take over learning rates, losses, and whatever was loaded since the last round."""
         self._update_learning_rate([part.optimizer for part in self.nets.parts.values() if part.optimizer is not None])
         seed = seed_of(self._base_seed, Purpose.TORCH, 1, self._n_updates) if self.nets.draws else 0
-        self.nets.begin_round(self.losses(), self.networks(), seed)
+        self.nets.begin_round(self.losses(), self.session.parts, seed)
 
     def shares(self) -> tuple[float, ...]:
         """Share of each loss in the time that the gradients of a round take, reckoned from parameters."""
@@ -318,13 +318,37 @@ class Trainer(RunOwner, BaseAlgorithm):
             ValueError: If what learns cannot learn side by side, or what acts cannot act.
         """
         self.acting()  # which refuses here what it would refuse in the first round
-        self.nets = Networks(self.networks(), self.losses())
+        parts = self.networks()
+        self.nets = Networks(parts, self.losses())
+        refuse_common(parts)
+        self.plan_blocks()
         if self.split:
             check_split(self.nets)
-        self.plan_blocks()
         self.session.draws = self.nets.draws or any(cls.__module__.partition(".")[0] not in _KNOWN for cls in type(self).__mro__)
+        self.session.made_from(self, parts)
         if self.session.made is None:
             self.session.made = checkpoint.made_of(self)
+
+    def look(self) -> None:
+        """Take over what somebody has changed about the policy since the last round.
+
+        Whatever is frozen, thawed or replaced, and hooks of modules: networks and losses are made anew then. A round begins with
+        it, and where nothing has changed it takes some microseconds.
+
+        Raises:
+            ValueError: If what is there cannot be followed, learn, or act.
+            TypeError: If parameters are not float32 on one device.
+        """
+        refuse_global_hooks()
+        session = self.session
+        if session.has_other_parts(self):
+            cast(Any, self)._create_aliases()
+        session.parts = parts = self.networks()
+        if session.structure.is_still_so({"policy": self.policy}, parts):
+            return
+        self.nets.let_go()
+        self.policy.set_training_mode(False)
+        self._make_networks()
 
     def plan_blocks(self) -> None:
         """Decide of which blocks of rows gradients are the sum; see :meth:`reactor_torch.Networks.plan_blocks`."""
@@ -489,7 +513,8 @@ class Trainer(RunOwner, BaseAlgorithm):
             UserWarning: If an environment can neither be saved nor replayed, so that a resumed run begins a new episode there.
 
         Raises:
-            ValueError: If the model has no environment.
+            ValueError: If the model has no environment, or its policy is no longer as the constructor makes it: frozen, with other
+                hooks, layers or optimisers. Within a round, :meth:`learn` raises it.
             TypeError: If the file could not be read again: an attribute or a part of the model is none that the constructor can
                 make. The error names it, and the old file is still there.
             OSError: If the file cannot be written; the old one is then still there, and the training can go on.

@@ -13,6 +13,7 @@ import torch
 from reactor_torch.dense import Dense, Function, Layer, backward_all, forward_all
 from reactor_torch.flat import FlatParameters
 from reactor_torch.formulas.distributions import Distribution, Evaluated
+from reactor_torch.kept import keep
 
 __all__ = ["ActorCritic", "DenseActorCritic", "EvaluatedActions"]
 
@@ -85,7 +86,7 @@ class DenseActorCritic:
         rows = len(observations)
         distribution = self._of_rows.get(rows)
         if distribution is None:
-            distribution = self._of_rows[rows] = self.distribution.at(rows, self.flat.device)
+            distribution = keep(self._of_rows, rows, self.distribution.at(rows, self.flat.device))
         self._evaluated = distribution
         seen = observations if self.features is None else self.features.forward(observations)
         outputs, values = forward_all((self.actor, self.critic), seen)

@@ -24,6 +24,7 @@ import torch
 from reactor_torch.batches import TransitionBatch
 from reactor_torch.dense import Dense, Function, Layer, backward_all, forward_all, least_and_slopes
 from reactor_torch.flat import FlatParameters, kernels_for, numbers
+from reactor_torch.kept import keep
 
 __all__ = [
     "Critics",
@@ -162,9 +163,13 @@ class DenseCritics:
 
     def _room(self, number: int, rows: int) -> torch.Tensor:
         """Where the extension puts what a critic says: they lie below each other."""
-        if rows not in self._outputs:
-            self._outputs[rows] = torch.zeros(len(self.networks), rows, self.outputs)
-        return self._outputs[rows][number]
+        room = self._outputs.get(rows)
+        if room is None:
+            room = keep(self._outputs, rows, torch.zeros(len(self.networks), rows, self.outputs))
+            if len(self._outputs) == 1:  # the others are forgotten, and so are the layers that write there
+                for network in self.networks:
+                    network.forget()
+        return room[number]
 
     def q_values(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """See :meth:`Critics.q_values`; observations are ``(rows, features)``, float32. Valid until the next call."""
@@ -201,7 +206,7 @@ class DenseCritics:
         rows, width = actions.shape[0], observations.shape[1] + actions.shape[1]
         inputs = self._of_rows.get(rows)
         if inputs is None:
-            inputs = self._of_rows[rows] = torch.zeros(rows, width, device=self.flat.device)
+            inputs = keep(self._of_rows, rows, torch.zeros(rows, width, device=self.flat.device))
         return torch.cat((observations, actions), 1, out=inputs)
 
 
@@ -286,7 +291,7 @@ class DenseSquashedActor:
         """See :meth:`SquashedActor.act`; observations are ``(rows, features)``, float32."""
         squashed = self._of_rows.get(noise.shape[0])
         if squashed is None:
-            squashed = self._of_rows[noise.shape[0]] = _Squashed(noise)
+            squashed = keep(self._of_rows, noise.shape[0], _Squashed(noise))
         self._squashed = squashed
         latent = self.body.forward(observations, training)
         mean, log_std = forward_all(self.heads, latent)

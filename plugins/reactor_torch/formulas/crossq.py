@@ -16,6 +16,7 @@ import torch
 
 from reactor_torch.flat import kernels_for, numbers
 from reactor_torch.formulas.continuous import Critics, DenseCritics, SACActorFormula, SquashedActor, td_errors
+from reactor_torch.kept import keep
 
 __all__ = ["CrossQActorFormula", "CrossQCriticFormula"]
 
@@ -45,7 +46,7 @@ class CrossQCriticFormula:
         if rows not in self._of_rows:
             count = len(self.critics.networks)
             shapes = (2 * rows, features + actions.shape[1]), (count, rows), (count, 2 * rows)
-            self._of_rows[rows] = tuple(torch.zeros(shape) for shape in shapes)
+            keep(self._of_rows, rows, tuple(torch.zeros(shape) for shape in shapes))
         inputs, by_values, gradient = self._of_rows[rows]
         for at, parts in ((0, (batch.observations, batch.actions)), (rows, (batch.next_observations, actions))):
             torch.cat(parts, 1, out=inputs[at : at + rows])

@@ -10,6 +10,7 @@ import torch
 
 from reactor_torch.flat import array_of, functions_for, kernels_for, numbers
 from reactor_torch.formulas.actor_critic import ActorCritic
+from reactor_torch.kept import keep
 
 __all__ = ["PPOFormula"]
 
@@ -38,7 +39,7 @@ class PPOFormula:
         values, log_prob, entropy = self.policy.evaluate(batch.observations, batch.actions, masks)
         buffers = self._of_rows.get(rows)
         if buffers is None:
-            buffers = self._of_rows[rows] = _Buffers(rows, self.device)
+            buffers = keep(self._of_rows, rows, _Buffers(rows, self.device))
         if self.kernels is not None:
             return self._by_kernels(self.kernels, buffers, batch, values, log_prob, entropy, share)
         policy_loss, kl, clipped = self._surrogate(buffers, array_of(log_prob), batch, share)

@@ -14,6 +14,7 @@ from reactor_torch.flat import FlatParameters
 from reactor_torch.formulas.actor_critic import EvaluatedActions
 from reactor_torch.formulas.distributions import Distribution, Evaluated
 from reactor_torch.formulas.ppo import PPOFormula
+from reactor_torch.kept import keep
 from reactor_torch.lstm import Lstm, LstmWeights
 
 __all__ = ["RecurrentActorCritic", "RecurrentPPOFormula", "lstm_of"]
@@ -90,7 +91,7 @@ class RecurrentActorCritic:
         count = steps * rows
         distribution = self._of_rows.get(count)
         if distribution is None:
-            distribution = self._of_rows[count] = self.distribution.at(count, self.flat.device)
+            distribution = keep(self._of_rows, count, self.distribution.at(count, self.flat.device))
         self._evaluated = distribution
         distribution.evaluate(self.actor.forward(latents[0]), actions, masks)
         return self.critic.forward(latents[1]).view(-1), distribution.log_prob, distribution.entropy
