@@ -29,6 +29,7 @@ from reactor_sb3.trainers.options import RunOptions
 from reactor_sb3.trainers.placing import choose_placement, may_learn_alone, recommendations, spread, threads_of
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
 from reactor_sb3.trainers.report import Report
+from reactor_sb3.trainers.settings import Settings, check_settings
 from reactor_torch import ParameterWriter, SlicedGradients, Team, parameter_record, write_parameters
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Session:
     Attributes:
         report: Callbacks, logs and evaluations.
         display: What is shown.
+        settings: What the run has been told of the trainer's settings.
         evaluate_env: Makes the evaluator's environment, ``None`` for one like the actors'.
         live: Names the trainer, for the reactors that live with it.
         layout: Where observations are in a round's record.
@@ -110,7 +112,7 @@ class Session:
     _buffers: list[str]
 
     def __init__(self, evaluate_env: EnvMaker | None, watch_env: EnvMaker | None) -> None:
-        self.report, self.display = Report(), Display(watch_env)
+        self.report, self.display, self.settings = Report(), Display(watch_env), Settings()
         self.evaluate_env = evaluate_env
         self.normalization: Normalization | None = None
         self.streams: dict[str, np.random.Generator] = {}
@@ -178,6 +180,7 @@ class Session:
             ValueError: If there are ``restarts`` and environments that could not be brought back.
         """
         RunOptions.of(vars(model))  # load(path, workers=2) sets attributes
+        check_settings(model)
         model.plan_blocks()  # batch_size may be another one by now
         config = model.program_config()
         model.cut_episodes(np.ones(model.n_envs, np.bool_))
@@ -206,6 +209,7 @@ class Session:
         self.episodes = run.view("episodes")
         self.sent = config.parameters.tobytes()
         self.afresh = False  # they will begin with new episodes anyway
+        self.settings.begin(model, config)
         return run
 
     def tick(self, model: Model, run: Run, watched: bool) -> None:
@@ -216,6 +220,8 @@ class Session:
             run: The trainer's run.
             watched: Whether somebody wants infos.
         """
+        if (news := self.settings.news(model)) is not None:
+            run.set(acting=news)
         if self.afresh and model.pipeline:
             self.late_cut = np.ones(model.n_envs, np.bool_)
         elif self.afresh:

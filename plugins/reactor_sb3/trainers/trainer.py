@@ -39,6 +39,7 @@ from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
+from reactor_sb3.trainers.settings import check_finite_arguments
 from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, torch_stream, torch_threads
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Trainer(RunOwner, BaseAlgorithm):
             ValueError: If one makes no sense, or some do not go together.
         """
         given = vars(self).pop("given")
+        check_finite_arguments(self.arguments)
         self._set_options(given["env"])
         if given.get("policy_kwargs") is not None:
             given["policy_kwargs"] = dict(given["policy_kwargs"])  # SB3 writes into it
@@ -343,6 +345,9 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def round_done(self) -> None:
         """Called when callbacks have seen a round."""
+
+    def check_settings(self) -> None:
+        """Refuse attributes that make no sense, or do not go together: when a run begins, and when some were changed between rounds."""
 
     # ------------------------------------------------------------------ parameters
 
