@@ -128,14 +128,22 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
     def _for_host(self) -> dict[str, Any]:
         return {**super()._for_host(), "supported_action_spaces": (spaces.Discrete,)}
 
+    def check_settings(self) -> None:
+        """Refuse minibatches that do not make up a round."""
+        super().check_settings()
+        self._check_minibatches()
+
     def _setup_policy(self) -> None:
+        self._check_minibatches()
+        super()._setup_policy()
+
+    def _check_minibatches(self) -> None:
         size = self.n_steps * self.n_envs
         if size % self.n_minibatches:
             raise ValueError(
                 f"n_minibatches={self.n_minibatches} does not divide a round of {size} transitions "
                 f"({self.n_steps} steps in {self.n_envs} environments)"
             )
-        super()._setup_policy()
 
     @property
     def q_net(self) -> torch.nn.Module:

@@ -30,6 +30,10 @@ COUNTERS = (
 )  # fmt: skip
 
 
+CHANGEABLE = ("learning_rate", "action_noise", "clip_range", "clip_range_vf")
+"""Arguments that may be functions or objects, and be changed between two rounds."""
+
+
 def optimizers_of(model: Model) -> dict[str, torch.optim.Optimizer]:
     """All optimisers of a trainer, by the names that SB3 has for them."""
     known = {name: recursive_getattr(model, name) for name in model._get_torch_save_params()[0]}
@@ -70,12 +74,21 @@ def _buffer(model: Model) -> Any:
 
 def _plain_now(model: Model, name: str, value: Any) -> Any:
     """A constructor's argument as it is by now, where it has become an attribute that was changed since."""
+    if name in ("train_freq", "rollout_steps"):  # two names for one number, which may have been changed
+        steps: Any = model.arguments.get("rollout_steps")
+        given = steps is not None if name == "rollout_steps" else steps is None
+        frequency = value[0] if isinstance(value, tuple) else value
+        return int(model.rollout_steps) if given and frequency != model.rollout_steps else value
     now = vars(model).get(name, value)
     if isinstance(now, FloatSchedule):  # what SB3 makes of a number, too
         now = now.value_schedule
         return now.val if isinstance(now, ConstantSchedule) else now
     plain = (bool, int, float, NoneType)
-    return now if name == "learning_rate" or (isinstance(now, plain) and isinstance(value, plain)) else value
+    if name in CHANGEABLE or (isinstance(now, plain) and isinstance(value, plain)):
+        return now
+    if name == "target_entropy" and value == "auto" and float(now) != -float(np.prod(model.action_space.shape or ())):
+        return float(now)
+    return value
 
 
 def _number(value: Any) -> Any:

@@ -28,6 +28,7 @@ from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import RunOptions
 from reactor_sb3.trainers.placing import choose_placement, may_learn_alone, recommendations, spread, threads_of
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
+from reactor_sb3.trainers.replay import KeptArrays
 from reactor_sb3.trainers.report import Report
 from reactor_sb3.trainers.settings import Settings, check_settings
 from reactor_torch import ParameterWriter, SlicedGradients, Team, parameter_record, write_parameters
@@ -84,6 +85,7 @@ class Session:
         saved_parts: Where what is saved of the run is in it.
         advice: What would make the run faster.
         streams: The learner's random streams, by name.
+        arrays: The arrays of the replay buffer.
         sampler: Samples the replay buffer, ``None`` before the first minibatch.
         rollouts: The last round of a trainer without a replay buffer, ``None`` before it.
         acting: The policy, and what of it acts; ``None`` if nobody has asked.
@@ -91,6 +93,7 @@ class Session:
         afresh: Whether the actors are to begin new episodes.
         referee: Who has matches played beside the training, ``None`` for nobody.
         late_cut: Environments whose episodes end with the round that is still under way, ``(n_envs,)``, bool.
+        discounts: Those that model and rollout buffer both have, by name, as they were last.
         draws: Whether batches, updates or networks may draw from torch's generator.
         threads: How many threads compute gradients where the learner does so itself.
         team: Threads that help the learner within ``learn()``; ``None`` if nobody does.
@@ -108,6 +111,7 @@ class Session:
     set_order: Callable[[Any], None]
     set_exploration: Callable[[Any], None]
     saved_parts: SavedParts
+    arrays: KeptArrays
     _writer: ParameterWriter
     _buffers: list[str]
 
@@ -124,6 +128,7 @@ class Session:
         self.afresh = True
         self.referee: Referee | None = None
         self.late_cut: Array | None = None
+        self.discounts: dict[str, float] = {}
         self.threads = 1
         self.team: Team | None = None
         self.in_round = False

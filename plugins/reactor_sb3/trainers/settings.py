@@ -50,6 +50,7 @@ class Settings:
         self._seen: dict[str, Any] = {}
         self._kept: dict[str, Any] = {}
         self._noise: Any = None
+        self._further: tuple[Any, ...] = ()
         self._fields: Any = None
         self._policy = b""
         self._rows = 0
@@ -63,7 +64,7 @@ class Settings:
         """
         self._seen = dict(vars(model))
         self._kept = _kept(model)
-        self._noise = _state_of(vars(model).get("action_noise"))
+        self._noise, self._further = _state_of(vars(model).get("action_noise")), model.further_settings()
         self._fields, self._policy = config.actors.policy.fields, dumps(config.actors.policy)
         self._rows = model.minibatch_rows
 
@@ -82,21 +83,15 @@ class Settings:
         values, seen = vars(model), self._seen
         changed = {name for name, value in values.items() if seen.get(name, self) is not value} - MOVING
         noise = _state_of(values.get("action_noise"))
-        renewed = noise != self._noise
-        if not changed and not renewed:
+        renewed, further = noise != self._noise, model.further_settings()
+        if not changed and not renewed and further == self._further:
             return None
-        self._seen = dict(values)
         check_settings(model)
-        for name, now in _kept(model).items():
-            if now != self._kept[name]:
-                what = "has rounds of one length" if name in ("n_steps", "train_freq") else "keeps what it began with"
-                raise ValueError(
-                    f"{name} was {self._kept[name]!r} when the run began, and is {now!r} now: a run {what}. Call close() before "
-                    "you change it; the next learn() begins a new run, with new episodes"
-                )
+        self._seen, self._further = dict(values), model.further_settings()
+        self.check_kept(model)
         if model.minibatch_rows != self._rows:
             self._resize(model)
-        if not renewed and all(isinstance(values.get(name), torch.nn.Module | torch.optim.Optimizer) for name in changed):
+        if changed and not renewed and all(isinstance(values.get(name), torch.nn.Module | torch.optim.Optimizer) for name in changed):
             return None
         self._noise = noise
         policy = model.acting()[1]
@@ -107,6 +102,20 @@ class Settings:
             )
         before, self._policy = self._policy, dumps(policy)
         return None if before == self._policy else (policy, renewed)
+
+    def check_kept(self, model: Model) -> None:
+        """Refuse changes of what a run keeps.
+
+        Raises:
+            ValueError: If there are any. Names it.
+        """
+        for name, now in _kept(model).items():
+            if now != self._kept[name]:
+                what = "has rounds of one length" if name in ("n_steps", "train_freq") else "keeps what it began with"
+                raise ValueError(
+                    f"{name} was {self._kept[name]!r} when the run began, and is {now!r} now: a run {what}. Call close() before "
+                    "you change it; the next learn() begins a new run, with new episodes"
+                )
 
     def _resize(self, model: Model) -> None:
         """Have minibatches of another size."""
@@ -131,7 +140,7 @@ def _state_of(noise: ActionNoise | None) -> Any:
         return None
     if isinstance(noise, VectorizedActionNoise):
         return tuple(map(_state_of, noise.noises))
-    return noise, *((name, _value_of(value)) for name, value in vars(noise).items())
+    return noise, *((name, _value_of(value)) for name, value in getattr(noise, "__dict__", {}).items())
 
 
 def _value_of(value: Any) -> Any:

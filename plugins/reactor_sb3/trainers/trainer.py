@@ -346,6 +346,10 @@ class Trainer(RunOwner, BaseAlgorithm):
     def round_done(self) -> None:
         """Called when callbacks have seen a round."""
 
+    def further_settings(self) -> tuple[Any, ...]:
+        """Settings that are no attributes of the trainer itself."""
+        return ()
+
     def check_settings(self) -> None:
         """Refuse attributes that make no sense, or do not go together: when a run begins, and when some were changed between rounds."""
 
@@ -495,6 +499,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         """
         if self.env is None:
             raise ValueError("a model without an environment has no run to go on with; use save() for its weights")
+        if self.running:
+            self.session.settings.check_kept(self)
         if not self.session.in_round:
             checkpoint.save(path, self)
         elif path not in self.session.due:
