@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.trainers.program import ProgramConfig
+from reactor_torch import Networks
 
 __all__ = ["Model"]
 
@@ -30,6 +31,7 @@ class Model(Protocol):
     arguments: dict[str, Any]
     session: Any
     """A :class:`reactor_sb3.trainers.session.Session`."""
+    nets: Networks
     pipeline: int
     executor: ExecutorName
     nodes: Any

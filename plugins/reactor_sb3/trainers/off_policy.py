@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
@@ -21,6 +20,7 @@ from reactor_gymnasium.plugin import checked_number
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.noise import check_noise
 from reactor_sb3.streams import Purpose, drawing_first_weights, drawing_from, stream
+from reactor_sb3.trainers.finite import check_losses
 from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.replay import BLOCKWISE, KeptArrays, store
 from reactor_sb3.trainers.replay_sampler import ReplaySampler
@@ -236,7 +236,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
             self._n_updates += 1  # as in SB3's loops, it counts this one
             found.append((yield from self.update(self.batch(self._transitions(sample())))))
         self.nets.end_round()
-        _check_finite(found, before)
+        check_losses(found, before, "lower the learning rate, or look at the rewards")
         self.log_round(found)
         return {}
 
@@ -329,14 +329,3 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "actor_device"]
-
-
-def _check_finite(found: list[dict[str, float]], before: int) -> None:
-    """Refuse losses that are not finite: parameters are spoilt then, or about to be."""
-    for number, of_update in enumerate(found, before + 1):
-        for name, value in of_update.items():
-            if not math.isfinite(value):
-                raise ValueError(
-                    f"{name} is {value} in update {number}, and so are the parameters from then on: lower the learning rate, or "
-                    "look at the rewards"
-                )

@@ -16,6 +16,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.records import Observations, by_step, transition_record
 from reactor_sb3.streams import Purpose, drawing_first_weights, stream
+from reactor_sb3.trainers.finite import check_batch, check_losses, check_parameters, culprit
 from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.report import counted
 from reactor_sb3.trainers.trainer import Trainer
@@ -35,19 +36,22 @@ class Rollouts:
         layout: Layout of observations as the policy sees them.
         record: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
         device: Where tensors are to be.
+
+    Attributes:
+        record: As given.
     """
 
     def __init__(self, layout: Observations, record: Array, device: torch.device) -> None:
-        self._layout, self._record, self._device = layout, record, device
+        self._layout, self.record, self._device = layout, record, device
         self._by_env: dict[str, Array] = {}
 
     def steps(self, name: str) -> Array:
         """A field, ``(steps, envs, ...)``."""
-        return by_step(self._record[name])
+        return by_step(self.record[name])
 
     def tensors(self, name: str) -> Any:
         """Observations, ``(steps * envs, ...)``, all environments of a step and then the next step; of a ``Dict`` by key."""
-        parts = self._layout.of(self._record, name)
+        parts = self._layout.of(self.record, name)
         # Copied into memory of torch's: numpy's begins anywhere in a cache line, which the last bits of sums depend on.
         return self._layout.outside(
             {key: torch.tensor(by_step(part)).flatten(0, 1).to(self._device) for key, part in parts.items()}
@@ -59,7 +63,7 @@ class Rollouts:
 
     def once(self, name: str) -> Array:
         """A field that each round has once, ``(envs, ...)``."""
-        field = self._record[name]
+        field = self.record[name]
         return field.reshape(-1, *field.shape[2:])
 
     def observations(self) -> Any:
@@ -94,13 +98,13 @@ class Rollouts:
 
     @property
     def _drawn(self) -> str:
-        return "policy_actions" if "policy_actions" in (self._record.dtype.names or ()) else "actions"
+        return "policy_actions" if "policy_actions" in (self.record.dtype.names or ()) else "actions"
 
     def _rows(self, name: str) -> Array:
         found = self._by_env.get(name)
         if found is None:
-            actors, steps, envs, *rest = self._record[name].shape
-            found = np.array(self._record[name].swapaxes(1, 2), order="C").reshape(actors * envs * steps, *rest)
+            actors, steps, envs, *rest = self.record[name].shape
+            found = np.array(self.record[name].swapaxes(1, 2), order="C").reshape(actors * envs * steps, *rest)
             self._by_env[name] = found
         return found
 
@@ -206,6 +210,7 @@ class OnPolicyTrainer(Trainer):
     def _updates(self) -> Update:
         """All passes over the round."""
         batch = self.batch(self.session.rollouts)
+        check_batch(batch, self._culprit)
         self.begin_updates()
         passes: list[list[dict[str, float]]] = []
         self._over = ""
@@ -220,8 +225,17 @@ class OnPolicyTrainer(Trainer):
         if self._over:
             self.logger.info(f"no more updates in round {counted(self) + 1}: {self._over}")
         self.nets.end_round()
+        found = [of_update for of_pass in passes for of_update in of_pass]
+        if not math.isfinite(sum(map(sum, (one.values() for one in found)))):  # the same for all, and quickly
+            check_losses(found, 0, self._culprit())
+        check_parameters(self.nets, "lower the learning rate, or look at the rewards")
         self.log_round(passes)
         return {}
+
+    def _culprit(self) -> str:
+        """What in the last round may have made a loss infinite."""
+        rollouts = self.session.rollouts
+        return culprit(self.session.layout, rollouts.record)
 
     def log_round(self, passes: list[list[dict[str, float]]]) -> None:
         """Log the means of what the updates of a round have returned, which is given pass by pass."""

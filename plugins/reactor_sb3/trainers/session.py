@@ -23,6 +23,7 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.trainers.display import Display
+from reactor_sb3.trainers.finite import check_parameters
 from reactor_sb3.trainers.learner import LocalRef, Sharing
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import RunOptions
@@ -257,6 +258,7 @@ class Session:
             log_interval: Episodes or rounds between two logs, ``None`` for none.
         """
         watched = not (isinstance(callback, ConvertCallback) and callback.callback is None)
+        updates = model._n_updates
         try:
             run = model.start()
             self.team = Team(self.threads) if self.threads > 1 else None
@@ -284,6 +286,8 @@ class Session:
                 if not go_on:
                     break
             self.report.write(model)
+            if model._n_updates > updates:
+                check_parameters(model.nets, "lower the learning rate, or look at the rewards")
             if model.num_timesteps > model._num_timesteps_at_start:
                 with model.limited_threads():
                     self.display.show_trained(model, max(model._learned_timesteps, 0), self.parameters(model))

@@ -300,7 +300,9 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def begin_updates(self) -> None:
         """Take over learning rates, losses, and whatever was loaded since the last round."""
-        self._update_learning_rate([part.optimizer for part in self.nets.parts.values() if part.optimizer is not None])
+        optimizers = [part.optimizer for part in self.nets.parts.values() if part.optimizer is not None]
+        self._update_learning_rate(optimizers)
+        check_finite_arguments({"learning_rate": optimizers[0].param_groups[0]["lr"]})
         seed = seed_of(self._base_seed, Purpose.TORCH, 1, self._n_updates) if self.nets.draws else 0
         self.nets.begin_round(self.losses(), self.networks(), seed)
 
