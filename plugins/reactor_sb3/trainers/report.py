@@ -39,12 +39,15 @@ class Report:
 
     Attributes:
         evaluations: All of them, the oldest first.
-        records: What is to be written while the next round is sampled: values, what is left out of which format, steps.
+        records: What is to be written while the next round is sampled, a row for each dump: values, what is left out of which
+            format, steps.
+        later: Whether there will be a next round, or a moment after the last one.
     """
 
     def __init__(self) -> None:
         self.evaluations: list[Evaluation] = []
-        self.records: tuple[dict[str, Any], dict[str, Any], int] | None = None
+        self.records: list[tuple[dict[str, Any], dict[str, Any], int]] = []
+        self.later = False
         self._due = False  # whether it is time to log
         self._logged = 0, 0, 0  # when the rates were logged last, in nanoseconds, with the steps and the updates by then
 
@@ -97,7 +100,7 @@ class Report:
     # ------------------------------------------------------------------ logs
 
     def dump(self, model: Model) -> None:
-        """Record the usual statistics, to be written while the next round is sampled."""
+        """Record the usual statistics, to be written while the next round is sampled; at once, if that is not known to come."""
         assert model.ep_info_buffer is not None and model.ep_success_buffer is not None
         elapsed = max((time.time_ns() - model.start_time) / 1e9, 1e-9)
         logger = model.logger
@@ -115,10 +118,12 @@ class Report:
         if type(logger) is not Logger or not logger.output_formats:
             logger.dump(step=model.num_timesteps)
             return
-        self.records = dict(logger.name_to_value), dict(logger.name_to_excluded), model.num_timesteps
+        self.records.append((dict(logger.name_to_value), dict(logger.name_to_excluded), model.num_timesteps))
         logger.name_to_value.clear()
         logger.name_to_count.clear()
         logger.name_to_excluded.clear()
+        if not self.later:
+            self.write(model)
 
     def _record_rates(self, model: Model) -> None:
         then, steps, updates = self._logged
@@ -129,10 +134,9 @@ class Report:
         model.logger.record("time/update_frames_hz", int((updates_now - updates) * model.update_rows / seconds))
 
     def write(self, model: Model) -> None:
-        """Write what is left when there is no next round."""
-        if self.records is not None:
-            values, excluded, steps = self.records
-            self.records = None
+        """Write what has been recorded, each row once."""
+        records, self.records = self.records, []
+        for values, excluded, steps in records:
             for output in model.logger.output_formats:
                 output.write(values, excluded, steps)
 

@@ -237,9 +237,8 @@ class Session:
         self.afresh = False
         if model.evaluate_every is not None or self.display.plan:
             run.set(timesteps=np.array(max(model._learned_timesteps, 0)))
-        if self.report.records is not None:
-            run.set(records=self.report.records)
-            self.report.records = None
+        if self.report.records:
+            run.set(records=True)
         due = None if self.referee is None else self.referee.due()
         if due is not None:
             run.set(pairing=np.array(due))
@@ -264,6 +263,7 @@ class Session:
             self.team = Team(self.threads) if self.threads > 1 else None
             model.start_time = time.time_ns()  # starting workers does not count as sampling
             self.report.begin(model)
+            self.report.later = True
             record = self.parameters(model)
             self._replace_sent(run, record)  # set_parameters(), say: what is under way is out of date
             for sentence in self.advice:
@@ -292,7 +292,8 @@ class Session:
                 with model.limited_threads():
                     self.display.show_trained(model, max(model._learned_timesteps, 0), self.parameters(model))
         finally:
-            self.in_round, self.due = False, []
+            self.in_round, self.due, self.report.later = False, [], False
+            self.report.write(model)  # what was recorded before something went wrong
             if self.team is not None:
                 self.team.close()
                 self.team = None

@@ -469,7 +469,6 @@ class Trainer(RunOwner, BaseAlgorithm):
         self._update_current_progress_remaining(self.num_timesteps, max(total_timesteps, 1))
         if not self._custom_logger:
             self._logger = utils.configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps)
-        self.session.report.records = None
         return total_timesteps, self._init_callback(callback, progress_bar)
 
     def _begin_learning(self, reset_num_timesteps: bool) -> None:
@@ -592,7 +591,7 @@ class Trainer(RunOwner, BaseAlgorithm):
     # ------------------------------------------------------------------ SB3's other methods
 
     def dump_logs(self, iteration: int = 0) -> None:
-        """Record the usual statistics and write them; within :meth:`learn`, while the next round is sampled."""
+        """Record the usual statistics and write them, a row for each call; within :meth:`learn`, while the next round is sampled."""
         self.session.report.dump(self)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
