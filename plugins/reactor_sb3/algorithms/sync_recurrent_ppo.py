@@ -152,8 +152,7 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
 
     def store(self, rollouts: Rollouts) -> None:
         """Keep a round in sb3-contrib's rollout buffer, without the states of each step."""
-        super().store(rollouts)
-        self.rollout_buffer.episode_starts = rollouts.steps("starts").astype(np.float32)
+        rollouts.fill(self.rollout_buffer, episode_starts=rollouts.steps("starts").astype(np.float32))
 
     def batch(self, rollouts: Rollouts) -> SequenceBatch:
         """A whole round, all sequences of an environment, then of the next."""

@@ -46,11 +46,14 @@ class Model(Protocol):
     watch_episodes: int
     watch_steps: int | None
     _base_seed: int
+    _last_obs: Any
+    _last_episode_starts: Any
     _learned_timesteps: int
     _run: Any
 
     action_space: gymnasium.Space[Any]
     env: VecEnv | None
+    device: torch.device
     ep_info_buffer: deque[Any] | None
     ep_success_buffer: deque[Any] | None
     n_envs: int
@@ -83,6 +86,8 @@ class Model(Protocol):
     def minibatch_rows(self) -> int: ...
 
     def check_settings(self) -> None: ...
+
+    def check_shown(self) -> None: ...
 
     def further_settings(self) -> tuple[Any, ...]: ...
 

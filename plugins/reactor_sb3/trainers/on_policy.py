@@ -18,7 +18,7 @@ from reactor_sb3.acting.records import Observations, by_step, transition_record
 from reactor_sb3.streams import Purpose, drawing_first_weights, stream
 from reactor_sb3.trainers.finite import check_batch, check_losses, check_parameters, culprit
 from reactor_sb3.trainers.learner import finish
-from reactor_sb3.trainers.report import counted
+from reactor_sb3.trainers.report import LEARNED, counted
 from reactor_sb3.trainers.trainer import Trainer
 from reactor_torch import Update
 
@@ -44,6 +44,8 @@ class Rollouts:
     def __init__(self, layout: Observations, record: Array, device: torch.device) -> None:
         self._layout, self.record, self._device = layout, record, device
         self._by_env: dict[str, Array] = {}
+        self._filled: Any = None
+        self._shown: list[Array] = []
 
     def steps(self, name: str) -> Array:
         """A field, ``(steps, envs, ...)``."""
@@ -74,12 +76,14 @@ class Rollouts:
         """Actions in that order, as the policy has drawn them."""
         return self.rows(self._drawn)
 
-    def fill(self, buffer: RolloutBuffer, *more: str) -> None:
+    def fill(self, buffer: RolloutBuffer, *more: str, **others: Array) -> None:
         """Make a rollout buffer one that is full of this round.
 
         Args:
-            buffer: SB3's. Its arrays become views, ``(steps, envs, ...)``, of such in the order of :meth:`rows`.
+            buffer: SB3's. Its arrays become views, ``(steps, envs, ...)``, of such in the order of :meth:`rows`. Nobody may write
+                to them, for the round is learned from before callbacks see it.
             *more: Fields that it has besides those of SB3's own, by the same name.
+            **others: Other arrays of it, ``(steps, envs, ...)``.
         """
         target: Any = buffer
         steps, envs = buffer.buffer_size, buffer.n_envs
@@ -94,7 +98,34 @@ class Rollouts:
             setattr(target, name, view(name))
         target.returns = target.advantages + target.values
         target.episode_starts = np.concatenate([np.ones((1, envs)), view("dones")[:-1]]).astype(np.float32)
+        vars(target).update(others)
         target.pos, target.full, target.generator_ready = steps, True, False
+        self._filled = buffer
+        for array in self._arrays():
+            array.flags.writeable = False
+        self._shown = self._arrays()
+
+    def _arrays(self) -> list[Array]:
+        """The arrays of the rollout buffer."""
+        arrays = []
+        for value in vars(self._filled).values():
+            parts = value.values() if isinstance(value, dict) else [value]
+            arrays += [part for part in parts if isinstance(part, np.ndarray)]
+        return arrays
+
+    def check_shown(self, buffer: Any) -> None:
+        """Refuse other arrays in the place of those that the rollout buffer has been filled with, which nobody would learn from.
+
+        Args:
+            buffer: The trainer's.
+
+        Raises:
+            ValueError: If there are any.
+        """
+        if self._filled is None or self._filled.generator_ready:  # `get()` has laid them out anew
+            return
+        if buffer is not self._filled or any(one is not shown for one, shown in zip(self._arrays(), self._shown, strict=True)):
+            raise ValueError(f"a callback replaced arrays of rollout_buffer, {LEARNED}")
 
     @property
     def _drawn(self) -> str:
@@ -165,6 +196,11 @@ class OnPolicyTrainer(Trainer):
 
     def pass_done(self) -> None:
         """Called after each pass."""
+
+    def check_shown(self) -> None:
+        """Refuse what callbacks have put in the place of a round that has been learned from."""
+        if self.session.rollouts is not None:
+            self.session.rollouts.check_shown(vars(self).get("rollout_buffer"))
 
     def store(self, rollouts: Rollouts) -> None:
         """Keep a round where SB3's users look for it."""

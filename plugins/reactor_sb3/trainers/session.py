@@ -30,7 +30,7 @@ from reactor_sb3.trainers.options import RunOptions
 from reactor_sb3.trainers.placing import choose_placement, may_learn_alone, recommendations, spread, threads_of
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
 from reactor_sb3.trainers.replay import KeptArrays
-from reactor_sb3.trainers.report import Report
+from reactor_sb3.trainers.report import Report, noting_read_only
 from reactor_sb3.trainers.settings import Settings, check_settings
 from reactor_torch import ParameterWriter, SlicedGradients, Team, parameter_record, write_parameters
 
@@ -96,6 +96,7 @@ class Session:
         late_cut: Environments whose episodes end with the round that is still under way, ``(n_envs,)``, bool.
         discounts: Those that model and rollout buffer both have, by name, as they were last.
         draws: Whether batches, updates or networks may draw from torch's generator.
+        unseen: Whether the last round's observations have not been shown to anybody.
         threads: How many threads compute gradients where the learner does so itself.
         team: Threads that help the learner within ``learn()``; ``None`` if nobody does.
         sliced: Gradients in slices, as the learner sees them; ``None`` if it has no gradient workers.
@@ -130,6 +131,7 @@ class Session:
         self.referee: Referee | None = None
         self.late_cut: Array | None = None
         self.discounts: dict[str, float] = {}
+        self.unseen = False
         self.threads = 1
         self.team: Team | None = None
         self.in_round = False
@@ -281,7 +283,9 @@ class Session:
                 self.in_round = False
                 self._save_due(model)
                 if go_on:
-                    callback.on_rollout_end()
+                    with noting_read_only():
+                        callback.on_rollout_end()
+                model.check_shown()
                 self.report.dump_due(model)
                 if not go_on:
                     break

@@ -25,7 +25,8 @@ __all__ = ["Settings", "check_finite_arguments", "check_settings"]
 MOVING = frozenset({
     "num_timesteps", "_episode_num", "_n_updates", "_n_calls", "_learned_timesteps", "_current_progress_remaining",
     "_total_timesteps", "_num_timesteps_at_start", "exploration_rate", "update_in_round", "start_time", "ep_info_buffer",
-    "ep_success_buffer", "_logger", "_custom_logger", "_run", "_over", "_stopped", "_explained", "arguments",
+    "ep_success_buffer", "_logger", "_custom_logger", "_run", "_over", "_stopped", "_explained", "arguments", "_last_obs",
+    "_last_original_obs", "_last_episode_starts",
 })  # fmt: skip
 """Attributes that a training changes itself."""
 KEPT = (

@@ -38,6 +38,7 @@ from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
+from reactor_sb3.trainers.report import Locals
 from reactor_sb3.trainers.session import Session
 from reactor_sb3.trainers.settings import check_finite_arguments
 from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, torch_stream, torch_threads
@@ -348,6 +349,9 @@ class Trainer(RunOwner, BaseAlgorithm):
     def round_done(self) -> None:
         """Called when callbacks have seen a round."""
 
+    def check_shown(self) -> None:
+        """Refuse what callbacks have changed where nobody looks at it again."""
+
     def further_settings(self) -> tuple[Any, ...]:
         """Settings that are no attributes of the trainer itself."""
         return ()
@@ -435,7 +439,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         total_timesteps, callback = self._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar
         )
-        callback.on_training_start(locals(), globals())
+        callback.on_training_start(Locals(locals()), globals())
         try:
             self.session.learn(self, total_timesteps, callback, log_interval)
         except BaseException:
@@ -562,6 +566,20 @@ class Trainer(RunOwner, BaseAlgorithm):
         return model
 
     # ------------------------------------------------------------------ how far it is
+
+    @property
+    def _last_obs(self) -> Any:
+        """See SB3; for callbacks."""
+        if vars(self).get("_last_obs") is None and "session" in vars(self) and self.session.unseen:
+            raise AttributeError(
+                f"the last observations of this {type(self).__name__} are with its actors: pass a callback to learn(), which sees "
+                'self.model._last_obs and self.locals["new_obs"] of each step'
+            )
+        return vars(self).get("_last_obs")
+
+    @_last_obs.setter
+    def _last_obs(self, observations: Any) -> None:
+        vars(self)["_last_obs"] = observations
 
     @property
     def evaluations(self) -> list[Evaluation]:
