@@ -34,6 +34,7 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
+from reactor_sb3.trainers.copying import copy_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
@@ -643,6 +644,20 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "session", "nets", "_run", *WATCHING]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return cast(Self, copy_of(self, memo))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses pickling, and copies that share what belongs to one run.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled, nor copied by copy.copy(), not even after close(): use save() and load(), "
+            "save_checkpoint() and resume(), or copy.deepcopy(), whose copy has no run yet"
+        )
 
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
