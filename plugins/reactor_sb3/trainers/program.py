@@ -125,7 +125,7 @@ def config_of(model: Any) -> ProgramConfig:
     actors = ActorConfig(
         makes=session.makes.pickled(model.n_envs), observations=observations, action_space=model.action_space,
         policy=policy, steps=model.rollout_steps, envs=model.envs_per_actor, actors=model.n_actors, seed=seed,
-        normalization=normalization,
+        normalization=normalization, late=bool(model.pipeline),
     )  # fmt: skip
     steps = model.rollout_steps * model.envs_per_actor
     played = partial(
@@ -186,7 +186,7 @@ class SavedParts(NamedTuple):
     outputs: Mapping[str, int]
 
 
-BETWEEN_ROUNDS = frozenset({"acting"})
+BETWEEN_ROUNDS = frozenset({"acting", "question", "answers"})
 """Ports that carry nothing from one round to the next: nothing of them is saved."""
 
 
@@ -225,6 +225,7 @@ def program_of(config: ProgramConfig) -> Program:
     program.connect(beat, actors.exploration)
     program.connect(orders, actors.orders)
     program.connect(program.input("acting"), actors.acting)
+    program.connect(program.input("question"), actors.question)
     program.connect(beat, learner.beat)
     program.connect(actors.transitions, learner.transitions.rows, after=late)
     program.connect(actors.infos, learner.infos.rows, after=late)
@@ -234,6 +235,7 @@ def program_of(config: ProgramConfig) -> Program:
     program.connect(actors.transitions, program.output("transitions").rows)
     program.connect(actors.infos, program.output("infos").rows)
     program.connect(actors.episodes, program.output("episodes").rows)
+    program.connect(actors.answers, program.output("answers").rows)
 
     def playing(player: Any, asked: Any) -> Any:
         """Let somebody play with the learner's parameters when asked."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,13 +16,14 @@ from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 
 from reactor_gymnasium.plugin import recover_for
 from reactor_rl import Recover, RunError
-from reactor_rl.plugin import transport_for
+from reactor_rl.plugin import decode, dumps, transport_for
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, statistics_of
 from reactor_sb3.acting.player import PlayConfig
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker
+from reactor_sb3.environments.reached import Asked, forget_play
 from reactor_sb3.trainers.display import Display
 from reactor_sb3.trainers.finite import check_parameters
 from reactor_sb3.trainers.learner import LocalRef, Sharing
@@ -97,6 +99,8 @@ class Session:
         discounts: Those that model and rollout buffer both have, by name, as they were last.
         draws: Whether batches, updates or networks may draw from torch's generator.
         unseen: Whether the last round's observations have not been shown to anybody.
+        unasked: What actors' environments are to be asked as soon as there are any.
+        changed_envs: What was called last that may have changed those of the run; empty if nothing was.
         threads: How many threads compute gradients where the learner does so itself.
         team: Threads that help the learner within ``learn()``; ``None`` if nobody does.
         sliced: Gradients in slices, as the learner sees them; ``None`` if it has no gradient workers.
@@ -132,6 +136,8 @@ class Session:
         self.late_cut: Array | None = None
         self.discounts: dict[str, float] = {}
         self.unseen = False
+        self.unasked: list[tuple[Asked, tuple[int, ...]]] = []
+        self.changed_envs = ""
         self.threads = 1
         self.team: Team | None = None
         self.in_round = False
@@ -189,6 +195,13 @@ class Session:
         """
         RunOptions.of(vars(model))  # load(path, workers=2) sets attributes
         check_settings(model)
+        if self.changed_envs:
+            warnings.warn(
+                f"the environments of this run are new ones: what {self.changed_envs} of get_env() or training_env has changed in "
+                "those of the last run is gone; call it again if it is still wanted",
+                stacklevel=4,
+            )
+            self.changed_envs = ""
         model.plan_blocks()  # batch_size may be another one by now
         config = model.program_config()
         model.cut_episodes(np.ones(model.n_envs, np.bool_))
@@ -234,6 +247,7 @@ class Session:
             self.late_cut = np.ones(model.n_envs, np.bool_)
         elif self.afresh:
             model.cut_episodes(np.ones(model.n_envs, np.bool_))
+        forget_play(model.env)
         self.set_exploration(model.exploration_rates())
         self.set_order(np.array([self.afresh, watched or model.wants_infos]))
         self.afresh = False
@@ -248,6 +262,36 @@ class Session:
         if self.referee is not None and (match := run.match) is not None:
             self.referee.over(match)
         self.late_cut = None
+
+    def ask(self, model: Model, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
+        """Ask the actors' environments something, between two rounds; see :class:`reactor_sb3.environments.reached.Owner`."""
+        run: Run | None = model._run
+        if run is None or run.stopped:
+            entry = asked, tuple(numbers)
+            if asked.changes and (not self.unasked or dumps(self.unasked[-1]) != dumps(entry)):
+                self.unasked.append(entry)
+            return None
+        run.set(question=(asked, frozenset(numbers)))
+        run.tick()
+        self.sent = None  # what was under way to the actors came in that tick
+        self.changed_envs = asked.title if asked.changes else self.changed_envs
+        answers: dict[int, Any] = {}
+        for of_actor in run.values("answers"):
+            answers |= of_actor
+        found = []
+        for number in numbers:
+            good, answer = decode(answers[number])
+            if not good:
+                answer.add_note(f"raised in environment {number}")
+                raise answer
+            found.append(answer)
+        return found
+
+    def ask_first(self, model: Model) -> None:
+        """Ask what was asked before there were actors."""
+        unasked, self.unasked = self.unasked, []
+        for asked, numbers in unasked:
+            self.ask(model, asked, numbers)
 
     def learn(self, model: Model, total_timesteps: int, callback: BaseCallback, log_interval: int | None) -> None:
         """Train, round by round; see :meth:`reactor_sb3.trainers.trainer.Trainer.learn`.

@@ -8,7 +8,7 @@ import os
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -33,6 +33,7 @@ from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
+from reactor_sb3.environments.reached import Asked, leave, reach
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.copying import copy_of
 from reactor_sb3.trainers.display import WATCHING
@@ -182,7 +183,11 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def _take_env(self, env: VecEnv, makes: EnvMaker) -> None:
         """Have these environments from now on, and the actors what ``makes`` makes."""
+        if self.env is not None:
+            leave(self.env, self)
         self.env, self.session.makes, self._vec_normalize_env = env, makes, unwrap_vec_normalize(env)
+        self.session.unasked, self.session.changed_envs = [], ""
+        reach(env, self, whole=live_count(env) is not None)
         keys = () if self._vec_normalize_env is None else normalized_keys(self._vec_normalize_env)
         self.session.layout = Observations(self.observation_space, self.observation_space, normalized=keys)
 
@@ -400,10 +405,15 @@ class Trainer(RunOwner, BaseAlgorithm):
             raise RunError(f"cannot go on with this {type(self).__name__}, for {FORKED}")
         if self._run is None or self._run.stopped:
             self._run = self.session.start(self)
+            self.session.ask_first(self)
         return self._run
 
     def _running(self) -> Run:
         return self.start()
+
+    def ask_actors(self, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
+        """Ask the actors' environments; see :func:`reactor_sb3.environments.reached.reach`."""
+        return self.session.ask(self, asked, numbers)
 
     # ------------------------------------------------------------------ learning
 
