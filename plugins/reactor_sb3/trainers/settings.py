@@ -92,7 +92,11 @@ class Settings:
         self.check_kept(model)
         if model.minibatch_rows != self._rows:
             self._resize(model)
-        if changed and not renewed and all(isinstance(values.get(name), torch.nn.Module | torch.optim.Optimizer) for name in changed):
+        if (
+            changed
+            and not renewed
+            and all(isinstance(values.get(name), torch.nn.Module | torch.optim.Optimizer) for name in changed)
+        ):
             return None
         self._noise = noise
         policy = model.acting()[1]
@@ -178,6 +182,8 @@ def check_finite_arguments(arguments: Mapping[str, Any]) -> None:
     """
     for name, value in arguments.items():
         if isinstance(value, Mapping):
-            check_finite_arguments({f"{name}[{key!r}]": one for key, one in value.items() if one != one or isinstance(one, Mapping)})
+            check_finite_arguments(
+                {f"{name}[{key!r}]": one for key, one in value.items() if one != one or isinstance(one, Mapping)}
+            )
         elif isinstance(value, Real) and not math.isfinite(value) and (math.isnan(value) or name not in UNBOUNDED):
             raise ValueError(f"{name} must be a finite number, got {value!r}")
