@@ -50,7 +50,6 @@ class ActorConfig:
         actors: How many actors there are.
         seed: Of every random stream.
         normalization: What the policy sees instead of what the environments give, if that is not the same.
-        late: Whether the learner is a round behind.
     """
 
     makes: tuple[Pickled, ...]
@@ -62,7 +61,6 @@ class ActorConfig:
     actors: int
     seed: int
     normalization: Normalization | None = None
-    late: bool = False
 
     @property
     def record(self) -> np.dtype[Any]:
@@ -124,9 +122,12 @@ class Actor(Reactor):
     orders = Input()
     """Whether to begin new episodes first, and whether to report every info, ``(2,)``, bool."""
     acting = Input()
-    """How to act from now on, a policy, and whether its memory begins anew; when somebody has changed settings between two rounds."""
+    """How to act from now on, a policy, and whether its memory begins anew; if settings have been changed between two rounds."""
     question = Input()
     """Between two rounds: something to ask of environments, and of which, by number."""
+    under_way = Input()
+    """The last round, where the learner is a round behind."""
+    infos_under_way = Input()
     answers = Output()
     """What :meth:`~reactor_sb3.environments.seeded_envs.SeededEnvs.ask` has given."""
     transitions = Output((), np.uint8)
@@ -144,7 +145,6 @@ class Actor(Reactor):
         self.episodes = Output((config.steps, config.envs), EPISODE)
         self.envs: SeededEnvs | None = None
         self.told: Policy | None = None  # how to act, if that is not what the program says
-        self.last: tuple[Array, list[StepInfo] | None] | None = None  # the last round, where the learner is a round behind
 
     @reaction(startup)
     def build(self) -> None:
@@ -203,8 +203,6 @@ class Actor(Reactor):
             normalizing.observations(slot.given_nexts, slot.nexts)
             record["rewards"] = normalizing.rewards(slot.rewards)
         end(turn)
-        if self.config.late:
-            self.last = record, ended if ended or watched else None
         if ended or watched:
             try:
                 self.infos.set(ended)
@@ -212,17 +210,15 @@ class Actor(Reactor):
                 note_whose_info(error, ((number, info) for _, number, info in ended))
                 raise
 
-    @reaction(question, effects=(answers, transitions, infos))
+    @reaction(question, uses=(under_way, infos_under_way), effects=(answers, transitions, infos))
     def answer(self) -> None:
         """Ask environments for somebody who waits. It takes a tick, so that what is under way to the learner is sent again."""
         assert self.envs is not None
         self.answers.set(self.envs.ask(*self.question.value))
-        if self.last is not None:
-            record, infos = self.last
-            self.transitions.buffer[...] = record
-            self.last = self.transitions.buffer, infos
-            if infos is not None:
-                self.infos.set(infos)
+        if self.under_way.present:
+            self.transitions.buffer[...] = self.under_way.value
+        if self.infos_under_way.present:
+            self.infos.set(self.infos_under_way.value)
 
     def _policy(self, slot: Slot, record: Array) -> BoundPolicy:
         """The policy whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""

@@ -35,7 +35,7 @@ def copy_of(model: Any, memo: dict[int, Any]) -> Any:
     """
     if model.session.referee is not None:
         raise TypeError(
-            f"a {type(model).__name__} with a league cannot be copied, for its matches belong to its run: use save() and load(), or "
+            f"a {type(model).__name__} with a league cannot be copied, as its matches belong to a run: use save() and load(), or "
             "save_checkpoint() and resume()"
         )
     made = object.__new__(type(model))

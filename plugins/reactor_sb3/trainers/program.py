@@ -125,7 +125,7 @@ def config_of(model: Any) -> ProgramConfig:
     actors = ActorConfig(
         makes=session.makes.pickled(model.n_envs), observations=observations, action_space=model.action_space,
         policy=policy, steps=model.rollout_steps, envs=model.envs_per_actor, actors=model.n_actors, seed=seed,
-        normalization=normalization, late=bool(model.pipeline),
+        normalization=normalization,
     )  # fmt: skip
     steps = model.rollout_steps * model.envs_per_actor
     played = partial(
@@ -232,6 +232,9 @@ def program_of(config: ProgramConfig) -> Program:
     changed = program.input("parameters", (), record)
     program.connect(learner.parameters, actors.parameters, after=1, initial=config.parameters)
     program.connect(changed, actors.changed)
+    if late:
+        program.connect(actors.transitions, actors.under_way, after=late)
+        program.connect(actors.infos, actors.infos_under_way, after=late)
     program.connect(actors.transitions, program.output("transitions").rows)
     program.connect(actors.infos, program.output("infos").rows)
     program.connect(actors.episodes, program.output("episodes").rows)

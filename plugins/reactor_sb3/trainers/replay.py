@@ -73,7 +73,7 @@ def _put_right(buffer: ReplayBuffer, name: str, given: Any, known: Array) -> Arr
     """An array as the buffer had it, of the numbers in the one that is there now."""
     if np.shape(given) != known.shape:
         raise ValueError(
-            f"replay_buffer.{name} must have the shape {known.shape}, {known.dtype} (all steps of the buffer, by all environments), "
+            f"replay_buffer.{name} must have the shape {known.shape}, {known.dtype} (steps of the buffer by environments), "
             f"got {np.shape(given)}"
         )
     if type(given) is np.ndarray and given.dtype == known.dtype and given.flags.c_contiguous and given.flags.writeable:

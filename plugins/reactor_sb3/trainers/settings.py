@@ -1,7 +1,7 @@
 """Settings of a trainer as they are now: what SB3 lets one change counts from the next round on, or is refused by name.
 
-SB3's loops read attributes of the model whenever they need them. Here actors have copies, and a run has ports of one size. So at the
-beginning of each round the model's attributes are compared with what they were: by identity, which takes a few microseconds.
+SB3's loops read attributes of the model whenever they need them. Here actors have copies, and a run has ports of one size. So the
+model's attributes are compared with what they were at the beginning of each round: by identity, which is quick.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOVING = frozenset({
 KEPT = (
     "n_actors", "envs_per_actor", "n_envs", "pipeline", "split", "n_learners", "learner_threads", "evaluate_every",
     "evaluate_episodes", "evaluate_steps", "workers", "executor", "nodes", "start_method", "restarts", "round_timeout",
-    "watch", "watch_every", "watch_episodes", "watch_steps", "device", "actor_device",
+    "watch", "watch_every", "watch_episodes", "watch_steps", "device", "actor_device", "use_sde",
 )  # fmt: skip
 """Attributes that say what a run consists of."""
 COUNTS = ("n_steps", "batch_size", "n_epochs", "n_minibatches", "policy_delay", "target_update_interval")
@@ -87,16 +87,13 @@ class Settings:
         renewed, further = noise != self._noise, model.further_settings()
         if not changed and not renewed and further == self._further:
             return None
+        self.check_kept(model)
         check_settings(model)
         self._seen, self._further = dict(values), model.further_settings()
-        self.check_kept(model)
         if model.minibatch_rows != self._rows:
             self._resize(model)
-        if (
-            changed
-            and not renewed
-            and all(isinstance(values.get(name), torch.nn.Module | torch.optim.Optimizer) for name in changed)
-        ):
+        parts = torch.nn.Module | torch.optim.Optimizer
+        if changed and not renewed and all(isinstance(values.get(name), parts) for name in changed):
             return None
         self._noise = noise
         policy = model.acting()[1]
@@ -168,6 +165,12 @@ def check_settings(model: Model) -> None:
         if values.get(name) is not None:
             checked_number(name, values[name], 1)
     check_finite_arguments({name: values[name] for name in model.arguments if name in values})
+    actors, envs = values["n_actors"], values["envs_per_actor"]
+    if actors * envs != model.n_envs:
+        raise ValueError(
+            f"n_actors={actors} and envs_per_actor={envs} were changed, and the model has {model.n_envs} environments: pass them "
+            f"to {type(model).__name__}.load(path, env)"
+        )
     model.check_settings()
 
 
@@ -182,8 +185,11 @@ def check_finite_arguments(arguments: Mapping[str, Any]) -> None:
     """
     for name, value in arguments.items():
         if isinstance(value, Mapping):
-            check_finite_arguments(
-                {f"{name}[{key!r}]": one for key, one in value.items() if one != one or isinstance(one, Mapping)}
-            )
+            nested = {f"{name}[{key!r}]": one for key, one in value.items()}
+            check_finite_arguments({key: one for key, one in nested.items() if isinstance(one, Mapping) or _is_nan(one)})
         elif isinstance(value, Real) and not math.isfinite(value) and (math.isnan(value) or name not in UNBOUNDED):
             raise ValueError(f"{name} must be a finite number, got {value!r}")
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, Real) and math.isnan(value)

@@ -363,7 +363,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         return ()
 
     def check_settings(self) -> None:
-        """Refuse attributes that make no sense, or do not go together: when a run begins, and when some were changed between rounds."""
+        """Refuse attributes that make no sense: when a run begins, and when some were changed between two rounds."""
 
     # ------------------------------------------------------------------ parameters
 
@@ -620,7 +620,7 @@ class Trainer(RunOwner, BaseAlgorithm):
     # ------------------------------------------------------------------ SB3's other methods
 
     def dump_logs(self, iteration: int = 0) -> None:
-        """Record the usual statistics and write them, a row for each call; within :meth:`learn`, while the next round is sampled."""
+        """Record the usual statistics, and write them in a row; within :meth:`learn`, while the next round is sampled."""
         self.session.report.dump(self)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
