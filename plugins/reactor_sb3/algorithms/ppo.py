@@ -134,8 +134,7 @@ class PPOTrainer(OnPolicyTrainer):
 
     def further_settings(self) -> tuple[Any, ...]:
         """Those of the rollout buffer: in SB3 it is the one that discounts."""
-        buffer = vars(self).get("rollout_buffer")
-        return () if buffer is None else (buffer.gamma, buffer.gae_lambda)
+        return tuple(getattr(vars(self).get("rollout_buffer"), name, None) for name in ("gamma", "gae_lambda"))
 
     def check_settings(self) -> None:
         """Take over numbers for schedules, and discounts of model or rollout buffer, whichever somebody has changed."""
@@ -143,8 +142,7 @@ class PPOTrainer(OnPolicyTrainer):
         for name in ("clip_range", "clip_range_vf"):
             if (schedule := getattr(self, name)) is not None and not isinstance(schedule, FloatSchedule):
                 setattr(self, name, FloatSchedule(schedule))
-        buffer = vars(self).get("rollout_buffer")
-        if buffer is None:
+        if (buffer := vars(self).get("rollout_buffer")) is None:
             return
         if not isinstance(buffer, RolloutBuffer) or buffer.n_envs != self.n_envs:
             raise ValueError(f"rollout_buffer must be a RolloutBuffer for {self.n_envs} environments, got {buffer!r}")

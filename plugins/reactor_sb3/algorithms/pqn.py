@@ -128,18 +128,13 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
     def _for_host(self) -> dict[str, Any]:
         return {**super()._for_host(), "supported_action_spaces": (spaces.Discrete,)}
 
-    def check_settings(self) -> None:
-        """Refuse minibatches that do not make up a round."""
-        super().check_settings()
-        self._check_minibatches()
-
     def _setup_policy(self) -> None:
-        self._check_minibatches()
+        self.check_settings()
         super()._setup_policy()
 
-    def _check_minibatches(self) -> None:
-        size = self.n_steps * self.n_envs
-        if size % self.n_minibatches:
+    def check_settings(self) -> None:
+        """Refuse minibatches that do not make up a round."""
+        if (size := self.n_steps * self.n_envs) % self.n_minibatches:
             raise ValueError(
                 f"n_minibatches={self.n_minibatches} does not divide a round of {size} transitions "
                 f"({self.n_steps} steps in {self.n_envs} environments)"
@@ -184,7 +179,6 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
 
     @property
     def minibatch_rows(self) -> int:
-        """Rows of a minibatch."""
         return self.n_steps * self.n_envs // self.n_minibatches
 
     @property
