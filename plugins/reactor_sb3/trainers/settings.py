@@ -48,7 +48,8 @@ class Settings:
     """What a run has been told of its trainer's settings."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, Any] = {}
+        self._seen: list[tuple[str, Any]] = []
+        self._count = 0
         self._kept: dict[str, Any] = {}
         self._noise: Any = None
         self._further: tuple[Any, ...] = ()
@@ -63,11 +64,16 @@ class Settings:
             model: The trainer.
             config: What the run's program is made from.
         """
-        self._seen = dict(vars(model))
+        self._note(model)
         self._kept = _kept(model)
         self._noise, self._further = _state_of(vars(model).get("action_noise")), model.further_settings()
         self._fields, self._policy = config.actors.policy.fields, dumps(config.actors.policy)
         self._rows = model.minibatch_rows
+
+    def _note(self, model: Model) -> None:
+        values = vars(model)
+        self._seen = [(name, value) for name, value in values.items() if name not in MOVING]
+        self._count = len(values)
 
     def news(self, model: Model) -> tuple[Any, bool] | None:
         """Look at the settings again, before a round.
@@ -81,15 +87,19 @@ class Settings:
         Raises:
             ValueError, TypeError: If a setting makes no sense, or a run cannot change it. Names it.
         """
-        values, seen = vars(model), self._seen
-        changed = {name for name, value in values.items() if seen.get(name, self) is not value} - MOVING
+        values = vars(model)
+        changed = [name for name, value in self._seen if values.get(name) is not value]
+        if len(values) != self._count:
+            changed += values.keys() - MOVING - {name for name, _ in self._seen}
+            self._count = len(values)
         noise = _state_of(values.get("action_noise"))
         renewed, further = noise != self._noise, model.further_settings()
         if not changed and not renewed and further == self._further:
             return None
         self.check_kept(model)
         check_settings(model)
-        self._seen, self._further = dict(values), model.further_settings()
+        self._note(model)
+        self._further = model.further_settings()
         if model.minibatch_rows != self._rows:
             self._resize(model)
         parts = torch.nn.Module | torch.optim.Optimizer
