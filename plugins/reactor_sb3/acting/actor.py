@@ -121,6 +121,15 @@ class Actor(Reactor):
     """The rate of exploration at each step, ``(steps,)``, float32."""
     orders = Input()
     """Whether to begin new episodes first, and whether to report every info, ``(2,)``, bool."""
+    acting = Input()
+    """How to act from now on, a policy, and whether its memory begins anew; if settings have been changed between two rounds."""
+    question = Input()
+    """Between two rounds: something to ask of environments, and of which, by number."""
+    under_way = Input()
+    """The last round, where the learner is a round behind."""
+    infos_under_way = Input()
+    answers = Output()
+    """What :meth:`~reactor_sb3.environments.seeded_envs.SeededEnvs.ask` has given."""
     transitions = Output((), np.uint8)
     episodes = Output((0, 0), EPISODE)
     """Which episodes ended, ``(steps, envs)``."""
@@ -135,6 +144,7 @@ class Actor(Reactor):
         self.transitions = Output((), config.record)
         self.episodes = Output((config.steps, config.envs), EPISODE)
         self.envs: SeededEnvs | None = None
+        self.told: Policy | None = None  # how to act, if that is not what the program says
 
     @reaction(startup)
     def build(self) -> None:
@@ -155,9 +165,18 @@ class Actor(Reactor):
                         "the function that makes environments must always make the same kind"
                     )
 
-    @reaction(exploration, uses=(parameters, changed, orders), effects=(transitions, episodes, infos))
+    def _take_policy(self, policy: Policy) -> None:
+        """Act in another way from now on, with the same fields of the record."""
+        self.told, self.config, self.bound = policy, replace(self.config, policy=policy), {}
+
+    @reaction(exploration, uses=(parameters, changed, orders, acting), effects=(transitions, episodes, infos))
     def sample(self) -> None:
         """One round: ``steps`` steps in each environment, one after the other."""
+        if self.acting.present:
+            policy, renewed = self.acting.value
+            self._take_policy(policy)
+            if renewed:
+                self.memory = policy.memory(self.numbers)
         record = self.transitions.buffer
         slot = self.slots.get(id(record))
         if slot is None:
@@ -191,6 +210,16 @@ class Actor(Reactor):
             except Exception as error:
                 note_whose_info(error, ((number, info) for _, number, info in ended))
                 raise
+
+    @reaction(question, uses=(under_way, infos_under_way), effects=(answers, transitions, infos))
+    def answer(self) -> None:
+        """Ask environments for somebody who waits. It takes a tick, so that what is under way to the learner is sent again."""
+        assert self.envs is not None
+        self.answers.set(self.envs.ask(*self.question.value))
+        if self.under_way.present:
+            self.transitions.buffer[...] = self.under_way.value
+        if self.infos_under_way.present:
+            self.infos.set(self.infos_under_way.value)
 
     def _policy(self, slot: Slot, record: Array) -> BoundPolicy:
         """The policy whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
@@ -289,7 +318,8 @@ class Actor(Reactor):
     def __getstate__(self) -> dict[str, Any]:
         if self.envs is None:
             return self.__dict__.copy()
-        return {"random": state_of(self.random), "memory": self.memory, "envs": self.envs.saved()}
+        told = {} if self.told is None else {"told": self.told}
+        return {"random": state_of(self.random), "memory": self.memory, "envs": self.envs.saved(), **told}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "random" not in state:
@@ -297,5 +327,7 @@ class Actor(Reactor):
             return
         restore(self.random, state["random"])
         self.memory = state["memory"]
+        if "told" in state:
+            self._take_policy(state["told"])
         assert self.envs is not None
         self.envs.put_back(state["envs"])

@@ -67,7 +67,7 @@ class Evaluator(Reactor):
         """A slice of an evaluation, or the beginning of one if it is time."""
         plan, player = self.plan, self.player
         assert player is not None
-        if player.due() and self.parameters.present:
+        if player.due() and (self.parameters.present or self.changed.present):
             player.begin(int(self.timesteps.value), self.changed.value if self.changed.present else self.parameters.value)
             self.returns, self.lengths = [], []
         if player.began is None:

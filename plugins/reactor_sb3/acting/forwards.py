@@ -188,16 +188,16 @@ def copied(module: M, memo: dict[int, Any]) -> M:
 
     Args:
         module: What is copied.
-        memo: What is to be found in the copy, by the ``id`` of what it stands for.
+        memo: What is to be found in the copy, by the ``id`` of what it stands for; see :func:`copy.deepcopy`.
     """
-    forgetful: dict[int, Any] = computed_in(module)
+    memo |= computed_in(module)
     for part in module.modules():
         known = getattr(part, "action_dist", None)
         if known is not None:
-            forgetful[id(known)] = distribution = copy.copy(known)
+            memo[id(known)] = distribution = copy.copy(known)
             vars(distribution).clear()
             vars(distribution).update((name, value) for name, value in vars(known).items() if not _is_computed(value))
-    return copy.deepcopy(module, {**memo, **forgetful})
+    return copy.deepcopy(module, memo)
 
 
 def _is_computed(value: Any) -> bool:

@@ -85,7 +85,7 @@ class Viewer(Reactor):
         """A slice of a showing, or the beginning of one if it is time."""
         player, screen = self.player, self.screen
         assert player is not None
-        if player.due() and self.parameters.present:
+        if player.due() and (self.parameters.present or self.changed.present):
             timesteps = int(self.timesteps.value)
             player.begin(timesteps, self.changed.value if self.changed.present else self.parameters.value)
             screen.begin(timesteps)

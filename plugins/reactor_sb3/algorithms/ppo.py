@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Self
 
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
-from stable_baselines3.common.utils import explained_variance
+from stable_baselines3.common.utils import FloatSchedule, explained_variance
 from torch.nn.functional import mse_loss
 
 from reactor_sb3 import formulas
@@ -123,6 +124,27 @@ class PPOTrainer(OnPolicyTrainer):
     def update_rows(self) -> int:
         """Transitions of a round: as SB3 does, ``train/n_updates`` counts passes over it."""
         return self.n_steps * self.n_envs
+
+    def further_settings(self) -> tuple[Any, ...]:
+        """Those of the rollout buffer: in SB3 it is the one that discounts."""
+        return tuple(getattr(vars(self).get("rollout_buffer"), name, None) for name in ("gamma", "gae_lambda"))
+
+    def check_settings(self) -> None:
+        """Take over numbers for schedules, and discounts of model or rollout buffer, whichever somebody has changed."""
+        super().check_settings()
+        for name in ("clip_range", "clip_range_vf"):
+            if (schedule := getattr(self, name)) is not None and not isinstance(schedule, FloatSchedule):
+                setattr(self, name, FloatSchedule(schedule))
+        if (buffer := vars(self).get("rollout_buffer")) is None:
+            return
+        if not isinstance(buffer, RolloutBuffer) or buffer.n_envs != self.n_envs:
+            raise ValueError(f"rollout_buffer must be a RolloutBuffer for {self.n_envs} environments, got {buffer!r}")
+        buffer.buffer_size = self.n_steps
+        for name in ("gamma", "gae_lambda"):
+            own, before = getattr(self, name), self.session.discounts.get(name)
+            self.session.discounts[name] = now = own if own != before else getattr(buffer, name)
+            setattr(self, name, now)
+            setattr(buffer, name, now)
 
     def store(self, rollouts: Rollouts) -> None:
         """Keep a round in SB3's rollout buffer."""

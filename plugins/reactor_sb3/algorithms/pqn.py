@@ -124,13 +124,16 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
         return {**super()._for_host(), "supported_action_spaces": (spaces.Discrete,)}
 
     def _setup_policy(self) -> None:
-        size = self.n_steps * self.n_envs
-        if size % self.n_minibatches:
+        self.check_settings()
+        super()._setup_policy()
+
+    def check_settings(self) -> None:
+        """Refuse minibatches that do not make up a round."""
+        if (size := self.n_steps * self.n_envs) % self.n_minibatches:
             raise ValueError(
                 f"n_minibatches={self.n_minibatches} does not divide a round of {size} transitions "
                 f"({self.n_steps} steps in {self.n_envs} environments)"
             )
-        super()._setup_policy()
 
     @property
     def q_net(self) -> torch.nn.Module:
@@ -171,7 +174,6 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
 
     @property
     def minibatch_rows(self) -> int:
-        """Rows of a minibatch."""
         return self.n_steps * self.n_envs // self.n_minibatches
 
     @property

@@ -56,6 +56,14 @@ class SequenceLoss(PPOLoss):
         return formulas.recurrent_ppo(self, nets, plain_networks_of(nets[self.learns]))
 
 
+def _check_sequences(n_steps: int, batch_size: int) -> None:
+    if n_steps % batch_size and batch_size % n_steps:
+        raise ValueError(
+            f"n_steps={n_steps} and batch_size={batch_size}: minibatches are whole sequences, so that one has to divide the "
+            f"other; use batch_size={n_steps}, a multiple of it, or a divisor"
+        )
+
+
 class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
     """PPO with an LSTM, whose actors sample in parallel and whose results do not depend on how many cores do it.
 
@@ -115,12 +123,13 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
         _init_setup_model: bool = True,
         **options: Unpack[Options],
     ) -> None:
-        if n_steps % batch_size and batch_size % n_steps:
-            raise ValueError(
-                f"n_steps={n_steps} and batch_size={batch_size}: minibatches are whole sequences, so that one has to divide the "
-                f"other; use batch_size={n_steps}, a multiple of it, or a divisor"
-            )
+        _check_sequences(n_steps, batch_size)
         self.construct(RecurrentPPO)
+
+    def check_settings(self) -> None:
+        """Refuse minibatches that are no whole sequences."""
+        super().check_settings()
+        _check_sequences(self.n_steps, self.batch_size)
 
     @property
     def sequence(self) -> int:
@@ -143,8 +152,7 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
 
     def store(self, rollouts: Rollouts) -> None:
         """Keep a round in sb3-contrib's rollout buffer, without the states of each step."""
-        super().store(rollouts)
-        self.rollout_buffer.episode_starts = rollouts.steps("starts").astype(np.float32)
+        rollouts.fill(self.rollout_buffer, episode_starts=rollouts.steps("starts").astype(np.float32))
 
     def batch(self, rollouts: Rollouts) -> SequenceBatch:
         """A whole round, all sequences of an environment, then of the next."""

@@ -83,7 +83,7 @@ def fill_replay(buffer: Any, saved: Any) -> Any:
 def run_state(part: WorkerState, named: SavedParts, *, whole_infos: bool) -> dict[str, Any]:
     """The parts of a snapshot: the state of actors, evaluator and referee, and of ports that have a name in ``named``."""
     return {
-        "reactors": {name: loads(part.reactors[index]) for name, index in named.reactors.items()},
+        "reactors": {name: _lasting(loads(part.reactors[index])) for name, index in named.reactors.items()},
         "outputs": {
             name: {
                 "stamps": part.outputs[index][0],
@@ -94,6 +94,11 @@ def run_state(part: WorkerState, named: SavedParts, *, whole_infos: bool) -> dic
         },
         "clock": part.clock,
     }
+
+
+def _lasting(state: dict[str, Any]) -> dict[str, Any]:
+    """Without how an actor has been told to act: a trainer that is made from its settings of now tells it again."""
+    return {name: value for name, value in state.items() if name != "told"}
 
 
 def overlay(part: WorkerState, saved: dict[str, Any], named: SavedParts) -> None:

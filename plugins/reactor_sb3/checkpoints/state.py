@@ -31,9 +31,12 @@ COUNTERS = (
     "num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_episode_num", "_n_updates", "_n_calls", "_learned_timesteps",
     "_current_progress_remaining", "exploration_rate", "_base_seed", "use_masking",
 )  # fmt: skip
-_SCHEDULES = ("learning_rate", "clip_range", "clip_range_vf")
 _OTHERWISE_KEPT = ("train_freq", "nodes")
 """Arguments that may be numbers, and whose attributes are something else."""
+
+
+CHANGEABLE = ("learning_rate", "action_noise", "clip_range", "clip_range_vf")
+"""Arguments that may be functions or objects, and be changed between two rounds."""
 
 
 def optimizers_of(model: Model) -> dict[str, torch.optim.Optimizer]:
@@ -129,16 +132,19 @@ def _arguments_now(model: Model) -> dict[str, Any]:
 
 
 def _plain_now(model: Model, name: str, value: Any) -> Any:
+    """A constructor's argument as it is by now, where it has become an attribute that was changed since."""
     now = vars(model).get("lr_schedule" if name == "learning_rate" else name, value)  # which SB3 makes of it, and asks
     if isinstance(now, FloatSchedule):  # what SB3 makes of a number, too
         now = now.value_schedule
         now = now.val if isinstance(now, ConstantSchedule) else now
     now = plain(now.item() if isinstance(now, np.ndarray) and now.ndim == 0 else now)
-    if name in _SCHEDULES:
+    if name in CHANGEABLE:
         return now
     numbers = bool, int, float
     if isinstance(now, (*numbers, NoneType)) and isinstance(value, (*numbers, NoneType)):
         return now
+    if name == "target_entropy" and value == "auto" and float(now) != -float(np.prod(model.action_space.shape or ())):
+        return float(now)
     want(not isinstance(value, numbers) or name in _OTHERWISE_KEPT, name, now)
     return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -17,7 +17,9 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
 from reactor_gymnasium.plugin import REAL_DONE, BoundRows, EnvBlock, as_number, load_env, own, save_env, save_strategy
-from reactor_rl.plugin import Pickled, decode
+from reactor_rl import RunError
+from reactor_rl.plugin import Pickled, decode, dumps
+from reactor_sb3.environments.reached import Asked
 from reactor_sb3.streams import Purpose, seed_of
 
 __all__ = ["End", "SeededEnvs", "check", "kept_info"]
@@ -96,6 +98,7 @@ class SeededEnvs:
         self._with_lives = [False] * n  # whether a reset may begin no game
         self._monitored = [False] * n  # whether a Monitor waits for the end of the game
         self._logs: list[list[Array]] = [[] for _ in makers]  # actions since then, round by round
+        self._changed = [""] * n  # what somebody has called last that may have changed it
         self._logged = [0] * n  # how many of them, up to the end of the last round
 
     def build(self) -> None:
@@ -261,6 +264,26 @@ class SeededEnvs:
             error.add_note(f"raised in environment {self.first + row}")
             raise
 
+    def ask(self, asked: Asked, numbers: Collection[int]) -> dict[int, Pickled]:
+        """Ask something of environments between two rounds.
+
+        Args:
+            asked: What.
+            numbers: Of which environments, of those that are there.
+
+        Returns:
+            By number, encoded: whether it went well, and the answer or else the error.
+        """
+        answers: dict[int, Pickled] = {}
+        with self.block.opened(changes=asked.changes) as envs:
+            for row, env in enumerate(envs):
+                if self.first + row not in numbers:
+                    continue
+                if asked.changes:
+                    self._changed[row] = asked.title
+                answers[self.first + row] = _answer(asked, env)
+        return answers
+
     # ------------------------------------------------------------------ saving
 
     def saved(self) -> list[dict[str, Any]]:
@@ -270,6 +293,12 @@ class SeededEnvs:
 
     def _saved(self, row: int, env: Env) -> dict[str, Any]:
         way = save_strategy(self.makers[row]) if self._episodes[row] >= 0 else None
+        if way != "state" and self._changed[row]:
+            raise RunError(
+                f"environment {self.first + row} was changed by {self._changed[row]} of training_env or get_env(), and cannot be "
+                "saved exactly as it is now, so that a run that goes on from here would have lost the change: give the environment "
+                "__getstate__() and __setstate__(), or no checkpoints and restarts to this run"
+            )
         saved: dict[str, Any] = {
             "way": way, "episode": self._episodes[row], "length": self.lengths[row], "total": float(self.totals[row])
         }  # fmt: skip
@@ -332,6 +361,18 @@ def _fitting(method: str, answer: Any, space: spaces.Space[Any], field: Array) -
     if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
         raise ValueError(f"{method} returned {repr(answer)[:200]}, in which some masks are neither true nor false, 1 nor 0")
     return array
+
+
+def _answer(asked: Asked, env: Env) -> Pickled:
+    try:
+        found: Any = True, asked(env)
+    except Exception as error:
+        found = False, error.with_traceback(None)
+    try:
+        return Pickled(dumps(found))
+    except Exception as error:
+        why = f"what {asked.title} gave is with an actor, perhaps in another process, and cannot be pickled: {error}"
+        return Pickled(dumps((False, TypeError(why))))
 
 
 def _throw_away(env_fn: Callable[[], Env]) -> Env:

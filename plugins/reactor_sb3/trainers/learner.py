@@ -409,7 +409,7 @@ class Logger(Reactor):
     """Writes what the trainer has recorded, at the beginning of a tick, while helpers are sampling already."""
 
     records = Input()
-    """Values and what is to be left out of which format, by name, and the number of steps, as SB3's formats take them."""
+    """Present if there is something to write."""
 
     def __init__(self, trainer: LocalRef) -> None:
         self.trainer = trainer
@@ -417,6 +417,5 @@ class Logger(Reactor):
     @reaction(records)
     def write(self) -> None:
         """Hand everything to each output format."""
-        values, excluded, steps = self.records.value
-        for output in self.trainer.target.logger.output_formats:
-            output.write(values, excluded, steps)
+        trainer = self.trainer.target
+        trainer.session.report.write(trainer)

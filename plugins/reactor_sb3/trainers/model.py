@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.trainers.program import ProgramConfig
-from reactor_torch import Network
+from reactor_torch import Network, Networks
 
 __all__ = ["Model"]
 
@@ -31,6 +31,7 @@ class Model(Protocol):
     arguments: dict[str, Any]
     session: Any
     """A :class:`reactor_sb3.trainers.session.Session`."""
+    nets: Networks
     pipeline: int
     executor: ExecutorName
     nodes: Any
@@ -45,11 +46,14 @@ class Model(Protocol):
     watch_episodes: int
     watch_steps: int | None
     _base_seed: int
+    _last_obs: Any
+    _last_episode_starts: Any
     _learned_timesteps: int
     _run: Any
 
     action_space: gymnasium.Space[Any]
     env: VecEnv | None
+    device: torch.device
     ep_info_buffer: deque[Any] | None
     ep_success_buffer: deque[Any] | None
     n_envs: int
@@ -77,6 +81,15 @@ class Model(Protocol):
     def evaluations(self) -> list[Evaluation]: ...
 
     def acting(self) -> tuple[torch.nn.Module, Any]: ...
+
+    @property
+    def minibatch_rows(self) -> int: ...
+
+    def check_settings(self) -> None: ...
+
+    def check_shown(self) -> None: ...
+
+    def further_settings(self) -> tuple[Any, ...]: ...
 
     def close(self) -> None: ...
 

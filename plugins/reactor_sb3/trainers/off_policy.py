@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from stable_baselines3.common.buffers import NStepReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, TrainFreq, TrainFrequencyUnit
@@ -20,8 +19,9 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.noise import check_noise
 from reactor_sb3.streams import Purpose, drawing_first_weights, drawing_from, stream
+from reactor_sb3.trainers.finite import check_losses
 from reactor_sb3.trainers.learner import finish
-from reactor_sb3.trainers.replay import BLOCKWISE, store
+from reactor_sb3.trainers.replay import BLOCKWISE, KeptArrays, store
 from reactor_sb3.trainers.replay_sampler import ReplaySampler
 from reactor_sb3.trainers.trainer import Trainer
 from reactor_torch import Update, drawing_nothing, torch_stream
@@ -98,24 +98,53 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         self._setup_actors()
         with drawing_first_weights(self.seed):
             super()._setup_model()
+        self.session.arrays = KeptArrays()
+        self._check_rounds()
+        self._warn_if_few_updates()
+        self.check_replay()
+        self.session.streams["replay"] = stream(self._base_seed, Purpose.REPLAY)
+        self._make_networks()
+
+    def _check_rounds(self) -> None:
+        """Refuse rounds that are none."""
+        self._convert_train_freq()  # if somebody has given it anew, as a number
         assert isinstance(self.train_freq, TrainFreq)
         if self.train_freq.unit is not TrainFrequencyUnit.STEP:
             raise ValueError(
                 "train_freq in episodes would make rounds of changing length, and a reactor program has fixed ones; give it in "
                 f'steps: train_freq=({self.train_freq.frequency}, "step")'
             )
-        if self.rollout_steps < 1:
-            raise ValueError(f"train_freq={self.rollout_steps}: a round has at least one step")
-        self._warn_if_few_updates()
-        assert self.replay_buffer is not None
-        if self.replay_buffer.buffer_size < self.rollout_steps:
+        if self.train_freq.frequency < 1:
+            raise ValueError(f"train_freq={self.train_freq.frequency}: a round has at least one step")
+
+    def check_replay(self) -> None:
+        """Take over a replay buffer that was replaced, or arrays of it.
+
+        Raises:
+            TypeError: If it is no replay buffer.
+            ValueError: If it is for other environments, smaller than a round, or an array of it has another shape.
+        """
+        buffer: Any = self.replay_buffer
+        if not isinstance(buffer, ReplayBuffer) or isinstance(buffer, HerReplayBuffer):
+            raise TypeError(f"replay_buffer must be a ReplayBuffer, and not one of hindsight, got {type(buffer).__name__}")
+        if buffer.n_envs != self.n_envs:
+            raise ValueError(f"replay_buffer is for {buffer.n_envs} environments, and the actors have {self.n_envs}")
+        if buffer.buffer_size < self.rollout_steps:
             raise ValueError(
-                f"buffer_size={self.buffer_size} is smaller than one round of {self.rollout_steps} steps in {self.n_envs} "
-                "environments"
+                f"buffer_size={buffer.buffer_size * self.n_envs} is smaller than one round of {self.rollout_steps} steps in "
+                f"{self.n_envs} environments"
             )
-        self.session.streams["replay"] = stream(self._base_seed, Purpose.REPLAY)
-        self.wants_infos = type(self.replay_buffer) not in BLOCKWISE
-        self._make_networks()
+        self.wants_infos = type(buffer) not in BLOCKWISE
+        self.session.arrays.look(buffer)
+
+    def check_settings(self) -> None:
+        """Refuse rounds that are none, and noise that does not fit."""
+        super().check_settings()
+        self._check_rounds()
+        self.check_replay()
+        check_noise(self.action_noise, self.n_envs)
+        if not isinstance(self.gradient_steps, int | np.integer | None):
+            raise TypeError(f"gradient_steps must be a whole number, got {self.gradient_steps!r}")
 
     def _warn_if_few_updates(self) -> None:
         """Say which number makes as many updates as SB3 does by default: many environments share those that are asked for."""
@@ -160,8 +189,9 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
     @property
     def rollout_steps(self) -> int:
         """Steps of each environment in a round."""
-        assert isinstance(self.train_freq, TrainFreq)
-        return self.train_freq.frequency
+        if not isinstance(self.train_freq, TrainFreq):
+            self._check_rounds()
+        return cast(TrainFreq, self.train_freq).frequency
 
     @property
     def update_to_data(self) -> float:
@@ -182,6 +212,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
     def round(self, transitions: Array, infos: list[list[StepInfo]]) -> Update:
         """Store a round and make its gradient steps."""
+        self.check_replay()  # a callback may have replaced arrays of it
         assert self.replay_buffer is not None
         store(self.replay_buffer, self.session.layout, transitions, infos)
         if self.session.late_cut is not None:
@@ -202,7 +233,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
             self._n_updates += 1  # as in SB3's loops, it counts this one
             found.append((yield from self.update(self.batch(self._transitions(sample())))))
         self.nets.end_round()
-        _check_finite(found, before)
+        check_losses(found, before, "lower the learning rate, or look at the rewards")
         self.log_round(found)
         return {}
 
@@ -243,6 +274,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         """The sampler of the replay buffer."""
         buffer, normalizer, random = self.replay_buffer, self._vec_normalize_env, self.session.streams["replay"]
         assert buffer is not None
+        arrays = self.session.arrays.look(buffer)
         if type(buffer) not in BLOCKWISE:
 
             def sample() -> ReplayBufferSamples:
@@ -251,8 +283,10 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
             return sample
         sampler: ReplaySampler | None = self.session.sampler
-        if sampler is None or (sampler.buffer, sampler.batch_size, sampler.normalizer) != (buffer, batch_size, normalizer):
+        made_of = buffer, batch_size, normalizer, arrays
+        if sampler is None or (sampler.buffer, sampler.batch_size, sampler.normalizer, sampler.arrays) != made_of:
             sampler = self.session.sampler = ReplaySampler(buffer, batch_size, random, normalizer)
+            sampler.arrays = arrays
         return sampler.sample
 
     # ------------------------------------------------------------------ what the program asks
@@ -293,14 +327,3 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "actor_device"]
-
-
-def _check_finite(found: list[dict[str, float]], before: int) -> None:
-    """Refuse losses that are not finite: parameters are spoilt then, or about to be."""
-    for number, of_update in enumerate(found, before + 1):
-        for name, value in of_update.items():
-            if not math.isfinite(value):
-                raise ValueError(
-                    f"{name} is {value} in update {number}, and so are the parameters from then on: lower the learning rate, or "
-                    "look at the rewards"
-                )

@@ -16,8 +16,9 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.records import Observations, by_step, transition_record
 from reactor_sb3.streams import Purpose, drawing_first_weights, stream
+from reactor_sb3.trainers.finite import check_batch, check_losses, check_parameters, culprit
 from reactor_sb3.trainers.learner import finish
-from reactor_sb3.trainers.report import counted
+from reactor_sb3.trainers.report import LEARNED, counted
 from reactor_sb3.trainers.trainer import Trainer
 from reactor_torch import Update
 
@@ -35,19 +36,24 @@ class Rollouts:
         layout: Layout of observations as the policy sees them.
         record: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
         device: Where tensors are to be.
+
+    Attributes:
+        record: As given.
     """
 
     def __init__(self, layout: Observations, record: Array, device: torch.device) -> None:
-        self._layout, self._record, self._device = layout, record, device
+        self._layout, self.record, self._device = layout, record, device
         self._by_env: dict[str, Array] = {}
+        self._filled: Any = None
+        self._shown: list[Array] = []
 
     def steps(self, name: str) -> Array:
         """A field, ``(steps, envs, ...)``."""
-        return by_step(self._record[name])
+        return by_step(self.record[name])
 
     def tensors(self, name: str) -> Any:
         """Observations, ``(steps * envs, ...)``, all environments of a step and then the next step; of a ``Dict`` by key."""
-        parts = self._layout.of(self._record, name)
+        parts = self._layout.of(self.record, name)
         # Copied into memory of torch's: numpy's begins anywhere in a cache line, which the last bits of sums depend on.
         return self._layout.outside(
             {key: torch.tensor(by_step(part)).flatten(0, 1).to(self._device) for key, part in parts.items()}
@@ -59,7 +65,7 @@ class Rollouts:
 
     def once(self, name: str) -> Array:
         """A field that each round has once, ``(envs, ...)``."""
-        field = self._record[name]
+        field = self.record[name]
         return field.reshape(-1, *field.shape[2:])
 
     def observations(self) -> Any:
@@ -70,12 +76,14 @@ class Rollouts:
         """Actions in that order, as the policy has drawn them."""
         return self.rows(self._drawn)
 
-    def fill(self, buffer: RolloutBuffer, *more: str) -> None:
+    def fill(self, buffer: RolloutBuffer, *more: str, **others: Array) -> None:
         """Make a rollout buffer one that is full of this round.
 
         Args:
-            buffer: SB3's. Its arrays become views, ``(steps, envs, ...)``, of such in the order of :meth:`rows`.
+            buffer: SB3's. Its arrays become views, ``(steps, envs, ...)``, of such in the order of :meth:`rows`. Nobody may write
+                to them, for the round is learned from before callbacks see it.
             *more: Fields that it has besides those of SB3's own, by the same name.
+            **others: Other arrays of it, ``(steps, envs, ...)``.
         """
         target: Any = buffer
         steps, envs = buffer.buffer_size, buffer.n_envs
@@ -90,17 +98,44 @@ class Rollouts:
             setattr(target, name, view(name))
         target.returns = target.advantages + target.values
         target.episode_starts = np.concatenate([np.ones((1, envs)), view("dones")[:-1]]).astype(np.float32)
+        vars(target).update(others)
         target.pos, target.full, target.generator_ready = steps, True, False
+        self._filled = buffer
+        for array in self._arrays():
+            array.flags.writeable = False
+        self._shown = self._arrays()
+
+    def _arrays(self) -> list[Array]:
+        """The arrays of the rollout buffer."""
+        arrays = []
+        for value in vars(self._filled).values():
+            parts = value.values() if isinstance(value, dict) else [value]
+            arrays += [part for part in parts if isinstance(part, np.ndarray)]
+        return arrays
+
+    def check_shown(self, buffer: Any) -> None:
+        """Refuse other arrays in the place of those that the rollout buffer has been filled with, which nobody would learn from.
+
+        Args:
+            buffer: The trainer's.
+
+        Raises:
+            ValueError: If there are any.
+        """
+        if self._filled is None or self._filled.generator_ready:  # `get()` has laid them out anew
+            return
+        if buffer is not self._filled or any(one is not shown for one, shown in zip(self._arrays(), self._shown, strict=True)):
+            raise ValueError(f"a callback replaced arrays of rollout_buffer, {LEARNED}")
 
     @property
     def _drawn(self) -> str:
-        return "policy_actions" if "policy_actions" in (self._record.dtype.names or ()) else "actions"
+        return "policy_actions" if "policy_actions" in (self.record.dtype.names or ()) else "actions"
 
     def _rows(self, name: str) -> Array:
         found = self._by_env.get(name)
         if found is None:
-            actors, steps, envs, *rest = self._record[name].shape
-            found = np.array(self._record[name].swapaxes(1, 2), order="C").reshape(actors * envs * steps, *rest)
+            actors, steps, envs, *rest = self.record[name].shape
+            found = np.array(self.record[name].swapaxes(1, 2), order="C").reshape(actors * envs * steps, *rest)
             self._by_env[name] = found
         return found
 
@@ -162,6 +197,11 @@ class OnPolicyTrainer(Trainer):
     def pass_done(self) -> None:
         """Called after each pass."""
 
+    def check_shown(self) -> None:
+        """Refuse what callbacks have put in the place of a round that has been learned from."""
+        if self.session.rollouts is not None:
+            self.session.rollouts.check_shown(vars(self).get("rollout_buffer"))
+
     def store(self, rollouts: Rollouts) -> None:
         """Keep a round where SB3's users look for it."""
 
@@ -206,6 +246,7 @@ class OnPolicyTrainer(Trainer):
     def _updates(self) -> Update:
         """All passes over the round."""
         batch = self.batch(self.session.rollouts)
+        check_batch(batch, self._culprit)
         self.begin_updates()
         passes: list[list[dict[str, float]]] = []
         self._over = ""
@@ -220,8 +261,17 @@ class OnPolicyTrainer(Trainer):
         if self._over:
             self.logger.info(f"no more updates in round {counted(self) + 1}: {self._over}")
         self.nets.end_round()
+        found = [of_update for of_pass in passes for of_update in of_pass]
+        if not math.isfinite(sum(map(sum, (one.values() for one in found)))):  # the same for all, and quickly
+            check_losses(found, 0, self._culprit())
+        check_parameters(self.nets, "lower the learning rate, or look at the rewards")
         self.log_round(passes)
         return {}
+
+    def _culprit(self) -> str:
+        """What in the last round may have made a loss infinite."""
+        rollouts = self.session.rollouts
+        return culprit(self.session.layout, rollouts.record)
 
     def log_round(self, passes: list[list[dict[str, float]]]) -> None:
         """Log the means of what the updates of a round have returned, which is given pass by pass."""

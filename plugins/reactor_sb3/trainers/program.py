@@ -186,6 +186,10 @@ class SavedParts(NamedTuple):
     outputs: Mapping[str, int]
 
 
+BETWEEN_ROUNDS = frozenset({"acting", "question", "answers"})
+"""Ports that carry nothing from one round to the next: nothing of them is saved."""
+
+
 def saved_parts(topology: Topology, saved: Topology) -> SavedParts:
     """Find what is saved of a run.
 
@@ -197,7 +201,7 @@ def saved_parts(topology: Topology, saved: Topology) -> SavedParts:
     outputs = dict(zip(_output_names(topology), range(len(topology.outputs)), strict=True))
     return SavedParts(
         {reactor.name: reactors[reactor.name] for reactor in saved.reactors if reactor.kind in ("Actor", "Evaluator")},
-        {name: outputs[name] for name in _output_names(saved)},
+        {name: outputs[name] for name in _output_names(saved) if name.rpartition(".")[2] not in BETWEEN_ROUNDS},
     )
 
 
@@ -220,15 +224,21 @@ def program_of(config: ProgramConfig) -> Program:
     beat, orders = program.input("exploration", (config.actors.steps,), np.float32), program.input("orders", (2,), np.bool_)
     program.connect(beat, actors.exploration)
     program.connect(orders, actors.orders)
+    program.connect(program.input("acting"), actors.acting)
+    program.connect(program.input("question"), actors.question)
     program.connect(beat, learner.beat)
     program.connect(actors.transitions, learner.transitions.rows, after=late)
     program.connect(actors.infos, learner.infos.rows, after=late)
     changed = program.input("parameters", (), record)
     program.connect(learner.parameters, actors.parameters, after=1, initial=config.parameters)
     program.connect(changed, actors.changed)
+    if late:
+        program.connect(actors.transitions, actors.under_way, after=late)
+        program.connect(actors.infos, actors.infos_under_way, after=late)
     program.connect(actors.transitions, program.output("transitions").rows)
     program.connect(actors.infos, program.output("infos").rows)
     program.connect(actors.episodes, program.output("episodes").rows)
+    program.connect(actors.answers, program.output("answers").rows)
 
     def playing(player: Any, asked: Any) -> Any:
         """Let somebody play with the learner's parameters when asked."""

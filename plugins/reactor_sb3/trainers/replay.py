@@ -4,18 +4,96 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.records import Observations, by_step
 
-__all__ = ["BLOCKWISE", "store"]
+__all__ = ["BLOCKWISE", "KeptArrays", "store"]
 
 Array = npt.NDArray[Any]
 
 BLOCKWISE: tuple[type[ReplayBuffer], ...] = (ReplayBuffer, NStepReplayBuffer, DictReplayBuffer)
 """Buffers whose arrays are written directly, many steps at once; any other gets its ``add`` called step by step."""
+
+
+ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+
+class KeptArrays:
+    """The arrays of a replay buffer, which somebody may have replaced by others since the last round."""
+
+    def __init__(self) -> None:
+        self._buffer: ReplayBuffer | None = None
+        self._known: dict[str, Array] = {}
+        self._plain: list[tuple[str, Array]] = []  # the same, if none is in a dict: compared in a microsecond
+        self._steps, self._version = 1, 0
+
+    def look(self, buffer: ReplayBuffer) -> int:
+        """Take over what was replaced. An array of other numbers, or laid out in another way, becomes one as the buffer had.
+
+        Args:
+            buffer: The trainer's.
+
+        Returns:
+            A number, another one for each set of arrays.
+
+        Raises:
+            ValueError: If an array has another shape. Names it.
+        """
+        values = vars(buffer)
+        steps = values.get("n_steps", 1)
+        if buffer is self._buffer and self._plain and steps == self._steps:
+            for name, array in self._plain:
+                if values.get(name) is not array:
+                    break
+            else:
+                return self._version
+        if type(buffer) not in BLOCKWISE:
+            return 0
+        found = _arrays_of(buffer)
+        if buffer is not self._buffer:
+            self._buffer, self._known = buffer, found
+        elif steps == self._steps and all(found.get(name) is known for name, known in self._known.items()):
+            return self._version
+        for name, known in self._known.items():
+            if found.get(name) is not known:
+                self._known[name] = _put_right(buffer, name, found.get(name), known)
+        self._plain = list(self._known.items()) if values.keys() >= self._known.keys() else []
+        self._steps, self._version = steps, self._version + 1
+        return self._version
+
+
+def _arrays_of(buffer: ReplayBuffer) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    values = vars(buffer)
+    for name in ARRAYS:
+        value = values.get(name)
+        if isinstance(value, dict):
+            arrays |= {f"{name}.{key}": part for key, part in value.items()}
+        elif value is not None:
+            arrays[name] = value
+    return arrays
+
+
+def _put_right(buffer: ReplayBuffer, name: str, given: Any, known: Array) -> Array:
+    """An array as the buffer had it, of the numbers in the one that is there now."""
+    if np.shape(given) != known.shape:
+        raise ValueError(
+            f"replay_buffer.{name} must have the shape {known.shape}, {known.dtype} (steps of the buffer by environments), "
+            f"got {np.shape(given)}"
+        )
+    if type(given) is np.ndarray and given.dtype == known.dtype and given.flags.c_contiguous and given.flags.writeable:
+        return given
+    right = np.array(given, known.dtype, order="C")
+    attribute, dot, key = name.partition(".")
+    if dot:
+        getattr(buffer, attribute)[key] = right
+    else:
+        setattr(buffer, attribute, right)
+    return right
 
 
 def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos: list[list[StepInfo]]) -> None:

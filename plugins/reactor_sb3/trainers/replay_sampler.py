@@ -33,7 +33,10 @@ class ReplaySampler:
         buffer: As given.
         batch_size: As given.
         normalizer: As given.
+        arrays: Number of the arrays that it was made of, see :class:`reactor_sb3.trainers.replay.KeptArrays`.
     """
+
+    arrays = 0
 
     def __init__(
         self, buffer: ReplayBuffer, batch_size: int, random: np.random.Generator, normalizer: VecNormalize | None = None

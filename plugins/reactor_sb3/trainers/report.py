@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.monitor import ResultsWriter
 
 from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.acting.actor_critic import MASKS
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.records import by_step
 from reactor_sb3.environments.live_vec_env import episode_logs
@@ -22,7 +25,7 @@ from reactor_sb3.trainers.model import Model
 if TYPE_CHECKING:
     from reactor_rl import Run
 
-__all__ = ["Report", "counted"]
+__all__ = ["LEARNED", "Locals", "Report", "counted", "noting_read_only"]
 
 Array = npt.NDArray[Any]
 
@@ -39,12 +42,15 @@ class Report:
 
     Attributes:
         evaluations: All of them, the oldest first.
-        records: What is to be written while the next round is sampled: values, what is left out of which format, steps.
+        records: What is to be written while the next round is sampled, a row for each dump: values, what is left out of which
+            format, steps.
+        later: Whether there will be a next round, or a moment after the last one.
     """
 
     def __init__(self) -> None:
         self.evaluations: list[Evaluation] = []
-        self.records: tuple[dict[str, Any], dict[str, Any], int] | None = None
+        self.records: list[tuple[dict[str, Any], dict[str, Any], int]] = []
+        self.later = False
         self._due = False  # whether it is time to log
         self._logged = 0, 0, 0  # when the rates were logged last, in nanoseconds, with the steps and the updates by then
 
@@ -72,7 +78,7 @@ class Report:
             model.num_timesteps += model.rollout_steps * model.n_envs
             _count(model, run, step_infos)
         else:
-            go_on = _tell(model, run, step_infos, callback)
+            go_on = _tell(model, run, step_infos, callback, log_interval)
         model._update_current_progress_remaining(model.num_timesteps, model._total_timesteps)
         model.round_done()
         self._due = log_interval is not None and counted(model) // log_interval > before // log_interval
@@ -97,7 +103,7 @@ class Report:
     # ------------------------------------------------------------------ logs
 
     def dump(self, model: Model) -> None:
-        """Record the usual statistics, to be written while the next round is sampled."""
+        """Record the usual statistics, to be written while the next round is sampled; at once, if that is not known to come."""
         assert model.ep_info_buffer is not None and model.ep_success_buffer is not None
         elapsed = max((time.time_ns() - model.start_time) / 1e9, 1e-9)
         logger = model.logger
@@ -115,10 +121,12 @@ class Report:
         if type(logger) is not Logger or not logger.output_formats:
             logger.dump(step=model.num_timesteps)
             return
-        self.records = dict(logger.name_to_value), dict(logger.name_to_excluded), model.num_timesteps
+        self.records.append((dict(logger.name_to_value), dict(logger.name_to_excluded), model.num_timesteps))
         logger.name_to_value.clear()
         logger.name_to_count.clear()
         logger.name_to_excluded.clear()
+        if not self.later:
+            self.write(model)
 
     def _record_rates(self, model: Model) -> None:
         then, steps, updates = self._logged
@@ -129,10 +137,9 @@ class Report:
         model.logger.record("time/update_frames_hz", int((updates_now - updates) * model.update_rows / seconds))
 
     def write(self, model: Model) -> None:
-        """Write what is left when there is no next round."""
-        if self.records is not None:
-            values, excluded, steps = self.records
-            self.records = None
+        """Write what has been recorded, each row once."""
+        records, self.records = self.records, []
+        for values, excluded, steps in records:
             for output in model.logger.output_formats:
                 output.write(values, excluded, steps)
 
@@ -149,8 +156,9 @@ def counted(model: Model) -> int:
 
 def _count(model: Model, run: Run, step_infos: list[StepInfo]) -> None:
     """Count episodes that have ended in a round, when nobody wants to know of each step."""
-    episodes = by_step(model.session.episodes)
-    model._episode_num += int(np.count_nonzero(run.transitions["dones"]))
+    episodes, dones = by_step(model.session.episodes), by_step(run.transitions["dones"])
+    model.session.unseen, model._last_obs, model._last_episode_starts = True, None, dones[-1]
+    model._episode_num += int(np.count_nonzero(dones))
     steps, numbers = np.nonzero(episodes["length"])
     known = {(step, number): info for step, number, info in step_infos}
     logs, infos = episode_logs(model.env), []
@@ -170,11 +178,21 @@ def _with_episode(model: Model, info: dict[str, Any], episode: Any) -> dict[str,
     return info
 
 
-def _tell(model: Model, run: Run, step_infos: list[StepInfo], callback: BaseCallback) -> bool:
+class Locals(dict[str, Any]):
+    """What callbacks see of the variables of SB3's loops."""
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(
+            f"{name}: callbacks of a trainer are called when the round is over and has been learned from, and of the variables of "
+            f"SB3's loop there are {', '.join(sorted(self))}"
+        )
+
+
+def _tell(model: Model, run: Run, step_infos: list[StepInfo], callback: BaseCallback, log_interval: int | None) -> bool:
     """Call a callback, step by step."""
     n, env, layout, go_on = model.n_envs, model.env, model.session.layout, True
     rounds = run.transitions
-    names = {"values", "log_probs", "policy_actions"}.intersection(rounds.dtype.names or ())
+    names = {"values", "log_probs", "policy_actions", MASKS}.intersection(rounds.dtype.names or ())
     on_policy = {"values", "log_probs"} <= names
     columns = {name: by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts", *names)}
     nexts = {key: by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
@@ -183,7 +201,16 @@ def _tell(model: Model, run: Run, step_infos: list[StepInfo], callback: BaseCall
     for step, number, info in step_infos:
         known[step][number] = info
     episodes = by_step(model.session.episodes)
-    replay_buffer, logs = getattr(model, "replay_buffer", None), episode_logs(env)
+    logs, before = episode_logs(env), model._episode_num
+    # By the names that they have in SB3's loops.
+    always: dict[str, Any] = {
+        "self": model, "env": env, "callback": callback, "log_interval": log_interval, "continue_training": True,
+        "replay_buffer": getattr(model, "replay_buffer", None), "rollout_buffer": getattr(model, "rollout_buffer", None),
+        "n_rollout_steps": model.rollout_steps,
+        **{name: getattr(model, name) for name in ("train_freq", "action_noise", "learning_starts") if hasattr(model, name)},
+    }  # fmt: skip
+    tensors = {key: torch.from_numpy(part).to(model.device) for key, part in news.items()}
+    given = [(name, columns[name].copy()) for name in ("actions", "rewards", "dones")]
     for step in range(model.rollout_steps):
         actions, rewards, dones = (columns[name][step] for name in ("actions", "rewards", "dones"))
         infos = [known[step].get(number, {}) for number in range(n)]
@@ -199,19 +226,23 @@ def _tell(model: Model, run: Run, step_infos: list[StepInfo], callback: BaseCall
         )
         model.num_timesteps += n
         if go_on:
-            # By the names that they have in SB3's loops.
+            model.session.unseen, model._last_obs = False, layout.outside({key: part[step] for key, part in news.items()})
+            of_policy = columns.get("policy_actions", columns["actions"])[step]
             callback.update_locals({
-                "self": model, "env": env, "callback": callback, "replay_buffer": replay_buffer, "num_collected_steps": step + 1,
-                "actions": actions, "rewards": rewards, "dones": dones, "infos": infos, "new_obs": new_obs,
+                **always, "num_collected_steps": step + 1, "num_collected_episodes": model._episode_num - before,
+                "actions": actions, "buffer_actions": of_policy, "rewards": rewards, "dones": dones, "infos": infos,
+                "new_obs": new_obs, "obs_tensor": layout.outside({key: part[step] for key, part in tensors.items()}),
             })  # fmt: skip
             if on_policy:
                 callback.update_locals({
-                    "actions": columns.get("policy_actions", columns["actions"])[step], "clipped_actions": actions, "n_steps": step,
-                    "n_rollout_steps": model.rollout_steps, "rollout_buffer": getattr(model, "rollout_buffer", None),
+                    "actions": of_policy, "clipped_actions": actions, "n_steps": step,
                     "values": torch.from_numpy(columns["values"][step])[:, None],
                     "log_probs": torch.from_numpy(columns["log_probs"][step]),
+                    **({MASKS: columns[MASKS][step]} if MASKS in columns else {}),
                 })  # fmt: skip
-            go_on = callback.on_step()
+            with noting_read_only():
+                go_on = callback.on_step()
+            model._last_episode_starts = dones
             if go_on:
                 model.session.assert_runs(model, run)
         ended = [infos[number] for number in np.flatnonzero(dones)]
@@ -219,7 +250,28 @@ def _tell(model: Model, run: Run, step_infos: list[StepInfo], callback: BaseCall
         model._update_info_buffer(ended, np.ones(len(ended), np.bool_))
         _write_episodes(logs, ended)
         model._update_current_progress_remaining(model.num_timesteps, model._total_timesteps)
+    model.session.unseen, model._last_obs, model._last_episode_starts = False, new_obs, columns["dones"][-1]
+    for name, column in given:
+        if column.tobytes() != columns[name].tobytes():
+            raise ValueError(f'a callback changed locals["{name}"], {LEARNED}')
     return go_on
+
+
+LEARNED = (
+    "and the round has been learned from before: what callbacks see of it is read-only. Change rewards in a wrapper of the "
+    "environment, or in replay_buffer for the rounds to come; or use SB3's algorithm with ReactorVecEnv"
+)
+
+
+@contextmanager
+def noting_read_only() -> Iterator[None]:
+    """Say what is read-only, if a callback writes to it."""
+    try:
+        yield
+    except ValueError as error:
+        if "read-only" in str(error):
+            error.add_note(f"if this is an array of rollout_buffer: a callback cannot change it, {LEARNED}")
+        raise
 
 
 def _write_episodes(logs: list[ResultsWriter], infos: list[dict[str, Any]]) -> None:

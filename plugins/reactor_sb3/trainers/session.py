@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +17,7 @@ from torch import nn
 
 from reactor_gymnasium.plugin import recover_for
 from reactor_rl import Recover, RunError
-from reactor_rl.plugin import transport_for
+from reactor_rl.plugin import decode, dumps, transport_for
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, statistics_of
 from reactor_sb3.acting.player import PlayConfig
@@ -25,13 +25,17 @@ from reactor_sb3.acting.policy import act_alike
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker
+from reactor_sb3.environments.reached import Asked, forget_play
 from reactor_sb3.trainers.display import Display
+from reactor_sb3.trainers.finite import check_parameters
 from reactor_sb3.trainers.learner import Alone, LocalRef, Sharing
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import RunOptions
 from reactor_sb3.trainers.placing import choose_placement, may_learn_alone, recommendations, spread, threads_of
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
-from reactor_sb3.trainers.report import Report
+from reactor_sb3.trainers.replay import KeptArrays
+from reactor_sb3.trainers.report import Report, noting_read_only
+from reactor_sb3.trainers.settings import Settings, check_settings
 from reactor_torch import (
     Network,
     ParameterWriter,
@@ -83,6 +87,7 @@ class Session:
     Attributes:
         report: Callbacks, logs and evaluations.
         display: What is shown.
+        settings: What the run has been told of the trainer's settings.
         evaluate_env: Makes the evaluator's environment, ``None`` for one like the actors'.
         live: Names the trainer, for the reactors that live with it.
         layout: Where observations are in a round's record.
@@ -95,6 +100,7 @@ class Session:
         saved_parts: Where what is saved of the run is in it.
         advice: What would make the run faster.
         streams: The learner's random streams, by name.
+        arrays: The arrays of the replay buffer.
         sampler: Samples the replay buffer, ``None`` before the first minibatch.
         rollouts: The last round of a trainer without a replay buffer, ``None`` before it.
         acting: The policy, and what of it acts; ``None`` if nobody has asked.
@@ -102,7 +108,11 @@ class Session:
         afresh: Whether the actors are to begin new episodes.
         referee: Who has matches played beside the training, ``None`` for nobody.
         late_cut: Environments whose episodes end with the round that is still under way, ``(n_envs,)``, bool.
+        discounts: Those that model and rollout buffer both have, by name, as they were last.
         draws: Whether batches, updates or networks may draw from torch's generator.
+        unseen: Whether the last round's observations have not been shown to anybody.
+        unasked: What actors' environments are to be asked as soon as there are any.
+        changed_envs: What was called last that may have changed those of the run; empty if nothing was.
         threads: How many threads compute gradients where the learner does so itself.
         team: Threads that help the learner within ``learn()``; ``None`` if nobody does.
         sliced: Gradients in slices, as the learner sees them; ``None`` if it has no gradient workers.
@@ -128,11 +138,12 @@ class Session:
     _aliases: dict[str, nn.Module]
     _made: dict[str, dict[str, Any]]
     _acts: tuple[Any, np.dtype[Any]]
+    arrays: KeptArrays
     _writer: ParameterWriter
     _buffers: list[str]
 
     def __init__(self, evaluate_env: EnvMaker | None, watch_env: EnvMaker | None) -> None:
-        self.report, self.display = Report(), Display(watch_env)
+        self.report, self.display, self.settings = Report(), Display(watch_env), Settings()
         self.evaluate_env = evaluate_env
         self.normalization: Normalization | None = None
         self.streams: dict[str, np.random.Generator] = {}
@@ -144,6 +155,10 @@ class Session:
         self.afresh = True
         self.referee: Referee | None = None
         self.late_cut: Array | None = None
+        self.discounts: dict[str, float] = {}
+        self.unseen = False
+        self.unasked: list[tuple[Asked, tuple[int, ...]]] = []
+        self.changed_envs = ""
         self.threads = 1
         self.team: Team | None = None
         self.in_round = False
@@ -261,6 +276,14 @@ class Session:
         """
         RunOptions.of(vars(model))  # load(path, workers=2) sets attributes
         model.look()
+        check_settings(model)
+        if self.changed_envs:
+            warnings.warn(
+                f"the environments of this run are new ones: what {self.changed_envs} of get_env() or training_env has changed in "
+                "those of the last run is gone; call it again if it is still wanted",
+                stacklevel=4,
+            )
+            self.changed_envs = ""
         model.plan_blocks()  # batch_size may be another one by now
         config = model.program_config()
         self.changed, self._acts = None, (config.actors.policy, config.parameters.dtype)
@@ -291,6 +314,7 @@ class Session:
         self.episodes = run.view("episodes")
         self.sent = config.parameters.tobytes()
         self.afresh = False  # they will begin with new episodes anyway
+        self.settings.begin(model, config)
         return run
 
     def expected_run(self, model: Model) -> dict[str, Any]:
@@ -310,18 +334,20 @@ class Session:
             run: The trainer's run.
             watched: Whether somebody wants infos.
         """
+        if (news := self.settings.news(model)) is not None:
+            run.set(acting=news)
         if self.afresh and model.pipeline:
             self.late_cut = np.ones(model.n_envs, np.bool_)
         elif self.afresh:
             model.cut_episodes(np.ones(model.n_envs, np.bool_))
+        forget_play(model.env)
         self.set_exploration(model.exploration_rates())
         self.set_order(np.array([self.afresh, watched or model.wants_infos]))
         self.afresh = False
         if model.evaluate_every is not None or self.display.plan:
             run.set(timesteps=np.array(max(model._learned_timesteps, 0)))
-        if self.report.records is not None:
-            run.set(records=self.report.records)
-            self.report.records = None
+        if self.report.records:
+            run.set(records=True)
         due = None if self.referee is None else self.referee.due()
         if due is not None:
             run.set(pairing=np.array(due))
@@ -329,6 +355,36 @@ class Session:
         if self.referee is not None and (match := run.match) is not None:
             self.referee.over(match)
         self.late_cut = None
+
+    def ask(self, model: Model, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
+        """Ask the actors' environments something, between two rounds; see :class:`reactor_sb3.environments.reached.Owner`."""
+        run: Run | None = model._run
+        if run is None or run.stopped:
+            entry = asked, tuple(numbers)
+            if asked.changes and (not self.unasked or dumps(self.unasked[-1]) != dumps(entry)):
+                self.unasked.append(entry)
+            return None
+        run.set(question=(asked, frozenset(numbers)))
+        run.tick()
+        self.sent = None  # what was under way to the actors came in that tick
+        self.changed_envs = asked.title if asked.changes else self.changed_envs
+        answers: dict[int, Any] = {}
+        for of_actor in run.values("answers"):
+            answers |= of_actor
+        found = []
+        for number in numbers:
+            good, answer = decode(answers[number])
+            if not good:
+                answer.add_note(f"raised in environment {number}")
+                raise answer
+            found.append(answer)
+        return found
+
+    def ask_first(self, model: Model) -> None:
+        """Ask what was asked before there were actors."""
+        unasked, self.unasked = self.unasked, []
+        for asked, numbers in unasked:
+            self.ask(model, asked, numbers)
 
     def learn(self, model: Model, total_timesteps: int, callback: BaseCallback, log_interval: int | None) -> None:
         """Train, round by round; see :meth:`reactor_sb3.trainers.trainer.Trainer.learn`.
@@ -340,11 +396,13 @@ class Session:
             log_interval: Episodes or rounds between two logs, ``None`` for none.
         """
         watched = not (isinstance(callback, ConvertCallback) and callback.callback is None)
+        updates = model._n_updates
         try:
             model.look()
             run, record = self._begin(model)
             model.start_time = time.time_ns()  # starting workers does not count as sampling
             self.report.begin(model)
+            self.report.later = True
             for sentence in self.advice:
                 model.logger.info(sentence)
             while model.num_timesteps < total_timesteps:
@@ -363,16 +421,21 @@ class Session:
                 self.in_round = False
                 self._save_due(model)
                 if go_on:
-                    callback.on_rollout_end()
+                    with noting_read_only():
+                        callback.on_rollout_end()
+                model.check_shown()
                 self.report.dump_due(model)
                 if not go_on:
                     break
             self.report.write(model)
+            if model._n_updates > updates:
+                check_parameters(model.nets, "lower the learning rate, or look at the rewards")
             if model.num_timesteps > model._num_timesteps_at_start:
                 with model.limited_threads():
                     self.display.show_trained(model, max(model._learned_timesteps, 0), self.parameters(model))
         finally:
-            self.in_round, self.due = False, []
+            self.in_round, self.due, self.report.later = False, [], False
+            self.report.write(model)  # what was recorded before something went wrong
             if self.team is not None:
                 self.team.close()
                 self.team = None

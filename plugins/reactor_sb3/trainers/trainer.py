@@ -8,7 +8,7 @@ import os
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -33,13 +33,17 @@ from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
+from reactor_sb3.environments.reached import Asked, leave, reach
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
+from reactor_sb3.trainers.copying import copy_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, refuse_common, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
+from reactor_sb3.trainers.report import Locals
 from reactor_sb3.trainers.session import Session
+from reactor_sb3.trainers.settings import check_finite_arguments
 from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, refuse_global_hooks, torch_stream, torch_threads
 
 if TYPE_CHECKING:
@@ -110,6 +114,7 @@ class Trainer(RunOwner, BaseAlgorithm):
             ValueError: If one makes no sense, or some do not go together.
         """
         given = vars(self).pop("given")
+        check_finite_arguments(self.arguments)
         self._set_options(given["env"])
         if given.get("policy_kwargs") is not None:
             given["policy_kwargs"] = dict(given["policy_kwargs"])  # SB3 writes into it
@@ -179,7 +184,11 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def _take_env(self, env: VecEnv, makes: EnvMaker) -> None:
         """Have these environments from now on, and the actors what ``makes`` makes."""
+        if self.env is not None:
+            leave(self.env, self)
         self.env, self.session.makes, self._vec_normalize_env = env, makes, unwrap_vec_normalize(env)
+        self.session.unasked, self.session.changed_envs = [], ""
+        reach(env, self, whole=live_count(env) is not None)
         keys = () if self._vec_normalize_env is None else normalized_keys(self._vec_normalize_env)
         self.session.layout = Observations(self.observation_space, self.observation_space, normalized=keys)
 
@@ -299,7 +308,9 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def begin_updates(self) -> None:
         """Take over learning rates, losses, and whatever was loaded since the last round."""
-        self._update_learning_rate([part.optimizer for part in self.nets.parts.values() if part.optimizer is not None])
+        optimizers = [part.optimizer for part in self.nets.parts.values() if part.optimizer is not None]
+        self._update_learning_rate(optimizers)
+        check_finite_arguments({"learning_rate": optimizers[0].param_groups[0]["lr"]})
         seed = seed_of(self._base_seed, Purpose.TORCH, 1, self._n_updates) if self.nets.draws else 0
         self.nets.begin_round(self.losses(), self.session.parts, seed)
 
@@ -371,6 +382,16 @@ class Trainer(RunOwner, BaseAlgorithm):
     def round_done(self) -> None:
         """Called when callbacks have seen a round."""
 
+    def check_shown(self) -> None:
+        """Refuse what callbacks have changed where nobody looks at it again."""
+
+    def further_settings(self) -> tuple[Any, ...]:
+        """Settings that are no attributes of the trainer itself."""
+        return ()
+
+    def check_settings(self) -> None:
+        """Refuse attributes that make no sense: when a run begins, and when some were changed between two rounds."""
+
     # ------------------------------------------------------------------ parameters
 
     def fingerprint(self) -> str:
@@ -411,10 +432,15 @@ class Trainer(RunOwner, BaseAlgorithm):
             raise RunError(f"cannot go on with this {type(self).__name__}, for {FORKED}")
         if self._run is None or self._run.stopped:
             self._run = self.session.start(self)
+            self.session.ask_first(self)
         return self._run
 
     def _running(self) -> Run:
         return self.start()
+
+    def ask_actors(self, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
+        """Ask the actors' environments; see :func:`reactor_sb3.environments.reached.reach`."""
+        return self.session.ask(self, asked, numbers)
 
     # ------------------------------------------------------------------ learning
 
@@ -452,7 +478,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         total_timesteps, callback = self._setup_learn(
             plain_timesteps(total_timesteps), callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar
         )
-        callback.on_training_start(locals(), globals())
+        callback.on_training_start(Locals(locals()), globals())
         try:
             self.session.learn(self, total_timesteps, callback, log_interval)
         except BaseException:
@@ -486,7 +512,6 @@ class Trainer(RunOwner, BaseAlgorithm):
         self._update_current_progress_remaining(self.num_timesteps, max(total_timesteps, 1))
         if not self._custom_logger:
             self._logger = utils.configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps)
-        self.session.report.records = None
         return total_timesteps, self._init_callback(callback, progress_bar)
 
     def _begin_learning(self, reset_num_timesteps: bool) -> None:
@@ -521,6 +546,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         """
         if self.env is None:
             raise ValueError("a model without an environment has no run to go on with; use save() for its weights")
+        if self.running:
+            self.session.settings.check_kept(self)
         if not self.session.in_round:
             checkpoint.save(path, self)
         elif path not in self.session.due:
@@ -579,6 +606,20 @@ class Trainer(RunOwner, BaseAlgorithm):
     # ------------------------------------------------------------------ how far it is
 
     @property
+    def _last_obs(self) -> Any:
+        """See SB3; for callbacks."""
+        if vars(self).get("_last_obs") is None and "session" in vars(self) and self.session.unseen:
+            raise AttributeError(
+                f"the last observations of this {type(self).__name__} are with its actors: pass a callback to learn(), which sees "
+                'self.model._last_obs and self.locals["new_obs"] of each step'
+            )
+        return vars(self).get("_last_obs")
+
+    @_last_obs.setter
+    def _last_obs(self, observations: Any) -> None:
+        vars(self)["_last_obs"] = observations
+
+    @property
     def evaluations(self) -> list[Evaluation]:
         """All evaluations of ``evaluate_every``, the oldest first."""
         return self.session.report.evaluations
@@ -606,7 +647,7 @@ class Trainer(RunOwner, BaseAlgorithm):
     # ------------------------------------------------------------------ SB3's other methods
 
     def dump_logs(self, iteration: int = 0) -> None:
-        """Record the usual statistics and write them; within :meth:`learn`, while the next round is sampled."""
+        """Record the usual statistics, and write them in a row; within :meth:`learn`, while the next round is sampled."""
         self.session.report.dump(self)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
@@ -640,6 +681,20 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "session", "nets", "_run", *WATCHING]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return cast(Self, copy_of(self, memo))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses pickling, and copies that share what belongs to one run.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled, nor copied by copy.copy(), not even after close(): use save() and load(), "
+            "save_checkpoint() and resume(), or copy.deepcopy(), whose copy has no run yet"
+        )
 
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"

@@ -164,7 +164,8 @@ class Recorded(Toy):
 
 @pytest.mark.parametrize("env", [Huge, Recorded])
 def test_episodes(env: Any, tmp_path: Path) -> None:
-    resumed(new("pqn", env, gamma=0.0, n_actors=2).learn(64), tmp_path / "run.zip")
+    # Nothing is learned from such rewards: losses would not be finite.
+    resumed(new("dqn", env, learning_starts=10_000, n_actors=2).learn(64), tmp_path / "run.zip")
 
 
 class Bounded(Toy):
