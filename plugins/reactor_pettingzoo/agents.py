@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,17 @@ from gymnasium.vector.utils import create_empty_array
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel
 
-from reactor_pettingzoo.reading import MASK, AgentID, agents_listed, broken, choices_of, first_of, info_of, reset_with
+from reactor_pettingzoo.reading import (
+    MASK,
+    AgentID,
+    MaskReader,
+    agents_listed,
+    broken,
+    choices_of,
+    first_of,
+    info_of,
+    reset_with,
+)
 from reactor_rl.plugin import global_random_state
 
 __all__ = [
@@ -143,6 +154,11 @@ class AgentGroup:
     def choices(self) -> int:
         """Choices that an action mask tells of, those of all parts of an action together; 0 if there can be no mask."""
         return sum(choices_of(self.action_space))
+
+    @cached_property
+    def mask_reader(self) -> MaskReader:
+        """Reads their action masks."""
+        return MaskReader(self.action_space)
 
     @property
     def single(self) -> bool:

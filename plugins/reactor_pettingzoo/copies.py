@@ -33,7 +33,6 @@ from reactor_pettingzoo.reading import (
     broken,
     first_of,
     info_of,
-    legal,
     reset_with,
     reward_number,
     step_of,
@@ -122,8 +121,8 @@ class Copy(ABC):
             Exception: If it has none where it must have one, or one that does not fit its actions, or allows nothing in its turn.
         """
         if group.mask == "observation":
-            seen = self.observation(agent)
-            given = seen.get(MASK) if isinstance(seen, Mapping) else None
+            seen = self.observations[agent]
+            given = seen.get(MASK) if type(seen) is dict or isinstance(seen, Mapping) else None
         else:
             given = self.info(agent).get(MASK)
         if given is None:
@@ -135,7 +134,7 @@ class Copy(ABC):
                 f"agent {agent!r} has an {MASK!r} in its info, an action mask for {group.action_space}, where no agent had one after "
                 "reset(seed=0): give one in each info"
             )
-        return legal(agent, given, group.action_space, not self.turns, out)
+        return group.mask_reader.read(agent, given, not self.turns, out)
 
     def broken(self, what: str) -> Exception:
         """The exception if the environment does not do as it should."""
@@ -164,12 +163,13 @@ class Copy(ABC):
 
     def _move(self, before: Sequence[AgentID], names: Sequence[AgentID], ended: Mapping[AgentID, Any]) -> None:
         """Refuse agents that leave without an end, or come back."""
-        there = set(names)
+        if names == before:
+            return
         for agent in before:
-            if agent not in there and agent not in ended:
+            if agent not in ended and agent not in names:
                 raise self.broken(f"agent {agent!r} left env.agents without being terminated or truncated")
         for agent in names:
-            if agent in self.present and agent not in before:
+            if agent not in before and agent in self.present:
                 raise self.broken(f"agent {agent!r} came back within an episode, which PettingZoo does not allow")
 
     def _some_are_there(self) -> None:
@@ -197,9 +197,10 @@ class ParallelCopy(Copy):
 
     def __init__(self, env: Any, agents: Sequence[AgentID]) -> None:
         super().__init__(env, agents)
-        self._of_all = _getter(self.agents)
-        self._quiet = (False,) * len(self.agents)  # the flags of a step that ends nothing
-        self._everybody = False
+        # Looked up once per change of agents: what gets something of those who are there, and, if those are not all, their rows.
+        self._get: Callable[[Any], tuple[Any, ...]] = tuple
+        self._rows: list[int] | None = None
+        self._quiet: tuple[bool, ...] = ()  # the flags of a step that ends nothing
 
     def begin(self, **kwargs: Any) -> None:
         """See :class:`Copy`."""
@@ -214,19 +215,29 @@ class ParallelCopy(Copy):
         """See :class:`Copy`; actions of those who are there."""
         returned = step_parallel(self.env, actions)
         names = self.env.agents
-        if self._everybody and type(names) is list and names == self.live:  # as in nearly every step
+        if type(names) is list and names == self.live:  # as in nearly every step
             try:
                 observations, rewards, terminations, truncations, infos = returned
-                gains, quiet, of_all = self._of_all(rewards), self._quiet, self._of_all
-                calm = of_all(terminations) == quiet and of_all(truncations) == quiet
+                get, quiet = self._get, self._quiet
+                gains: Any = get(rewards)
+                calm = get(terminations) == quiet and get(truncations) == quiet
             except (KeyError, TypeError, ValueError):  # something is missing: what, is found out below
                 calm = False
             if calm and type(observations) is dict and type(infos) is dict:
-                self.observations, self.infos = observations, infos
+                if self._rows is not None:
+                    gains = self._spread(gains)
+                self.observations, self.infos, self.ends = observations, infos, ()
                 self.gains = gains if NUMBERS.issuperset(map(type, gains)) else self._numbers(gains)
-                self.ends = ()
                 return
         self._account(*step_of(returned, self.broken), names)
+
+    def _spread(self, gains: Sequence[Any]) -> list[Any]:
+        """What those who are there were paid, by the rows of all."""
+        assert self._rows is not None
+        of_all = [*self.none]
+        for row, gain in zip(self._rows, gains, strict=True):
+            of_all[row] = gain
+        return of_all
 
     def _account(
         self,
@@ -238,46 +249,42 @@ class ParallelCopy(Copy):
         agents: Any,
     ) -> None:
         """Take account of a step that has ended somebody's episode, or may have."""
-        before, names = self.live, self._listed(agents)
-        gains, ends, missing = [*self.none], [], {}
+        before, names, index = self.live, self._listed(agents), self.index
+        gains = [*self.none]
+        ended: dict[AgentID, tuple[bool, bool]] = {}
+        missing: dict[AgentID, list[str]] = {}
+        parts = {"reward": rewards, "termination": terminations, "truncation": truncations}
         for agent in before:
-            found, lacking = [], []
-            for what, part in (("reward", rewards), ("termination", terminations), ("truncation", truncations)):
-                try:
-                    found.append(part[agent])
-                except KeyError:
-                    lacking.append(what)
-            if lacking:
-                missing[agent] = lacking
+            try:
+                gains[index[agent]], terminated, truncated = rewards[agent], terminations[agent], truncations[agent]
+            except KeyError:
+                missing[agent] = [what for what, part in parts.items() if agent not in part]
                 continue
-            gains[self.index[agent]], terminated, truncated = found
             if terminated or truncated:
-                ends.append((agent, bool(terminated), bool(truncated)))
-        ended = {agent: None for agent, _, _ in ends}
-        self._check_stay(names, ended)
-        self._move(before, names, {**ended, **missing})
-        for agent, lacking in missing.items():
-            raise self.broken(f"step() returned no {' and no '.join(lacking)} for agent {agent!r} ({list(rewards)})")
-        kept = [agent for agent in names if agent in ended]
-        if kept:  # all are: nobody is left to act
+                ended[agent] = bool(terminated), bool(truncated)
+        kept = [agent for agent in names if agent in ended] if ended else []
+        if kept and len(kept) < len(names):  # if all are kept, nobody is left to act
+            raise self.broken(f"agent {kept[0]!r} was terminated or truncated, and step() left it in env.agents ({names})")
+        self._move(before, names, ended if not missing else {**ended, **missing})
+        for agent, what in missing.items():
+            raise self.broken(f"step() returned no {' and no '.join(what)} for agent {agent!r} ({list(rewards)})")
+        if kept:
             names = []
         if names != before:
             self._arrive(names)
-            for agent in self.live:
+            for agent in names:
                 if agent not in before:
-                    gains[self.index[agent]] = _or_nothing(rewards, agent)
+                    gains[index[agent]] = _or_nothing(rewards, agent)
         self.observations, self.infos, self.gains = observations, infos, self._numbers(gains)
-        self._note_ends(ends)
-
-    def _check_stay(self, names: Sequence[AgentID], ended: Mapping[AgentID, Any]) -> None:
-        kept = [agent for agent in names if agent in ended]
-        if kept and len(kept) < len(names):  # if all are kept, nobody is left to act
-            raise self.broken(f"agent {kept[0]!r} was terminated or truncated, and step() left it in env.agents ({list(names)})")
+        self._note_ends([(agent, *flags) for agent, flags in ended.items()])
 
     def _arrive(self, names: Iterable[AgentID]) -> None:
         super()._arrive(names)
         self.acts = self.live
-        self._everybody = len(self.live) == len(self.agents)
+        everybody = len(self.live) == len(self.agents)
+        self._get = _getter(self.agents if everybody else self.live)
+        self._rows = None if everybody else [self.index[agent] for agent in self.live]
+        self._quiet = (False,) * len(self.live)
 
 
 class AECCopy(Copy):
@@ -294,7 +301,7 @@ class AECCopy(Copy):
 
     def __init__(self, env: Any, agents: Sequence[AgentID]) -> None:
         super().__init__(env, agents)
-        self._pays = False  # whether `rewards` have ever been anything but 0
+        self._pays = self._accumulates = False  # whether `rewards`, and what last() says, have ever been anything but 0
 
     def begin(self, **kwargs: Any) -> None:
         """See :class:`Copy`."""
@@ -314,7 +321,8 @@ class AECCopy(Copy):
     def act(self, actions: Any) -> None:
         """See :class:`Copy`; the action of the one whose turn it is, which its mask allows."""
         env, before = self.inner, self.live
-        self._since.pop(self.agent, None)
+        if self._since:
+            self._since.pop(self.agent, None)
         env.step(actions)
         rewards, agents = env.rewards, self.agents
         if len(before) == len(agents):
@@ -322,7 +330,8 @@ class AECCopy(Copy):
         else:
             there = {*before, *self._listed(env.agents)}
             gains = [rewards.get(agent, 0.0) if agent in there else 0.0 for agent in agents]
-        gains = [*self._numbers(gains)]
+        if not NUMBERS.issuperset(map(type, gains)):
+            gains = [reward_number(agent, gain) for agent, gain in zip(agents, gains, strict=True)]
         if any(gains):
             self._pays, since = True, self._since
             for agent, gain in zip(agents, gains, strict=True):
@@ -374,7 +383,9 @@ class AECCopy(Copy):
         self.acts = (agent,)
         if self._told is None:
             if self._ledger is not None:
-                self._settle(agent, self._ledger._cumulative_rewards.get(agent, 0))
+                paid = self._ledger._cumulative_rewards.get(agent, 0)
+                if paid or self._since:
+                    self._settle(agent, paid)
             self.observations, self.infos = {agent: env.observe(agent)}, env.infos or _NOBODY
         else:
             observation, paid, _, _, info = self._told()
@@ -392,13 +403,18 @@ class AECCopy(Copy):
     def _settle(self, agent: AgentID, paid: Any) -> None:
         """Hold what ``last()`` says that an agent was paid since its last turn against ``rewards``.
 
-        If somebody has put another ``last()`` around the environment, or if ``rewards`` never pay anything, it is what counts.
+        If somebody has put another ``last()`` around the environment, or if ``rewards`` never pay anything, it is what counts. Where
+        it never says anything but 0, ``rewards`` do.
         """
         known = self._since.get(agent, 0)
         if type(paid) not in NUMBERS:
             paid = reward_number(agent, paid)
+        if paid:
+            self._accumulates = True
         if paid == known or math.isclose(paid, known, rel_tol=1e-6, abs_tol=1e-9) or (paid != paid and known != known):
             return
+        if self._told is None and not paid and not self._accumulates:
+            return  # it keeps no account of what it has paid
         if self._told is None and self._pays:
             raise self.broken(
                 f"last() tells agent {agent!r} that it was paid {paid} since its last turn, and the `rewards` of the steps since then "
@@ -422,10 +438,9 @@ def copy_of(env: Any, agents: Sequence[AgentID], turns: bool) -> Copy:
 
 
 def _getter(agents: Sequence[AgentID]) -> Callable[[Any], tuple[Any, ...]]:
-    if len(agents) == 1:
-        (agent,) = agents
-        return lambda of: (of[agent],)
-    return itemgetter(*agents)
+    if len(agents) > 1:
+        return itemgetter(*agents)
+    return lambda of: tuple([of[agent] for agent in agents])
 
 
 def _or_nothing(rewards: Mapping[AgentID, Any], agent: AgentID) -> Any:

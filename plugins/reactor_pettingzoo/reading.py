@@ -20,12 +20,12 @@ __all__ = [
     "MASK",
     "NUMBERS",
     "AgentID",
+    "MaskReader",
     "agents_listed",
     "broken",
     "choices_of",
     "first_of",
     "info_of",
-    "legal",
     "reset_with",
     "reward_number",
     "segments",
@@ -63,7 +63,9 @@ def agents_listed(names: Any, known: Mapping[AgentID, Any], broken: Broken, what
     Raises:
         Exception: If it is nothing of the kind, or names one twice.
     """
-    if isinstance(names, np.ndarray):
+    if type(names) is list:
+        pass
+    elif isinstance(names, np.ndarray):
         names = names.ravel().tolist()
     elif isinstance(names, str | bytes) or not isinstance(names, Collection):
         raise broken(f"{what} must be a list of agents, got {names!r} of type {type(names).__name__}")
@@ -201,54 +203,69 @@ def segments(choices: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(map(slice, ends[:-1], ends[1:]))
 
 
-def legal(agent: AgentID, given: Any, space: Space[Any], waits: bool, out: Array | None = None) -> Array:
-    """The action mask of an agent: for each choice whether it is allowed, which is whatever is not 0.
+class MaskReader:
+    """Reads action masks: for each choice whether it is allowed, which is whatever is not 0.
 
-    Of a ``MultiDiscrete`` it is one mask for each part, or all of them in a row. An agent that acts together with others and has
-    no legal action only waits: of a part with nothing but zeros the first choice stands for all, as in Gymnasium's
-    ``sample(mask)``.
+    Of a ``MultiDiscrete`` a mask is one for each part, or all of them in a row. An agent that acts together with others and has no
+    legal action only waits: of a part with nothing but zeros the first choice stands for all, as in Gymnasium's ``sample(mask)``.
 
     Args:
-        agent: The agent.
-        given: Its mask, as the environment gives it.
-        space: Its actions.
-        waits: Whether it may have no legal action, as others act besides.
-        out: Where the mask is written, bool; ``None`` for a new array.
-
-    Raises:
-        ValueError: If that is no mask of these actions, or allows nothing to an agent that has to act.
+        space: The actions.
     """
-    choices = choices_of(space)
-    if not choices:
-        raise ValueError(
-            f"agent {agent!r} has an action mask, and its actions are {space}: only those of Discrete and MultiDiscrete spaces can "
-            f"be masked; leave {MASK!r} out, or wrap the environment so that the choices are discrete"
-        )
-    size = sum(choices)
-    array = given if type(given) is np.ndarray else _in_a_row(given, choices)
-    if array.dtype.kind == "O":
-        array = _of_objects(array)
-    if len(choices) > 1 and array.ndim > 1 and array.shape[-1] == choices[0] and array.size == size:
-        array = array.reshape(size)  # parts of equal size
-    if array.shape != (size,) or array.dtype.kind not in "biuf":
-        wanted = f"an array of {size} numbers" if len(choices) == 1 else f"arrays of {list(choices)} numbers, or one of {size}"
-        shown = given if isinstance(given, tuple | list) else array
-        raise ValueError(
-            f"the action mask of agent {agent!r} has shape {array.shape} and dtype {array.dtype} ({shown!r:.200}); of {space} it is "
-            f"{wanted}, not 0 where an action is legal"
-        )
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise ValueError(f"the action mask of agent {agent!r} has NaN among its numbers: {array.tolist()}")
-    mask: Array = np.not_equal(array, 0, out=out)
-    for part in (_WHOLE,) if len(choices) == 1 else segments(choices):
-        if not np.count_nonzero(mask[part]):
-            if not waits:
-                raise ValueError(
-                    f"agent {agent!r} has no legal action: it is its turn, and its action mask {array.tolist()} for {space} forbids "
-                    "every choice; an episode that has nothing left to do should have ended"
-                )
-            mask[part.start] = True
-    return mask
+
+    def __init__(self, space: Space[Any]) -> None:
+        self.space, self.choices = space, choices_of(space)
+        self.shape = (sum(self.choices),)
+        self.parts = segments(self.choices) if len(self.choices) > 1 else ()
+
+    def read(self, agent: AgentID, given: Any, waits: bool, out: Array | None = None) -> Array:
+        """A mask, as bool.
+
+        Args:
+            agent: The agent.
+            given: Its mask, as the environment gives it.
+            waits: Whether it may have no legal action, as others act besides.
+            out: Where the mask is written; ``None`` for a new array.
+
+        Raises:
+            ValueError: If that is no mask of these actions, or allows nothing to an agent that has to act.
+        """
+        if type(given) is not np.ndarray or given.shape != self.shape or given.dtype.kind not in "biu":
+            given = self._numbers(agent, given)
+        mask: Array = np.not_equal(given, 0, out=out)
+        if np.count_nonzero(mask) < len(mask):
+            for part in self.parts or (_WHOLE,):
+                if not np.count_nonzero(mask[part]):
+                    if not waits:
+                        raise ValueError(
+                            f"agent {agent!r} has no legal action: it is its turn, and its action mask {given.tolist()} for "
+                            f"{self.space} forbids every choice; an episode that has nothing left to do should have ended"
+                        )
+                    mask[part.start] = True
+        return mask
+
+    def _numbers(self, agent: AgentID, given: Any) -> Array:
+        """A mask of another form as numbers in a row."""
+        choices, (size,) = self.choices, self.shape
+        if not choices:
+            raise ValueError(
+                f"agent {agent!r} has an action mask, and its actions are {self.space}: only those of Discrete and MultiDiscrete "
+                f"spaces can be masked; leave {MASK!r} out, or wrap the environment so that the choices are discrete"
+            )
+        array = given if type(given) is np.ndarray else _in_a_row(given, choices)
+        if array.dtype.kind == "O":
+            array = _of_objects(array)
+        if len(choices) > 1 and array.ndim > 1 and array.shape[-1] == choices[0] and array.size == size:
+            array = array.reshape(size)  # parts of equal size
+        if array.shape != (size,) or array.dtype.kind not in "biuf":
+            wanted = f"an array of {size} numbers" if len(choices) == 1 else f"arrays of {list(choices)} numbers, or one of {size}"
+            raise ValueError(
+                f"the action mask of agent {agent!r} has shape {array.shape} and dtype {array.dtype} ({given!r:.200}); of "
+                f"{self.space} it is {wanted}, not 0 where an action is legal"
+            )
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise ValueError(f"the action mask of agent {agent!r} has NaN among its numbers: {array.tolist()}")
+        return array
 
 
 _WHOLE = slice(0, None)

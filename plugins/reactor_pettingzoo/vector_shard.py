@@ -133,7 +133,7 @@ class PaddedCopy(ParallelCopy):
 
     def _infos_of(self, live: list[tuple[int, AgentID]], padded: list[int]) -> Infos:
         of_rows: Infos = {}
-        if self.infos:
+        if any(self.infos.values()):
             of_rows = {row: info for row, agent in live if (info := self.info(agent))}
         of_rows.update((row, {"padded": True}) for row in padded)
         return dict(sorted(of_rows.items()))
@@ -145,7 +145,7 @@ class PaddedCopy(ParallelCopy):
         return self.broken(f"{self.call} returned no observation for agent {agent!r}")
 
 
-_NO_STATE = frozenset({"padding", "check", "_check_agents", "observations", "infos", "gains", "ends", "none", "_of_all", "_quiet"})
+_NO_STATE = frozenset({"padding", "check", "_check_agents", "observations", "infos", "gains", "ends", "none", "_get"})
 """What a copy has for the step that it takes, or was made with."""
 
 
