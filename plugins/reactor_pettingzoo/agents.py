@@ -14,6 +14,7 @@ from gymnasium.vector.utils import create_empty_array
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel
 
+from reactor_gymnasium.plugin import check_travel, encode_makers
 from reactor_pettingzoo.reading import (
     MASK,
     AgentID,
@@ -39,6 +40,7 @@ __all__ = [
     "padding",
     "probe_agents",
     "shared_space",
+    "travelling",
 ]
 
 EnvFn = Callable[[], Any]
@@ -80,6 +82,22 @@ def agents_of(env: ParallelEnv) -> tuple[AgentID, ...]:
     if not agents:
         raise ValueError(f"{env} has no possible_agents, and no agents after a reset")
     return agents
+
+
+def travelling(env_fn: EnvFn, owner: str, name: str = "env_fn") -> Any:
+    """The function, pickled, which every environment is made from.
+
+    Args:
+        env_fn: The function.
+        owner: Name of what the user calls.
+        name: Name of its parameter.
+
+    Raises:
+        ProgramError: If it cannot be pickled.
+    """
+    (made,) = encode_makers((env_fn,))
+    check_travel((env_fn,), (made,), owner, "", name)
+    return made
 
 
 def listed_agents(env: Any) -> tuple[AgentID, ...]:

@@ -468,7 +468,9 @@ def _told_by(env: Any) -> tuple[Any, Any]:
     return None, None
 
 
-def leave_dead(env: Any, broken: Callable[[str], Exception] = broken, leaves: Callable[[AgentID], None] = lambda agent: None) -> None:
+def leave_dead(
+    env: Any, broken: Callable[[str], Exception] = broken, leaves: Callable[[AgentID], None] = lambda agent: None
+) -> None:
     """Step an ``AECEnv`` with None while it is the turn of agents that are dead, as PettingZoo demands.
 
     Args:

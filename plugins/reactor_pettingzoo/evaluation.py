@@ -18,7 +18,7 @@ from torch import nn
 from reactor_gymnasium import EvaluationReport
 from reactor_gymnasium import evaluate as evaluate_joint
 from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, Turn, hashed, own
-from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn, padding, probe_agents
+from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn, padding, probe_agents, travelling
 from reactor_pettingzoo.copies import copy_of
 from reactor_pettingzoo.reading import AgentID, broken
 from reactor_pettingzoo.runner.actions import ActionSampler, illegal, width_of
@@ -99,6 +99,7 @@ def evaluate(
         policies = single(policies)
     names = assigned(specs, policies, policy_of)
     policy = JointPolicy(specs, policies, names, deterministic)
+    travelling(env_fn, "evaluate")
     return evaluate_joint(
         policy, partial(JointEnv, env_fn, specs), episodes, seed=seed, num_envs=num_envs, workers=workers, executor=executor,
         batch_size=batch_size, deterministic=deterministic, max_steps=max_steps, step_timeout=step_timeout, restarts=restarts,
@@ -263,9 +264,7 @@ class JointPolicy(AskedPolicy):
         return hashed(([name for name, _ in self.agents], self.hashes))
 
 
-def _check(
-    name: str, agent: AgentID, group: AgentGroup, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None
-) -> None:
+def _check(name: str, agent: AgentID, group: AgentGroup, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None) -> None:
     """Refuse actions that the agent cannot take."""
     wrong = illegal(group.action_space, actions, masks) & alive
     if wrong.any():

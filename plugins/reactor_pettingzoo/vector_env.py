@@ -107,7 +107,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         >>> envs.close()
     """
 
-    _style = HostStyle(makers_option=None)
+    _style = HostStyle(makers_option="env_fn")
     _probing = staticmethod(global_random_state)
     _call_one = staticmethod(call)
     _set_one = staticmethod(set_attribute)

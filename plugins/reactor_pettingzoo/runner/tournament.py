@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_pettingzoo.agents import AgentID, AgentSpecs, EnvFn, probe_agents
+from reactor_pettingzoo.agents import AgentSpecs, EnvFn, probe_agents
+from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram
 from reactor_pettingzoo.runner.policies import checked
 from reactor_pettingzoo.runner.report import Summary
