@@ -5,7 +5,6 @@ Everybody who steps or looks at one reads it by these rules, so that all say the
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
 from numbers import Real
 from typing import Any
