@@ -105,7 +105,7 @@ class Copy(ABC):
             raise self.blind(agent)
         return seen
 
-    def info(self, agent: AgentID) -> Mapping[str, Any]:
+    def info(self, agent: AgentID) -> dict[str, Any]:
         """The info of an agent, empty if it has none."""
         return info_of(agent, self.infos, self.broken)
 
@@ -127,12 +127,12 @@ class Copy(ABC):
             given = self.info(agent).get(MASK)
         if given is None:
             if group.mask in ("observation", "info"):
-                raise self.broken(f"there is no {MASK!r} in the observation or info of agent {agent!r} ({self.infos.get(agent)})")
+                raise self.broken(f"there is no {MASK!r} in the observation or info of agent {agent!r} ({self.info(agent)})")
             return None
         if not group.mask and group.choices:
             raise ValueError(
-                f"agent {agent!r} has an {MASK!r} in its info, an action mask for {group.action_space}, where no agent had one after "
-                "reset(seed=0): give one in each info"
+                f"agent {agent!r} has an {MASK!r} in its info, an action mask for {group.action_space}, where no agent had one "
+                "after reset(seed=0): give one in each info"
             )
         return group.mask_reader.read(agent, given, not self.turns, out)
 
@@ -417,9 +417,9 @@ class AECCopy(Copy):
             return  # it keeps no account of what it has paid
         if self._told is None and self._pays:
             raise self.broken(
-                f"last() tells agent {agent!r} that it was paid {paid} since its last turn, and the `rewards` of the steps since then "
-                f"add up to {known}: step() has to set self._cumulative_rewards[agent] = 0 for the agent that acts, and to end with "
-                "self._accumulate_rewards()"
+                f"last() tells agent {agent!r} that it was paid {paid} since its last turn, and the `rewards` of the steps since "
+                f"then add up to {known}: step() has to set self._cumulative_rewards[agent] = 0 for the agent that acts, and to end "
+                "with self._accumulate_rewards()"
             )
         self._since[agent] = paid
         self._add(agent, paid - known)

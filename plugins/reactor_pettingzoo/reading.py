@@ -34,6 +34,8 @@ __all__ = [
 Array = npt.NDArray[Any]
 AgentID = Hashable
 """The id of an agent: a string as a rule, but anything hashable is allowed."""
+Of = Mapping[AgentID, Any]
+"""Something of each agent."""
 Broken = Callable[[str], Exception]
 """The exception if an environment does not do as it should."""
 MASK = "action_mask"
@@ -102,7 +104,7 @@ def reset_with(env: Any, **kwargs: Any) -> Any:
         raise
 
 
-def first_of(returned: Any, broken: Broken) -> tuple[Mapping[AgentID, Any], Mapping[AgentID, Any]]:
+def first_of(returned: Any, broken: Broken) -> tuple[Of, Of]:
     """The observations and infos that the reset of a ``ParallelEnv`` returned.
 
     Raises:
@@ -114,7 +116,7 @@ def first_of(returned: Any, broken: Broken) -> tuple[Mapping[AgentID, Any], Mapp
     return _mapping(parts[0], "reset()", "observations", broken), _infos(parts[1], "reset()", broken)
 
 
-def step_of(returned: Any, broken: Broken) -> tuple[Mapping[AgentID, Any], ...]:
+def step_of(returned: Any, broken: Broken) -> tuple[Of, Of, Of, Of, Of]:
     """Observations, rewards, terminations, truncations and infos that the step of a ``ParallelEnv`` returned.
 
     Raises:
@@ -123,8 +125,8 @@ def step_of(returned: Any, broken: Broken) -> tuple[Mapping[AgentID, Any], ...]:
     parts = _parts(returned)
     if parts is None or len(parts) != len(STEP):
         raise broken(f"step() must return ({', '.join(STEP)}), and it returned {_in_words(returned, parts)}")
-    named = zip(parts[:-1], STEP, strict=False)
-    return (*(_mapping(part, "step()", name, broken) for part, name in named), _infos(parts[-1], "step()", broken))
+    seen, paid, ends, cuts = [_mapping(part, "step()", name, broken) for part, name in zip(parts[:-1], STEP[:-1], strict=True)]
+    return seen, paid, ends, cuts, _infos(parts[-1], "step()", broken)
 
 
 def _parts(returned: Any) -> Sequence[Any] | None:
@@ -140,17 +142,17 @@ def _in_words(returned: Any, parts: Sequence[Any] | None) -> str:
     return f"one {type(returned).__name__}" if parts is None else f"{len(parts)} values"
 
 
-def _mapping(given: Any, call: str, name: str, broken: Broken) -> Mapping[AgentID, Any]:
+def _mapping(given: Any, call: str, name: str, broken: Broken) -> Of:
     if isinstance(given, Mapping):
         return given
     raise broken(f"the {name} of {call} must be a dict by agent, got {given!r:.200} of type {type(given).__name__}")
 
 
-def _infos(given: Any, call: str, broken: Broken) -> Mapping[AgentID, Any]:
+def _infos(given: Any, call: str, broken: Broken) -> Of:
     return {} if given is None else _mapping(given, call, "infos", broken)
 
 
-def info_of(agent: AgentID, infos: Mapping[AgentID, Any] | None, broken: Broken) -> Mapping[str, Any]:
+def info_of(agent: AgentID, infos: Mapping[AgentID, Any] | None, broken: Broken) -> dict[str, Any]:
     """The info of an agent, which may have none.
 
     Raises:

@@ -163,9 +163,7 @@ class Joining(Plain):
         return ["ant"]
 
     def told(self, there: list[Any]) -> list[Any]:
-        joins = self.t == 2
-        found = super().told(there + ["bee"] * joins)
-        return found
+        return super().told(there + ["bee"] * (self.t == 2))
 
 
 class Leaving(Plain):

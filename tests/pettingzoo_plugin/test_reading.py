@@ -1,4 +1,4 @@
-"""One table of odd environments for everybody who reads a PettingZoo step: all say the same of each, or refuse it in the same words."""
+"""One table of odd environments for everybody who reads a PettingZoo step: all say the same of each, or refuse it alike."""
 
 from __future__ import annotations
 
@@ -149,7 +149,8 @@ PLAYED: dict[str, tuple[Any, dict[Any, float], dict[Any, int] | None, bool]] = {
     ),
     "flags of others": (
         odd.returned_by(lambda seen, paid, ends, cuts, infos: (
-            odd.extra(seen, np.zeros(7)), odd.extra(paid, 50.0), odd.extra(ends, True), odd.extra(cuts, True), odd.extra(infos, {"x": 1})
+            odd.extra(seen, np.zeros(7)), odd.extra(paid, 50.0), odd.extra(ends, True), odd.extra(cuts, True),
+            odd.extra(infos, {"x": 1}),
         )), PLAIN, None, False,
     ),
     "flags of numbers": (
@@ -319,18 +320,24 @@ ONES = np.ones(3)
 WRONG_MASKS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "NaN": (odd.masked(lambda t: np.array([0, np.nan, 1])), ("the action mask of agent 'bee' has NaN",)),
     "too short": (odd.masked(lambda t: ONES[:2]), ("the action mask of agent 'bee' has shape (2,)",)),
-    "too long, in observations": (odd.masked(lambda t: np.ones(4), "observation"), ("the action mask of agent 'bee' has shape (4,)",)),
+    "too long, in observations": (
+        odd.masked(lambda t: np.ones(4), "observation"), ("the action mask of agent 'bee' has shape (4,)",)
+    ),
     "of two axes": (odd.masked(lambda t: ONES[None]), ("the action mask of agent 'bee' has shape (1, 3)",)),
     "one number": (odd.masked(lambda t: 1), ("the action mask of agent 'bee' has shape ()",)),
     "text": (odd.masked(lambda t: "legal"), ("the action mask of agent 'bee'",)),
     "a set": (odd.masked(lambda t: {1, 2}), ("the action mask of agent 'bee'",)),
-    "of parts of other lengths": (odd.masked(lambda t: ([1, 1, 1], [1, 1]), actions=TWO), ("the action mask of agent 'bee'", "[2, 3]")),
+    "of parts of other lengths": (
+        odd.masked(lambda t: ([1, 1, 1], [1, 1]), actions=TWO), ("the action mask of agent 'bee'", "[2, 3]")
+    ),
     "missing": (odd.masked(lambda t: ONES if t < 2 else None), ("no 'action_mask'", "agent 'bee'")),
     "more than there is room for": (
         odd.masked(lambda t: np.ones(5000), actions=spaces.Discrete(5000), begins=1),
         ("action mask", "agent 'ant'", "give one in each info"),
     ),
-    "of a Box": (odd.masked(lambda t: ONES, actions=spaces.Box(-1, 1, (3,), np.float32)), ("'action_mask'", "'ant'", "can be masked")),
+    "of a Box": (
+        odd.masked(lambda t: ONES, actions=spaces.Box(-1, 1, (3,), np.float32)), ("'action_mask'", "'ant'", "can be masked")
+    ),
     "of a MultiBinary": (
         odd.masked(lambda t: ONES, "observation", spaces.MultiBinary(3)), ("'action_mask'", "'ant'", "can be masked")
     ),
