@@ -120,16 +120,20 @@ class Copy(ABC):
         Raises:
             Exception: If it has none where it must have one, or one that does not fit its actions, or allows nothing in its turn.
         """
-        if group.mask == "observation":
-            seen = self.observations[agent]
-            given = seen.get(MASK) if type(seen) is dict or isinstance(seen, Mapping) else None
+        where = group.mask
+        if where == "observation":
+            try:
+                given = self.observations[agent][MASK]
+            except (KeyError, TypeError, IndexError):
+                given = None
         else:
-            given = self.info(agent).get(MASK)
+            info = self.infos.get(agent)
+            given = None if info is None else (info if type(info) is dict else self.info(agent)).get(MASK)
         if given is None:
-            if group.mask in ("observation", "info"):
+            if where in ("observation", "info"):
                 raise self.broken(f"there is no {MASK!r} in the observation or info of agent {agent!r} ({self.info(agent)})")
             return None
-        if not group.mask and group.choices:
+        if not where and group.choices:
             raise ValueError(
                 f"agent {agent!r} has an {MASK!r} in its info, an action mask for {group.action_space}, where no agent had one "
                 "after reset(seed=0): give one in each info"
@@ -403,8 +407,8 @@ class AECCopy(Copy):
     def _settle(self, agent: AgentID, paid: Any) -> None:
         """Hold what ``last()`` says that an agent was paid since its last turn against ``rewards``.
 
-        If somebody has put another ``last()`` around the environment, or if ``rewards`` never pay anything, it is what counts. Where
-        it never says anything but 0, ``rewards`` do.
+        If somebody has put another ``last()`` around the environment, or if ``rewards`` never pay anything, it is what counts.
+        Where it never says anything but 0, ``rewards`` do.
         """
         known = self._since.get(agent, 0)
         if type(paid) not in NUMBERS:
@@ -418,8 +422,8 @@ class AECCopy(Copy):
         if self._told is None and self._pays:
             raise self.broken(
                 f"last() tells agent {agent!r} that it was paid {paid} since its last turn, and the `rewards` of the steps since "
-                f"then add up to {known}: step() has to set self._cumulative_rewards[agent] = 0 for the agent that acts, and to end "
-                "with self._accumulate_rewards()"
+                f"then add up to {known}: step() has to set self._cumulative_rewards[agent] = 0 for the agent that acts, and to "
+                "end with self._accumulate_rewards()"
             )
         self._since[agent] = paid
         self._add(agent, paid - known)

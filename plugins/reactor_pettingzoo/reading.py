@@ -233,17 +233,25 @@ class MaskReader:
         """
         if type(given) is not np.ndarray or given.shape != self.shape or given.dtype.kind not in "biu":
             given = self._numbers(agent, given)
-        mask: Array = np.not_equal(given, 0, out=out)
-        if np.count_nonzero(mask) < len(mask):
-            for part in self.parts or (_WHOLE,):
-                if not np.count_nonzero(mask[part]):
-                    if not waits:
-                        raise ValueError(
-                            f"agent {agent!r} has no legal action: it is its turn, and its action mask {given.tolist()} for "
-                            f"{self.space} forbids every choice; an episode that has nothing left to do should have ended"
-                        )
-                    mask[part.start] = True
-        return mask
+        if out is None:
+            out = given.astype(np.bool_)
+        else:
+            out[...] = given
+        if self.parts:
+            for part in self.parts:
+                if not np.count_nonzero(out[part]):
+                    out[part.start] = self._waits(agent, given, waits)
+        elif not np.count_nonzero(out):
+            out[0] = self._waits(agent, given, waits)
+        return out
+
+    def _waits(self, agent: AgentID, given: Array, waits: bool) -> bool:
+        if waits:
+            return True
+        raise ValueError(
+            f"agent {agent!r} has no legal action: it is its turn, and its action mask {given.tolist()} for {self.space} forbids "
+            "every choice; an episode that has nothing left to do should have ended"
+        )
 
     def _numbers(self, agent: AgentID, given: Any) -> Array:
         """A mask of another form as numbers in a row."""
@@ -267,9 +275,6 @@ class MaskReader:
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise ValueError(f"the action mask of agent {agent!r} has NaN among its numbers: {array.tolist()}")
         return array
-
-
-_WHOLE = slice(0, None)
 
 
 def _in_a_row(given: Any, choices: tuple[int, ...]) -> Array:

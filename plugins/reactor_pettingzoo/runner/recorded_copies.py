@@ -234,7 +234,7 @@ class RecordedParallelCopy(RecordedCopy, ParallelCopy):
             for agent, part in self.sees_nested:
                 part.write(self.observation(agent))
             for agent, place in self.masks:
-                place.write_mask(self, agent)
+                self.mask(place.group, agent, place.mask)
             if self.may_be_masked and (self.masked or (infos and any(infos.values()))):
                 self.masked = False
                 for agent, place in self.may_be_masked:
@@ -269,10 +269,15 @@ class RecordedAECCopy(RecordedCopy, AECCopy):
         self.record["acting"] = index
         place.alive[...] = True
         try:
-            seen = self.observation(agent)
+            seen = self.observations[agent]
+            if seen is None:
+                raise self.blind(agent)
             for part in place.observed:
                 part.write(seen)
-            place.write_mask(self, agent)
+            if place.may_be_masked:
+                place.write_mask(self, agent)
+            else:
+                self.mask(place.group, agent, place.mask)
         except KeyError as error:
             raise self._lacking(agent, error) from None
         except (TypeError, ValueError) as error:
