@@ -305,6 +305,7 @@ class AECCopy(Copy):
 
     def __init__(self, env: Any, agents: Sequence[AgentID]) -> None:
         super().__init__(env, agents)
+        self._looked, self._told, self._ledger = False, None, None
         self._pays = self._accumulates = False  # whether `rewards`, and what last() says, have ever been anything but 0
 
     def begin(self, **kwargs: Any) -> None:
@@ -317,8 +318,9 @@ class AECCopy(Copy):
         self._ended: dict[AgentID, None] = {}
         self._since: dict[AgentID, Any] = {}  # what `rewards` have paid each agent since its last turn, where that is not 0
         self._owed: dict[AgentID, Any] = {}  # what was paid before the first step
-        self._told, self._ledger = _told_by(self.env)
-        self._next(dict(self.inner.terminations), dict(self.inner.truncations))
+        if not self._looked:
+            self._looked, (self._told, self._ledger) = True, _told_by(self.env)
+        self._account()
         self.ends = ()
         self._some_are_there()
 
@@ -346,25 +348,20 @@ class AECCopy(Copy):
                 gains[self.index[agent]] += more
             self._owed.clear()
         self.gains, self.ends = gains, ()
-        terminations, truncations = env.terminations, env.truncations
-        if any(terminations.values()) or any(truncations.values()):
-            self._next(dict(terminations), dict(truncations))
-        else:
-            self._next({}, {})
+        self._account()
 
-    def _next(self, terminations: dict[AgentID, Any], truncations: dict[AgentID, Any]) -> None:
-        """Find out whose turn it is; those who died have to leave before.
-
-        Args:
-            terminations: Flags after the step, if any is set.
-            truncations: Likewise.
-        """
+    def _account(self) -> None:
+        """Find out who is there, and whose turn it is; those who died have to leave before."""
         env, names = self.inner, self.inner.agents
+        terminations, truncations = env.terminations, env.truncations
+        ended = any(terminations.values()) or any(truncations.values())
+        if ended:
+            terminations, truncations = dict(terminations), dict(truncations)
         if type(names) is not list or names != self.live:
             names = self._listed(names)
-            self._move(self.live, names, {**self._ended, **_flagged(terminations, truncations)})
+            self._move(self.live, names, {**self._ended, **_flagged(terminations, truncations)} if ended else self._ended)
             self.present.update(dict.fromkeys(names))
-        if terminations or truncations:
+        if ended:
             there = names
             leave_dead(env, self.broken, lambda agent: self._leaves(agent, terminations, truncations))
             names, flags = self._listed(env.agents), _flagged(terminations, truncations)
