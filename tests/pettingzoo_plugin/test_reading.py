@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,10 +14,12 @@ import pytest
 from gymnasium import spaces
 from runner_envs import message, ran
 
-from reactor_pettingzoo import ParallelVectorEnv, evaluate
+from reactor_pettingzoo import MultiAgentRunner, ParallelVectorEnv, RandomPolicy, evaluate, tournament
 from reactor_pettingzoo.agents import probe_agents
+from reactor_pettingzoo.learning import SyncIPPO
 from reactor_pettingzoo.learning.joint_env import JointEnv
 from reactor_pettingzoo.learning.seats import ACTS, seats_of
+from reactor_rl import ProgramError
 
 
 @dataclass
@@ -395,3 +398,53 @@ def test_turns_in_which_nothing_is_allowed(reader: str) -> None:
 def test_last_and_rewards_that_disagree(reader: str) -> None:
     with pytest.raises(ValueError, match=r"last\(\) tells agent 'bee' that it was paid"):
         READERS[reader](odd.Disagreeing)
+
+
+@pytest.mark.parametrize("name", ["of parts", pytest.param("zeros of one who waits", marks=pytest.mark.slow)])
+def test_what_is_learned_is_allowed(name: str) -> None:
+    """Actions are drawn, and the best ones taken."""
+    with SyncIPPO(
+        "MlpPolicy", MASKS[name], n_steps=16, batch_size=16, n_epochs=1, n_actors=1, seed=0, executor="inline", evaluate_every=1,
+        evaluate_episodes=1,
+    ) as model:  # fmt: skip
+        model.learn(32)
+        assert [float(one["bee"]) for one in model.ep_info_buffer] == [8.0] * 8  # type: ignore[union-attr]
+        assert evaluate(model.policies, MASKS[name], episodes=1, executor="inline").mean == 12
+
+
+def holding(lock: Any) -> Any:
+    def make() -> Any:
+        env = odd.Plain()
+        vars(env)["lock"] = lock
+        return env
+
+    return make
+
+
+TAKERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "vector": ("env_fn of ParallelVectorEnv", lambda env_fn: ParallelVectorEnv(env_fn, 2, executor="inline")),
+    "runner": ("env_fn of MultiAgentRunner", lambda env_fn: MultiAgentRunner(env_fn, RandomPolicy(), executor="inline")),
+    "evaluation": ("env_fn of evaluate", lambda env_fn: evaluate(RandomPolicy(), env_fn, episodes=1, executor="inline")),
+    "tournament": (
+        "env_fn of tournament", lambda env_fn: tournament(env_fn, {"a": RandomPolicy()}, episodes=1, executor="inline")
+    ),
+    "trainer": ("env of SyncIPPO", lambda env_fn: SyncIPPO("MlpPolicy", env_fn, executor="inline")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAKERS)
+def test_what_cannot_be_pickled_is_named_as_the_user_knows_it(name: str) -> None:
+    named, make = TAKERS[name]
+    with pytest.raises(ProgramError, match=rf"^{named} cannot be pickled .*make what it needs, inside of it"):
+        make(holding(threading.Lock()))
+
+
+@pytest.mark.parametrize("reader", ["runner", "evaluation"])
+def test_an_action_that_is_none_names_the_agent(reader: str) -> None:
+    play = {
+        "runner": lambda policy: ran(odd.Plain, policy, 1, steps=4),
+        "evaluation": lambda policy: evaluate(policy, odd.Plain, episodes=1, executor="inline"),
+    }[reader]
+    for answer in (7, -1):
+        with pytest.raises(ValueError, match=rf"chose the action {answer}.*agent 'ant'"):
+            play(lambda observations, answer=answer: np.full(len(observations), answer))

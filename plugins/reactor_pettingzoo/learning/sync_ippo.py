@@ -338,8 +338,8 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         )
         if not block.masked:
             return batch
-        choices = int(block.action_space.n)  # type: ignore[attr-defined]
-        return MaskedBatch(**vars(batch), action_masks=torch.ones(count, choices, dtype=torch.bool, device=self.device))
+        masks = torch.ones(count, block.group.choices, dtype=torch.bool, device=self.device)
+        return MaskedBatch(**vars(batch), action_masks=masks)
 
     def updates_due(self) -> int:
         """Updates of a round, if all agents are always there and none ends it early."""
