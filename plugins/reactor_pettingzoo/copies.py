@@ -264,8 +264,14 @@ class ParallelCopy(Copy):
             except KeyError:
                 missing[agent] = [what for what, part in parts.items() if agent not in part]
                 continue
-            if terminated or truncated:
-                ended[agent] = bool(terminated), bool(truncated)
+            try:
+                flags = bool(terminated), bool(truncated)
+            except (TypeError, ValueError):  # an array
+                raise self.broken(
+                    f"the flags of agent {agent!r} must be True or False, got {terminated!r}, {truncated!r}"
+                ) from None
+            if any(flags):
+                ended[agent] = flags
         kept = [agent for agent in names if agent in ended] if ended else []
         if kept and len(kept) < len(names):  # if all are kept, nobody is left to act
             raise self.broken(f"agent {kept[0]!r} was terminated or truncated, and step() left it in env.agents ({names})")
@@ -542,7 +548,7 @@ def step_parallel(env: ParallelEnv, actions: dict[Any, Any]) -> Any:
         inner.step(action)
         for other in inner.agents:
             rewards[other] += inner.rewards[other]
-    terminations, truncations, infos = dict(inner.terminations), dict(inner.truncations), dict(inner.infos)
+    terminations, truncations, infos = dict(inner.terminations), dict(inner.truncations), dict(inner.infos or {})
     observations = {agent: inner.observe(agent) for agent in inner.agents}
     leave_dead(inner)
     env.agents = inner.agents

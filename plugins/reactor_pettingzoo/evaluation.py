@@ -81,11 +81,14 @@ def evaluate(
         start_method: See there.
 
     Returns:
-        A report whose ``returns`` are sums over all agents, and whose ``infos["return.NAME"]`` are those of an agent.
+        A report whose ``returns`` are sums over all agents, and whose ``infos["return.NAME"]`` are those of an agent, NaN where it
+        was not there. An episode is ``terminated`` unless an agent was cut off in its last step.
 
     Raises:
         TypeError: If ``env_fn`` makes something else than a PettingZoo environment, or a policy cannot be asked.
-        ValueError: If an agent has no policy, one does not fit, or an argument makes no sense.
+        ValueError: If an agent has no policy, one does not fit, an argument makes no sense, or the environment says what cannot be
+            read.
+        ProgramError: If ``env_fn`` cannot be pickled.
 
     Example:
         >>> from mpe2 import simple_spread_v3
@@ -180,13 +183,15 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
 def _parts(group: AgentGroup, agent: AgentID, observation: Any) -> Any:
     """An observation without a mask, as the group's space has it."""
     parts = {}
-    for key in group.parts:
+    for key, space in group.parts.items():
         value = observation
         for step in group.path(key):
             try:
                 value = value[step]
             except (KeyError, TypeError, IndexError) as error:
                 raise broken(f"there is no {step!r} in the observation of agent {agent!r} ({observation!r:.200})") from error
+        if np.shape(value) != space.shape:
+            raise ValueError(f"the observation of agent {agent!r} has shape {np.shape(value)}, its space says {space.shape}")
         parts[key] = value
     return parts[""] if group.single else parts
 
@@ -267,6 +272,8 @@ class JointPolicy(AskedPolicy):
 def _check(name: str, agent: AgentID, group: AgentGroup, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None) -> None:
     """Refuse actions that the agent cannot take."""
     wrong = illegal(group.action_space, actions, masks) & alive
+    if np.dtype(group.action_space.dtype).kind in "iu" and actions.dtype.kind == "f":
+        wrong |= (actions != np.rint(actions)).reshape(len(actions), -1).any(1) & alive
     if wrong.any():
         row = int(np.argmax(wrong))
         legal = "" if masks is None else f" with the action mask {masks[row].tolist()}"

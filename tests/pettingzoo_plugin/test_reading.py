@@ -12,6 +12,7 @@ import numpy as np
 import odd_envs as odd
 import pytest
 from gymnasium import spaces
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from runner_envs import message, ran
 
 from reactor_pettingzoo import MultiAgentRunner, ParallelVectorEnv, RandomPolicy, evaluate, tournament
@@ -222,6 +223,10 @@ REFUSED: dict[str, tuple[Any, tuple[str, ...]]] = {
     "a flag is missing": (_delete("terminations"), ("returned no termination for agent 'bee'",)),
     "the other flag is missing": (_delete("truncations"), ("returned no truncation for agent 'bee'",)),
     "rewards of several numbers": (odd.paid_by(lambda paid: np.array([paid, 1])), ("the reward of agent 'ant' must be a number",)),
+    "flags of several": (
+        odd.returned_by(lambda seen, paid, ends, *rest: (seen, paid, dict.fromkeys(ends, np.array([True, False])), *rest)),
+        ("the flags of agent 'ant' must be True or False",),
+    ),
     "rewards of text": (odd.paid_by(str), ("the reward of agent 'ant' must be a number",)),
     "rewards of None": (odd.paid_by(lambda paid: None), ("the reward of agent 'ant' must be a number",)),
     "leaves without an end": (_agents(lambda names: ["ant"]), ("agent 'bee' left env.agents without being terminated",)),
@@ -260,6 +265,18 @@ def test_all_refuse_the_same(name: str, reader: str) -> None:
         READERS[reader](env_fn)
     for word in words:
         assert word in message(caught.value)
+
+
+class Grown(odd.Plain):
+    def seen(self, agent: Any) -> Any:
+        return np.zeros(3 if agent == "bee" and self.t == 2 else 2, np.float32)
+
+
+@pytest.mark.parametrize("reader", IN_TURNS)
+def test_an_observation_of_another_shape_names_its_agent(reader: str) -> None:
+    with pytest.raises(ValueError, match=r"has shape \(3,\), its space says \(2,\)") as caught:
+        READERS[reader](Grown)
+    assert "agent 'bee'" in message(caught.value)
 
 
 @pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
@@ -445,6 +462,39 @@ def test_an_action_that_is_none_names_the_agent(reader: str) -> None:
         "runner": lambda policy: ran(odd.Plain, policy, 1, steps=4),
         "evaluation": lambda policy: evaluate(policy, odd.Plain, episodes=1, executor="inline"),
     }[reader]
+    with pytest.raises(ValueError, match=r"actions? .*0\.5|whole numbers"):
+        play(lambda observations: np.full(len(observations), 0.5))
     for answer in (7, -1):
         with pytest.raises(ValueError, match=rf"chose the action {answer}.*agent 'ant'"):
             play(lambda observations, answer=answer: np.full(len(observations), answer))
+
+
+def test_a_side_that_did_not_play_has_no_payoff() -> None:
+    """Half of the episodes are the ant's alone."""
+
+    class Sometimes(odd.Absent):
+        episodes = 0
+
+        def first(self) -> list[Any]:
+            self.episodes += 1
+            return ["ant", "bee"][: 2 - self.episodes % 2]
+
+        def paid(self, agent: Any) -> Any:
+            return 2.5
+
+    found = tournament(Sometimes, {"a": RandomPolicy()}, episodes=4, seed=0, executor="inline")
+    assert found.payoffs.ravel().tolist() == [10, 10]
+
+
+def test_rows_of_nobody_can_be_left_out_of_statistics() -> None:
+    """Padded rows end with the episode, so that a learner sees a boundary there."""
+    counted: list[float] = []
+    with ParallelVectorEnv(odd.Leaving, 1, executor="inline") as envs:
+        statistics = RecordEpisodeStatistics(envs)
+        statistics.reset(seed=0)
+        for _ in range(8):
+            infos = statistics.step(np.zeros(2, int))[4]
+            if "episode" in infos:
+                nobody = infos.get("final_info", {}).get("padded", np.zeros(2, bool))
+                counted += infos["episode"]["r"][infos["_episode"] & ~nobody].tolist()
+    assert counted == [2.0, 8.0, 2.0, 8.0]

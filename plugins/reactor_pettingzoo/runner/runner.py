@@ -66,6 +66,7 @@ class MultiAgentRunner(MultiAgentProgram):
         TypeError: If ``env_fn`` makes something else than a PettingZoo environment, or a policy cannot be asked.
         ValueError: If an agent has no policy, a policy acts for agents whose spaces differ or that it was not made for, or there
             are ``restarts`` and the environment could not be brought back.
+        ProgramError: If ``env_fn`` cannot be pickled.
 
     Example:
         >>> from mpe2 import simple_spread_v3
