@@ -472,7 +472,7 @@ def test_an_action_that_is_none_names_the_agent(reader: str) -> None:
 def test_a_side_that_did_not_play_has_no_payoff() -> None:
     """Half of the episodes are the ant's alone."""
 
-    class Sometimes(odd.Absent):
+    class Sometimes(odd.Plain):
         episodes = 0
 
         def first(self) -> list[Any]:
