@@ -138,7 +138,7 @@ def forbid(distribution: Any, masks: torch.Tensor) -> None:
     """Take what masks forbid out of a categorical distribution of SB3's, or out of each of several."""
     given = distribution.distribution
     several = given if isinstance(given, list) else [given]
-    of_each = torch.split(masks.bool(), [one.logits.shape[-1] for one in several], 1)  # type: ignore[no-untyped-call]
+    of_each = torch.split(masks.bool(), [one.logits.shape[-1] for one in several], 1)
     allowed = [
         torch.distributions.Categorical(logits=one.logits.masked_fill(~mask, FORBIDDEN))
         for one, mask in zip(several, of_each, strict=True)
