@@ -17,6 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -447,7 +448,11 @@ def copy_of(env: Any, agents: Sequence[AgentID], turns: bool) -> Copy:
 def _getter(agents: Sequence[AgentID]) -> Callable[[Any], tuple[Any, ...]]:
     if len(agents) > 1:
         return itemgetter(*agents)
-    return lambda of: tuple([of[agent] for agent in agents])
+    return partial(_of_few, tuple(agents))  # can be pickled, and gives a tuple
+
+
+def _of_few(agents: Sequence[AgentID], of: Any) -> tuple[Any, ...]:
+    return tuple([of[agent] for agent in agents])
 
 
 def _or_nothing(rewards: Mapping[AgentID, Any], agent: AgentID) -> Any:

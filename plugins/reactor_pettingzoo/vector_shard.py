@@ -144,7 +144,7 @@ class PaddedCopy(ParallelCopy):
         return self.broken(f"{self.call} returned no observation for agent {agent!r}")
 
 
-_NO_STATE = frozenset({"padding", "check", "_check_agents", "observations", "infos", "gains", "ends", "none", "_get"})
+_NO_STATE = frozenset({"padding", "check", "_check_agents", "observations", "infos", "gains", "ends", "none"})
 """What a copy has for the step that it takes, or was made with."""
 
 
