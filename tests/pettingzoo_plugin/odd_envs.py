@@ -63,7 +63,7 @@ class Plain(ParallelEnv):
         ]  # fmt: skip
 
     def step(self, actions: dict[Any, Any]) -> Any:
-        assert list(actions) == list(self.agents), f"actions of {list(actions)}, where {self.agents} are there"
+        assert sorted(actions) == sorted(self.agents), f"actions of {list(actions)}, where {self.agents} are there"
         for agent, action in actions.items():
             assert self.action_space(agent).contains(np.asarray(action)), f"{action} of {agent}"
             self.check(agent, action)
