@@ -129,7 +129,7 @@ def check_travel(
         env_fns: What the user has passed.
         encoded: The same, see :func:`encode_makers`.
         owner: Name of the class that the user makes.
-        option: Its parameter that says how processes start.
+        option: Its parameter that says how processes start; ``""`` if none does without a pickle.
         name: Its parameter that the functions are.
 
     Raises:
@@ -140,11 +140,15 @@ def check_travel(
             try:
                 encode(env_fn)
             except Exception as error:
+                which = f"{name}[{index}]" if name.endswith("s") else name
+                without = (
+                    f'; or use {option}="fork", executor="processes" and workers=2 or more, which need no pickle (where processes '
+                    "can be forked)"
+                )
                 raise ProgramError(
-                    f"{name}[{index}] of {owner} cannot be pickled ({type(error).__name__}: {error}), and every environment is "
+                    f"{which} of {owner} cannot be pickled ({type(error).__name__}: {error}), and every environment is "
                     "made from a pickle, so that none shares anything with another one or with you. Let the function make "
-                    f'what it needs instead of holding it; or use {option}="fork", executor="processes" and workers=2 or more, '
-                    "which need no pickle (where processes can be forked)"
+                    f"what it needs, inside of it, instead of holding it{without if option else ''}"
                 ) from error
 
 

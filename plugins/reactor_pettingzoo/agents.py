@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,18 @@ from gymnasium.vector.utils import create_empty_array
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel
 
-from reactor_gymnasium.plugin import looked_at
+from reactor_gymnasium.plugin import check_travel, encode_makers, looked_at
+from reactor_pettingzoo.reading import (
+    MASK,
+    AgentID,
+    MaskReader,
+    agents_listed,
+    broken,
+    choices_of,
+    first_of,
+    info_of,
+    reset_with,
+)
 
 __all__ = [
     "MASK",
@@ -23,16 +35,15 @@ __all__ = [
     "EnvFn",
     "agents_of",
     "as_parallel",
+    "listed_agents",
     "padding",
     "probe_agents",
     "shared_space",
+    "travelling",
 ]
 
-AgentID = Hashable
-"""The id of an agent: a string as a rule, but anything hashable is allowed."""
 EnvFn = Callable[[], Any]
 """Makes a ``ParallelEnv`` or an ``AECEnv``."""
-MASK = "action_mask"
 MOST_ACTIONS = 4096
 """With more actions than that, masks must be there after the first reset: else no record has room for them."""
 
@@ -63,13 +74,35 @@ def agents_of(env: ParallelEnv) -> tuple[AgentID, ...]:
         ValueError: If it has no agents.
     """
     # A copy: some environments change the list itself while they are played.
-    agents = tuple(getattr(env, "possible_agents", ()))
+    agents = listed_agents(env)
     if not agents:
-        env.reset(seed=0)
-        agents = tuple(env.agents)
+        reset_with(env, seed=0)
+        agents = listed_agents(env) or tuple(agents_listed(env.agents, {}, broken))
     if not agents:
         raise ValueError(f"{env} has no possible_agents, and no agents after a reset")
     return agents
+
+
+def travelling(env_fn: EnvFn, owner: str, name: str = "env_fn") -> Any:
+    """The function, pickled, which every environment is made from.
+
+    Args:
+        env_fn: The function.
+        owner: Name of what the user calls.
+        name: Name of its parameter.
+
+    Raises:
+        ProgramError: If it cannot be pickled.
+    """
+    (made,) = encode_makers((env_fn,))
+    check_travel((env_fn,), (made,), owner, "", name)
+    return made
+
+
+def listed_agents(env: Any) -> tuple[AgentID, ...]:
+    """The environment's ``possible_agents``; none if it does not say, or not yet, which there may be."""
+    named = getattr(env, "possible_agents", None)
+    return () if named is None else tuple(agents_listed(named, {}, broken, "possible_agents"))
 
 
 def shared_space(env: ParallelEnv, agents: tuple[AgentID, ...], kind: Literal["observation", "action"]) -> Space[Any]:
@@ -135,6 +168,16 @@ class AgentGroup:
         return dict(self.space.spaces) if isinstance(self.space, spaces.Dict) else {"": self.space}
 
     @property
+    def choices(self) -> int:
+        """Choices that an action mask tells of, those of all parts of an action together; 0 if there can be no mask."""
+        return sum(choices_of(self.action_space))
+
+    @cached_property
+    def mask_reader(self) -> MaskReader:
+        """Reads their action masks."""
+        return MaskReader(self.action_space)
+
+    @property
     def single(self) -> bool:
         """Whether an observation is one array."""
         return not isinstance(self.space, spaces.Dict)
@@ -151,8 +194,7 @@ class AgentGroup:
             assert space.shape is not None and space.dtype is not None
             fields.append((self.field(f"observation.{key}"), space.dtype, (self.rows, *space.shape)))
         if self.mask:
-            assert isinstance(self.action_space, spaces.Discrete)
-            fields.append((self.field(MASK), np.int8, (self.rows, int(self.action_space.n))))
+            fields.append((self.field(MASK), np.int8, (self.rows, self.choices)))
         if self.mask == "later":
             fields.append((self.field("masked"), np.bool_, (self.rows,)))
         return fields
@@ -223,9 +265,9 @@ def _specs_of(env: Any) -> AgentSpecs:
             "use reactor_gymnasium"
         )
     turns = isinstance(env, AECEnv)
-    returned: Any = env.reset(seed=0)
-    infos = env.infos if turns else returned[1]
-    agents = tuple(getattr(env, "possible_agents", None) or env.agents)
+    returned = reset_with(env, seed=0)
+    first, infos = (_turn(env), env.infos) if turns else first_of(returned, broken)
+    agents = listed_agents(env) or tuple(agents_listed(env.agents, {}, broken))
     if not agents:
         raise ValueError(f"{env} has no agents after reset()")
     alike: list[tuple[Space[Any], Space[Any], list[AgentID]]] = []
@@ -239,21 +281,36 @@ def _specs_of(env: Any) -> AgentSpecs:
             alike.append((observation_space, action_space, [agent]))
     groups = []
     for number, (observation_space, action_space, members) in enumerate(alike):
-        mask = _mask(observation_space, action_space, [infos.get(agent, {}) for agent in members])
+        mask = _mask(members[0], observation_space, action_space, [info_of(agent, infos, broken) for agent in members])
+        if mask in ("later", "") and choices_of(action_space):
+            for agent in members:
+                if isinstance(first.get(agent), Mapping) and MASK in first[agent]:
+                    raise TypeError(
+                        f"agent {agent!r} observes an {MASK!r}, which its observation space lacks: add it to {observation_space}"
+                    )
         rows = 1 if turns else len(members)
         space = _unmasked(observation_space, members[0], mask)
         groups.append(AgentGroup(number, tuple(members), space, observation_space, action_space, mask, rows))
     return AgentSpecs(agents, turns, tuple(groups), str(env), float(env.metadata.get("render_fps", 15)))
 
 
-def _mask(space: Space[Any], action_space: Space[Any], infos: list[dict[str, Any]]) -> str:
-    if not isinstance(action_space, spaces.Discrete):
-        return ""
-    if isinstance(space, spaces.Dict) and MASK in space.spaces:
-        return "observation"
-    if any(info and info.get(MASK) is not None for info in infos):
-        return "info"
-    return "later" if action_space.n <= MOST_ACTIONS else ""
+def _turn(env: Any) -> Mapping[AgentID, Any]:
+    """What the agent sees whose turn it is first."""
+    agent = getattr(env, "agent_selection", None)
+    return {} if agent is None else {agent: env.observe(agent)}
+
+
+def _mask(agent: AgentID, space: Space[Any], action_space: Space[Any], infos: list[Mapping[str, Any]]) -> str:
+    count = sum(choices_of(action_space))
+    where = "observation" if isinstance(space, spaces.Dict) and MASK in space.spaces else ""
+    if not where and any(info.get(MASK) is not None for info in infos):
+        where = "info"
+    if where and not count:
+        raise TypeError(
+            f"agent {agent!r} has an {MASK!r} in its {where}, and its actions are {action_space}: only those of Discrete and "
+            "MultiDiscrete spaces can be masked; wrap the environment so that it has another name, or is not there"
+        )
+    return where or ("later" if 0 < count <= MOST_ACTIONS else "")
 
 
 def _besides_mask(space: Space[Any]) -> list[str]:

@@ -18,9 +18,10 @@ from torch import nn
 from reactor_gymnasium import EvaluationReport
 from reactor_gymnasium import evaluate as evaluate_joint
 from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, Turn, hashed, own
-from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs, EnvFn, padding, probe_agents
-from reactor_pettingzoo.copies import AECCopy, ParallelCopy
-from reactor_pettingzoo.runner.actions import ActionSampler, width_of
+from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn, padding, probe_agents, travelling
+from reactor_pettingzoo.copies import copy_of
+from reactor_pettingzoo.reading import AgentID, broken
+from reactor_pettingzoo.runner.actions import ActionSampler, illegal, width_of
 from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, assigned, callable_policy, single
 from reactor_rl.plugin import decode, encode
 
@@ -80,11 +81,14 @@ def evaluate(
         start_method: See there.
 
     Returns:
-        A report whose ``returns`` are sums over all agents, and whose ``infos["return.NAME"]`` are those of an agent.
+        A report whose ``returns`` are sums over all agents, and whose ``infos["return.NAME"]`` are those of an agent, NaN where it
+        was not there. An episode is ``terminated`` unless an agent was cut off in its last step.
 
     Raises:
         TypeError: If ``env_fn`` makes something else than a PettingZoo environment, or a policy cannot be asked.
-        ValueError: If an agent has no policy, one does not fit, or an argument makes no sense.
+        ValueError: If an agent has no policy, one does not fit, an argument makes no sense, or the environment says what cannot be
+            read.
+        ProgramError: If ``env_fn`` cannot be pickled.
 
     Example:
         >>> from mpe2 import simple_spread_v3
@@ -98,6 +102,7 @@ def evaluate(
         policies = single(policies)
     names = assigned(specs, policies, policy_of)
     policy = JointPolicy(specs, policies, names, deterministic)
+    travelling(env_fn, "evaluate")
     return evaluate_joint(
         policy, partial(JointEnv, env_fn, specs), episodes, seed=seed, num_envs=num_envs, workers=workers, executor=executor,
         batch_size=batch_size, deterministic=deterministic, max_steps=max_steps, step_timeout=step_timeout, restarts=restarts,
@@ -115,7 +120,7 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
 
     def __init__(self, env_fn: EnvFn, specs: AgentSpecs) -> None:
         self.env, self.specs, self.name = env_fn(), specs, specs.name
-        self.copy: Any = (AECCopy if specs.turns else ParallelCopy)(self.env, specs.agents)
+        self.copy = copy_of(self.env, specs.agents, specs.turns)
         self.metadata = {**self.env.metadata, "render_fps": specs.fps}
         self.render_mode = getattr(self.env, "render_mode", None)
         groups = [specs.group_of(agent)[0] for agent in specs.agents]
@@ -123,61 +128,47 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         for at, group in enumerate(groups):
             seen[f"{at}"] = group.space
             if group.mask:
-                assert isinstance(group.action_space, spaces.Discrete)
-                seen[f"{at}.mask"] = spaces.MultiBinary(int(group.action_space.n))
+                seen[f"{at}.mask"] = spaces.MultiBinary(group.choices)
         self.observation_space = spaces.Dict(seen)
         self.action_space = spaces.Dict({f"{at}": group.action_space for at, group in enumerate(groups)})
-        self.keys = {agent: f"{at}" for at, agent in enumerate(specs.agents)}
         self.groups = groups
         self.padding = [padding(group.space) for group in groups]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode."""
         super().reset(seed=seed)
-        self.totals = dict.fromkeys(self.specs.agents, 0.0)
-        self.truncated = False
-        returned = self.copy.begin(seed=seed, options=options)
-        return self._turn() if self.specs.turns else self._seen(*returned), {}
+        self.totals = [0.0] * len(self.groups)
+        self.copy.begin(seed=seed, options=options)
+        return self._seen(), {}
 
     def step(self, action: dict[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Take a step, in which one agent acts or all do."""
         copy = self.copy
-        if self.specs.turns:
-            rewards, _, cut = copy.act(action[self.keys[copy.agent]])
-            seen = self._turn()
-        else:
-            observations, rewards, _, cut, infos = copy.act({agent: action[self.keys[agent]] for agent in copy.live})
-            seen = self._seen(observations, infos)
-        self.truncated = self.truncated or any(cut.values())
+        chosen = {agent: action[f"{copy.index[agent]}"] for agent in copy.acts}
+        copy.act(chosen[copy.acts[0]] if copy.turns else chosen)
         reward = 0.0
-        for agent in self.specs.agents:
-            if agent in rewards:
-                self.totals[agent] += float(rewards[agent])
-                reward += float(rewards[agent])
+        for at, gain in enumerate(copy.gains):
+            self.totals[at] += float(gain)
+            reward += float(gain)
         over = copy.over
-        info = {f"return.{agent}": total for agent, total in self.totals.items()} if over else {}
-        return seen, reward, over and not self.truncated, over and self.truncated, info
+        # Of an agent that never was there nothing is told.
+        info = {f"return.{agent}": self.totals[copy.index[agent]] for agent in copy.agents if agent in copy.present} if over else {}
+        return self._seen(), reward, over and not copy.cut, over and copy.cut, info
 
-    def _turn(self) -> dict[str, Any]:
-        """The observation of the agent whose turn it is, where agents take turns."""
-        if self.copy.over:
-            return self._seen({}, {})
-        env, agent = self.copy.inner, self.copy.agent
-        return self._seen({agent: env.observe(agent)}, env.infos)
-
-    def _seen(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[str, Any]:
+    def _seen(self) -> dict[str, Any]:
+        copy = self.copy
         acts = np.zeros(len(self.groups), np.int8)
         seen: dict[str, Any] = {"acts": acts}
-        alive = set(self.copy.live)
-        for at, (agent, group) in enumerate(zip(self.specs.agents, self.groups, strict=True)):
-            there = agent in observations and agent in alive
-            acts[at] = there
-            seen[f"{at}"] = _parts(group, observations[agent]) if there else self.padding[at]
-            if isinstance(group.action_space, spaces.Discrete) and group.mask:
-                info = infos.get(agent) or {}
-                mask = observations[agent][MASK] if there and group.mask == "observation" else info.get(MASK)
-                ones = np.ones(int(group.action_space.n), np.int8)
-                seen[f"{at}.mask"] = np.asarray(mask, np.int8) if there and mask is not None else ones
+        for at, (agent, group) in enumerate(zip(copy.agents, self.groups, strict=True)):
+            seen[f"{at}"] = self.padding[at]
+            if group.mask:
+                seen[f"{at}.mask"] = np.ones(group.choices, np.int8)
+            if agent in copy.acts:
+                acts[at] = True
+                seen[f"{at}"] = _parts(group, agent, copy.observation(agent))
+                mask = copy.mask(group, agent)
+                if mask is not None:
+                    seen[f"{at}.mask"] = mask.view(np.int8)
         return seen
 
     def render(self) -> Any:
@@ -189,13 +180,18 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         self.env.close()
 
 
-def _parts(group: AgentGroup, observation: Any) -> Any:
+def _parts(group: AgentGroup, agent: AgentID, observation: Any) -> Any:
     """An observation without a mask, as the group's space has it."""
     parts = {}
-    for key in group.parts:
+    for key, space in group.parts.items():
         value = observation
         for step in group.path(key):
-            value = value[step]
+            try:
+                value = value[step]
+            except (KeyError, TypeError, IndexError) as error:
+                raise broken(f"there is no {step!r} in the observation of agent {agent!r} ({observation!r:.200})") from error
+        if np.shape(value) != space.shape:
+            raise ValueError(f"the observation of agent {agent!r} has shape {np.shape(value)}, its space says {space.shape}")
         parts[key] = value
     return parts[""] if group.single else parts
 
@@ -237,6 +233,7 @@ class JointPolicy(AskedPolicy):
         self.named = " and ".join(map(repr, self.parts))
         self.asked: tuple[Any, ...] = tuple(self.parts.values())
         self.agents = [(names[agent], specs.group_of(agent)[0]) for agent in specs.agents]
+        self.ids = specs.agents
         self.deterministic = deterministic
         self.widths = [width_of(group.action_space) for _, group in self.agents]
         if not deterministic or any(isinstance(part, RandomPolicy) for part in parts.values()):
@@ -267,7 +264,7 @@ class JointPolicy(AskedPolicy):
                     if masks is not None and group.mask == "later" and masks.all():
                         masks = None
                     chosen = policy(own(observations[f"{at}"]), masks, sampler)
-                    _check(name, group, chosen, alive, masks)
+                    _check(name, self.ids[at], group, chosen, alive, masks)
                     actions[alive] = chosen[alive]  # what others would do is nobody's business
                 for row in range(rows):
                     answers[row][f"{at}"] = actions[row]
@@ -288,13 +285,14 @@ class JointPolicy(AskedPolicy):
         return {**vars(self), "asked": ()}
 
 
-def _check(name: str, group: AgentGroup, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None) -> None:
-    """Refuse actions that no agent can take."""
-    space = group.action_space
-    for row in np.flatnonzero(alive).tolist():
-        action = actions[row]
-        if isinstance(space, spaces.Discrete):
-            within = space.start <= action < space.start + space.n
-            if not within or (masks is not None and not masks[row][int(action) - int(space.start)]):
-                legal = "" if masks is None else f" with the action mask {masks[row].tolist()}"
-                raise ValueError(f"the policy {name!r} chose the action {action}, which is not in {space}{legal}")
+def _check(name: str, agent: AgentID, group: AgentGroup, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None) -> None:
+    """Refuse actions that the agent cannot take."""
+    wrong = illegal(group.action_space, actions, masks) & alive
+    if np.dtype(group.action_space.dtype).kind in "iu" and actions.dtype.kind == "f":
+        wrong |= (actions != np.rint(actions)).reshape(len(actions), -1).any(1) & alive
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        legal = "" if masks is None else f" with the action mask {masks[row].tolist()}"
+        raise ValueError(
+            f"the policy {name!r} chose the action {actions[row]}, which is not in {group.action_space}{legal}, for agent {agent!r}"
+        )

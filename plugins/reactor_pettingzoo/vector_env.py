@@ -57,7 +57,11 @@ class ParallelVectorEnv(ShardedVectorEnv):
     ``infos.get("padded", False)``). When the episode is over, padded rows report ``terminated``, as a boundary before the next one.
 
     A learner that knows nothing of padding learns from these rows, too: Stable-Baselines3's do, and its ``VecNormalize`` averages
-    them into its statistics. Leave them out by ``infos["padded"]`` where a learner takes a mask.
+    them into its statistics. Leave them out by ``infos["padded"]`` where a learner takes a mask. Who counts episodes by flags
+    alone, as Gymnasium's ``RecordEpisodeStatistics``, counts one of return 0 for each agent that died early, when the copy's
+    episode is over: leave out those whose ``infos["final_info"]["padded"]`` is ``True``.
+
+    **What an environment says** is read as :class:`MultiAgentRunner` does. Masks are handed on as they are.
 
     **Autoreset** is Gymnasium's. ``SAME_STEP``: the copy is reset within the step, and every row that reports an end has
     ``final_obs`` and ``final_info``; of a padded row these are zeros and ``{"padded": True}``. ``NEXT_STEP``: it is reset by the
@@ -96,6 +100,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
     Raises:
         ValueError: If agents have different spaces, a number makes no sense, or there are ``restarts`` and copies that could not
             be brought back.
+        ProgramError: If ``env_fn`` cannot be pickled; see :class:`reactor_gymnasium.ReactorVectorEnv`.
         TypeError: If ``env_fn`` cannot be called, or makes something else.
 
     Example:
@@ -109,7 +114,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         >>> envs.close()
     """
 
-    _style = HostStyle(makers_option=None)
+    _style = HostStyle(makers_option="env_fn")
     _call_one = staticmethod(call)
     _set_one = staticmethod(set_attribute)
 

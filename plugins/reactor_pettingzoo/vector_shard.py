@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 from pettingzoo import ParallelEnv
 
 from reactor_gymnasium.plugin import Failures, Infos, ObservationLayout, Shard, UnitBlock, load_env, make_probe, own
-from reactor_pettingzoo.agents import AgentID, as_parallel, padding
+from reactor_pettingzoo.agents import as_parallel, listed_agents, padding
 from reactor_pettingzoo.copies import ParallelCopy
+from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import decode, loads
 
 __all__ = ["PaddedCopy", "ParallelShard", "ProbeRows", "call", "set_attribute"]
@@ -23,7 +23,7 @@ class AgentStep(NamedTuple):
     """The results of a step: observations and rewards of all rows, the rows that ended with how they did, and infos."""
 
     observations: list[Any]
-    rewards: list[Any]
+    rewards: Sequence[Any]
     ends: list[tuple[int, bool, bool]]
     infos: Infos
 
@@ -37,17 +37,33 @@ class PaddedCopy(ParallelCopy):
         padding: The observation of padded rows.
         check: Raises if an observation has not the shape that its space says; agents' first ones are checked.
         name: What errors call the environment.
+        check_agents: Raises if its agents are others than those, or have other spaces. It is called after the first reset, if it
+            has not been before: some know their agents only then.
     """
 
-    def __init__(self, env: ParallelEnv, agents: Sequence[AgentID], padding: Any, check: Callable[[Any], None], name: str) -> None:
+    def __init__(
+        self,
+        env: ParallelEnv,
+        agents: Sequence[AgentID],
+        padding: Any,
+        check: Callable[[Any], None],
+        name: str,
+        check_agents: Callable[[Any], None] | None = None,
+    ) -> None:
         super().__init__(env, agents)
-        self.padding, self.check, self.name = padding, check, name
+        self.padding, self.check, self.name, self._check_agents, self.call = padding, check, name, check_agents, ""
         self._live: list[tuple[int, AgentID]] = []
         self._padded: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save_env`."""
-        return {name: value for name, value in vars(self).items() if name not in ("padding", "check")}
+        return {name: value for name, value in vars(self).items() if name not in _NO_STATE}
+
+    def check_agents(self) -> None:
+        """Hold the environment's agents against those of the others, once."""
+        if self._check_agents is not None:
+            self._check_agents(self.env)
+            self._check_agents = None
 
     def reset(self, **kwargs: Any) -> tuple[list[Any], Infos]:
         """Begin an episode. Returns observations of all rows, and infos.
@@ -56,11 +72,13 @@ class PaddedCopy(ParallelCopy):
             RuntimeError: If the environment has no agents then, one that is not among its possible agents, or one that has no
                 observation.
         """
-        of_agents, infos = self.begin(**kwargs)
+        self.call = "reset()"
+        self.begin(**kwargs)
+        self.check_agents()
         observations = [self.padding] * len(self.agents)
         for row, agent in self._live:
-            observations[row] = self._first(of_agents, agent, "reset()")
-        return observations, self._infos(self._live, self._padded, infos)
+            observations[row] = self._first(agent)
+        return observations, self._infos_of(self._live, self._padded)
 
     def step(self, actions: Sequence[Any]) -> AgentStep:
         """Step the environment with the actions of those who are alive.
@@ -72,43 +90,27 @@ class PaddedCopy(ParallelCopy):
             RuntimeError: If the environment returns no observation, reward or flag for a live agent, or if its ``agents``
                 contradict the flags.
         """
-        live, padded, n = self._live, self._padded, len(self.agents)
-        of_agents, gains, terminations, truncations, infos = self.act({agent: actions[row] for row, agent in live})
-        observations, rewards = [self.padding] * n, [0.0] * n
-        ends: list[tuple[int, bool, bool]] = []
-        agent = None
-        try:
-            for row, agent in live:
-                observations[row], rewards[row] = of_agents[agent], gains[agent]
-                terminated, truncated = terminations[agent], truncations[agent]
-                if terminated or truncated:
-                    ends.append((row, bool(terminated), bool(truncated)))
-        except KeyError:
-            parts = {"observation": of_agents, "reward": gains, "termination": terminations, "truncation": truncations}
-            missing = [part for part, values in parts.items() if agent not in values]
-            if not missing:
-                raise
-            raise self.broken(f"step() returned no {' and no '.join(missing)} for agent {agent!r}") from None
+        self.call = "step()"
+        live, padded = self._live, self._padded
+        self.act({agent: actions[row] for row, agent in live})
+        observations, of_agents = [self.padding] * len(self.agents), self.observations
+        ends = [(self.index[agent], terminated, truncated) for agent, terminated, truncated in self.ends]
+        for row, agent in live:
+            seen = of_agents.get(agent)
+            if seen is not None:
+                observations[row] = seen
+            elif (row, True, False) not in ends:  # where nobody goes on from it, one may go without a last observation
+                raise self.blind(agent)
         if self._live is not live:
             before = dict(live)
             joined = [(row, agent) for row, agent in self._live if row not in before]
             for row, agent in joined:
-                observations[row], rewards[row] = self._first(of_agents, agent, "step()"), gains.get(agent, 0.0)
+                observations[row] = self._first(agent)
             live = live + joined
             padded = self._others(live)
             if self.over:  # for a learner the padding ends here, too
                 ends += [(row, True, False) for row in padded]
-        return AgentStep(observations, rewards, ends, self._infos(live, padded, infos))
-
-    def _change(self, ended: Set[AgentID]) -> None:
-        names = self.env.agents
-        left = [agent for agent in self.live if agent not in ended and agent not in names]
-        if left:
-            raise self.broken(f"agent {left[0]!r} left env.agents without being terminated or truncated")
-        back = [agent for agent in names if agent in self.present and agent not in self.live]
-        if back:
-            raise self.broken(f"agent {back[0]!r} came back within an episode, which PettingZoo does not allow")
-        super()._change(ended)
+        return AgentStep(observations, self.gains, ends, self._infos_of(live, padded))
 
     def _arrive(self, names: Iterable[AgentID]) -> None:
         super()._arrive(names)
@@ -119,23 +121,31 @@ class PaddedCopy(ParallelCopy):
         there = {row for row, _ in live}
         return [row for row in range(len(self.agents)) if row not in there]
 
-    def _first(self, observations: Mapping[AgentID, Any], agent: AgentID, call: str) -> Any:
-        if agent not in observations:
-            raise self.broken(f"{call} returned no observation for agent {agent!r}")
+    def _first(self, agent: AgentID) -> Any:
+        seen = self.observation(agent)
         try:
-            self.check(observations[agent])
+            self.check(seen)
         except Exception as error:
-            error.add_note(f"as {call} of {self.name} returned it for agent {agent!r}")
+            error.add_note(f"as {self.call} of {self.name} returned it for agent {agent!r}")
             raise
-        return observations[agent]
+        return seen
 
-    def _infos(self, live: list[tuple[int, AgentID]], padded: list[int], infos: Mapping[AgentID, Any]) -> Infos:
-        of_rows = {row: info for row, agent in live if (info := infos.get(agent))}
+    def _infos_of(self, live: list[tuple[int, AgentID]], padded: list[int]) -> Infos:
+        of_rows: Infos = {}
+        if any(self.infos.values()):
+            of_rows = {row: info for row, agent in live if (info := self.info(agent))}
         of_rows.update((row, {"padded": True}) for row in padded)
         return dict(sorted(of_rows.items()))
 
-    def broken(self, what: str) -> RuntimeError:
+    def broken(self, what: str) -> Exception:
         return RuntimeError(f"{self.name}: {what}")
+
+    def blind(self, agent: AgentID) -> Exception:
+        return self.broken(f"{self.call} returned no observation for agent {agent!r}")
+
+
+_NO_STATE = frozenset({"padding", "check", "_check_agents", "observations", "infos", "gains", "ends", "none"})
+"""What a copy has for the step that it takes, or was made with."""
 
 
 class ProbeRows(PaddedCopy):
@@ -206,8 +216,10 @@ class ParallelShard(Shard):
         for index in range(self.first, self.first + self.n):
             try:
                 env = as_parallel(decode(self.env_fn)())
-                self.envs.append(PaddedCopy(env, self.agents, nobody, self.layout.check, f"environment {index}"))
-                self._check_agents(env)
+                copy = PaddedCopy(env, self.agents, nobody, self.layout.check, f"environment {index}", self._check_agents)
+                self.envs.append(copy)
+                if listed_agents(env):
+                    copy.check_agents()
             except Exception as error:
                 error.add_note(f"while environment {index} was constructed")
                 raise
@@ -215,8 +227,8 @@ class ParallelShard(Shard):
         self.block = UnitBlock(self.envs, self._on_step, self._on_reset, self._on_end)
 
     def _check_agents(self, env: Any) -> None:
-        named = tuple(getattr(env, "possible_agents", self.agents))
-        if named != self.agents:
+        named = listed_agents(env)
+        if named and set(named) != set(self.agents):
             raise RuntimeError(f"the agents of every environment must be {list(self.agents)}, and here they are {list(named)}")
         for kind, space_of, space in (
             ("observation", env.observation_space, self.single_observation_space),
@@ -251,7 +263,7 @@ class ParallelShard(Shard):
         observations, gains, ends, of_rows = step
         lo = number * len(self.agents)
         rewards, terminations, truncations = self.flags
-        _write(rewards[lo : lo + len(self.agents)], gains)
+        rewards[lo : lo + len(self.agents)] = gains
         for row, terminated, truncated in ends:
             terminations[lo + row], truncations[lo + row] = terminated, truncated
         if ends and self.autoreset_mode is AutoresetMode.SAME_STEP:
@@ -313,13 +325,6 @@ class ParallelShard(Shard):
         for number, (copy, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
             load_env(copy, saved)
             self.last[number * n : (number + 1) * n] = loads(last)
-
-
-def _write(out: npt.NDArray[np.float64], rewards: list[Any]) -> None:
-    try:
-        out[:] = rewards
-    except (TypeError, ValueError):  # an array of one element is a reward, too
-        out[:] = [np.asarray(reward, np.float64).item() for reward in rewards]
 
 
 def call(env: ParallelEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

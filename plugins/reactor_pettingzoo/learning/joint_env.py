@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from reactor_gymnasium.plugin import as_number
-from reactor_pettingzoo.agents import MASK, AgentID, EnvFn
-from reactor_pettingzoo.copies import AECCopy, ParallelCopy
+from reactor_pettingzoo.agents import EnvFn
+from reactor_pettingzoo.copies import Copy, copy_of
 from reactor_pettingzoo.learning.seats import ACTS, ENDED, REWARDS, TOTALS, Block, Seats
+from reactor_pettingzoo.reading import MASK, AgentID, choices_of, segments
 
 __all__ = ["JointEnv", "JointMaker"]
 
@@ -69,7 +69,7 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
 
     def __init__(self, env_fn: EnvFn, seats: Seats) -> None:
         self.env, self.env_fn, self.seats = env_fn(), env_fn, seats
-        self.copy: Any = (AECCopy if seats.specs.turns else ParallelCopy)(self.env, seats.specs.agents)
+        self.copy = copy_of(self.env, seats.specs.agents, seats.specs.turns)
         self.metadata = {**getattr(self.env, "metadata", {})}
         self.render_mode = getattr(self.env, "render_mode", None)
         self.observation_space, self.action_space = seats.observation_space(), seats.action_space()
@@ -80,7 +80,6 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
         self.order = -1  # number of the episode's order of seats
         self.totals: list[float] = [0.0] * seats.count
         self.length = 0
-        self.truncated = False
         self.places = [_Place(block, row, columns) for block, columns in zip(seats.blocks, seats.columns, strict=True)
                        for row in range(block.agents)]  # fmt: skip
         self.first_places = [self.places[block.first] for block in seats.blocks]
@@ -94,92 +93,65 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
         # By the seed, where there is one: what happens after it can be repeated from the actions alone.
         self.order = (self.order + 1 if seed is None else seed) % len(orders)
         self.at = {agent: seat for seat, agent in enumerate(orders[self.order])}
-        self.totals, self.length, self.truncated = [0.0] * self.seats.count, 0, False
+        self.totals, self.length = [0.0] * self.seats.count, 0
         for key, array in self.seen.items():
             array.fill(key in self.masks)
-        returned = self.copy.begin(seed=seed, options=options)
-        if self.seats.specs.turns:
-            self._take_turn()
-        else:
-            self._see(*returned)
+        self.copy.begin(seed=seed, options=options)
+        self._see()
         return self.seen, {}
 
     def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Take a step: an action of everybody who is there or, where agents take turns, of one."""
-        rewards, ended = self.seen[REWARDS], self.seen[ENDED]
-        rewards.fill(0)
-        ended.fill(0)
         self.length += 1
         numbers, copy = action.tolist(), self.copy
         before = copy.live
-        if self.seats.specs.turns:
-            reward = self._gain(before, *copy.act(self.places[self.at[copy.agent]].action(action, numbers, self.seen)))
-            self._take_turn()
-        else:
-            chosen = {agent: self.places[self.at[agent]].action(action, numbers, self.seen) for agent in before}
-            observations, *told, infos = copy.act(chosen)
-            reward = self._gain(before, *told)
-            self._see(observations, infos)
+        chosen = {agent: self.places[self.at[agent]].action(action, numbers, self.seen) for agent in copy.acts}
+        copy.act(chosen[copy.acts[0]] if copy.turns else chosen)
+        reward = self._gain(before)
+        self._see()
         over = copy.over
         info: dict[str, Any] = {}
         if over:
-            of_agents = {str(agent): round(self.totals[seat], 6) for agent, seat in self.at.items()}
+            of_agents = {str(agent): round(self.totals[seat], 6) for agent, seat in self.at.items() if agent in copy.present}
             total = sum(sum(self.totals[block.seats]) for block in self.seats.learning)
             if self.seats.rivals:
                 total = 2 * total - sum(self.totals)
-            info["episode"] = {"r": round(total, 6), "l": self.length, **of_agents}
-        return self.seen, reward, over and not self.truncated, over and self.truncated, info
+            info["episode"] = {**of_agents, "r": round(total, 6), "l": self.length}
+        return self.seen, reward, over and not copy.cut, over and copy.cut, info
 
-    def _gain(
-        self,
-        agents: Sequence[AgentID],
-        rewards: Mapping[AgentID, Any],
-        terminations: Mapping[AgentID, Any],
-        truncations: Mapping[AgentID, Any],
-    ) -> float:
-        """Note what a step was to those who were there before it; returns the sum of the rewards that count."""
-        total, noted, ended = 0.0, self.seen[REWARDS], self.seen[ENDED]
-        for agent in agents:
-            seat = self.at[agent]
-            if agent in rewards:
-                given = rewards[agent]
-                number = given if type(given) is float else float(as_number(given))
-                noted[seat] = number
-                self.totals[seat] += number
-                if self.places[seat].block.policy in self.seats.counted:
-                    total += number
-            elif not self.seats.specs.turns:
-                raise self.copy.broken(f"step() returned no reward for agent {agent!r} ({list(rewards)})")
-            if truncations.get(agent) and not terminations.get(agent):
-                ended[seat], self.truncated = TRUNCATED, True
-            elif terminations.get(agent) or agent not in self.copy.live:
-                ended[seat] = TERMINATED
+    def _gain(self, before: Sequence[AgentID]) -> float:
+        """Note what the step was to those who were there; returns the sum of the rewards that count."""
+        total, noted, ended, copy = 0.0, self.seen[REWARDS], self.seen[ENDED], self.copy
+        noted.fill(0)
+        ended.fill(0)
+        joined = () if copy.live is before else [agent for agent in copy.live if agent not in before]
+        for agent in (*before, *joined):
+            seat, number = self.at[agent], float(copy.gains[copy.index[agent]])
+            noted[seat] = number
+            self.totals[seat] += number
+            if self.places[seat].block.policy in self.seats.counted:
+                total += number
+        for agent, terminated, _ in copy.ends:
+            ended[self.at[agent]] = TERMINATED if terminated else TRUNCATED
         if TOTALS in self.seen:
             self.seen[TOTALS][...] = self.totals
         return total
 
-    def _see(self, observations: Mapping[AgentID, Any], infos: Mapping[AgentID, Any]) -> None:
+    def _see(self) -> None:
         """Write down what agents see, of those that have gone for the last time."""
-        acts = self.seen[ACTS]
+        acts, copy, seen = self.seen[ACTS], self.copy, self.seen
         acts.fill(0)
-        for agent in self.copy.live:
-            if agent not in observations:
-                raise self.copy.broken(f"no observation was returned for agent {agent!r} ({list(observations)})")
-            acts[self.at[agent]] = 1
-        for agent, seat in self.at.items():
-            if agent in observations:
-                self.places[seat].see(self.seen, agent, observations[agent], infos.get(agent) if infos else None, bool(acts[seat]))
-        self._see_state()
-
-    def _take_turn(self) -> None:
-        """Write down what the agent sees whose turn it is."""
-        self.seen[ACTS].fill(0)
-        if not self.copy.over:
-            env, agent = self.copy.inner, self.copy.agent
+        if copy.turns and not copy.over:
             for place in self.first_places:
-                place.clear(self.seen)
-            self.seen[ACTS][self.at[agent]] = 1
-            self.places[self.at[agent]].see(self.seen, agent, env.observe(agent), env.infos.get(agent), True)
+                place.clear(seen)
+        for agent in copy.acts:
+            acts[self.at[agent]] = 1
+            self.places[self.at[agent]].see(seen, copy, agent)
+        if not copy.turns:
+            for agent, terminated, _ in copy.ends:
+                # Nobody goes on from what an agent saw last when it was terminated: it may go without.
+                if not terminated or agent in copy.observations:
+                    self.places[self.at[agent]].see(seen, copy, agent, acts=False)
         self._see_state()
 
     # ------------------------------------------------------------------ the rest
@@ -226,7 +198,7 @@ class _Place:
             (block.key(key), block.group.path(key), tuple(part.shape or ()), block.parts[key].shape != part.shape)
             for key, part in block.group.parts.items()
         ]
-        self.may_be_masked = self.choice and not block.masked
+        self.segments = segments(choices_of(space))
 
     def action(self, action: Array, numbers: list[float], seen: Mapping[str, Array]) -> Any:
         """The agent's action, of those of all.
@@ -234,28 +206,38 @@ class _Place:
         No policy chooses what is forbidden. Random actions may, by which it is tried whether an environment can be saved: they
         stand for the next one that is allowed.
         """
+        mask = seen[self.block.mask_key][self.row] if self.block.masked else None
         if self.choice:
-            choice = int(numbers[self.at])
-            if self.block.masked:
-                mask = seen[self.block.mask_key][self.row]
-                if not mask[choice] and mask.any():
-                    choice = (choice + int(np.roll(mask, -choice).argmax())) % len(mask)
-            return choice + self.start
-        own = action[self.columns].reshape(self.space.shape or ())
+            return self._allowed(int(numbers[self.at]), mask) + self.start
+        own = action[self.columns]
         if isinstance(self.space, spaces.MultiDiscrete):
-            return own.astype(self.space.dtype) + self.space.start
-        return own.astype(self.space.dtype)
+            if mask is not None:
+                parts = zip(own.astype(np.int64).tolist(), self.segments, strict=True)
+                own = np.array([self._allowed(choice, mask[part]) for choice, part in parts])
+            return own.reshape(self.space.shape).astype(self.space.dtype) + self.space.start
+        return own.reshape(self.space.shape or ()).astype(self.space.dtype)
 
-    def see(self, seen: dict[str, Array], agent: AgentID, observation: Any, info: Mapping[str, Any] | None, acts: bool) -> None:
-        """Write down what the agent sees, and its mask.
+    @staticmethod
+    def _allowed(choice: int, mask: Array | None) -> int:
+        """The choice, or the next one that is allowed."""
+        if mask is None or mask[choice] or not mask.any():
+            return choice
+        return (choice + int(np.roll(mask, -choice).argmax())) % len(mask)
+
+    def see(self, seen: dict[str, Array], copy: Copy, agent: AgentID, acts: bool = True) -> None:
+        """Write down what the agent sees, and its mask if it acts next.
 
         Raises:
             ValueError: If something has another shape than its space, or a mask comes where none is expected.
         """
+        observation = copy.observation(agent)
         for key, path, shape, turned in self.parts:
             value = observation
             for step in path:
-                value = value[step]
+                try:
+                    value = value[step]
+                except (KeyError, TypeError, IndexError) as error:
+                    raise copy.broken(f"there is no {step!r} in the observation of agent {agent!r}") from error
             array = np.asarray(value)
             if array.shape != shape:
                 raise ValueError(f"what agent {agent!r} observes has shape {array.shape}, its space says {shape}")
@@ -264,15 +246,11 @@ class _Place:
             seen[key][self.row] = array.reshape(-1)
         block = self.block
         if block.masked:
-            mask = observation[MASK] if block.group.mask == "observation" else (info or {}).get(MASK)
-            if acts and mask is None:
-                raise ValueError(f"agent {agent!r} has no {MASK!r} in its info, and had one after the first reset")
             row = seen[block.mask_key][self.row]
+            row.fill(1)
             if acts:
-                row[...] = np.asarray(mask) != 0
-            else:
-                row.fill(1)
-        elif self.may_be_masked and info and info.get(MASK) is not None:
+                copy.mask(block.group, agent, row.view(np.bool_))
+        elif acts and copy.mask(block.group, agent) is not None:
             raise ValueError(
                 f"agent {agent!r} has an {MASK!r} in its info, where no agent had one after reset(seed=0): give one in each info"
             )

@@ -150,10 +150,15 @@ def acting_alone(policy: Any) -> Any:
 
 
 def forbid(distribution: Any, masks: torch.Tensor) -> None:
-    """Take what masks forbid out of a categorical distribution of SB3's."""
-    logits = distribution.distribution.logits
-    allowed = logits.masked_fill(~masks.bool(), FORBIDDEN)
-    distribution.distribution = torch.distributions.Categorical(logits=allowed)
+    """Take what masks forbid out of a categorical distribution of SB3's, or out of each of several."""
+    given = distribution.distribution
+    several = given if isinstance(given, list) else [given]
+    of_each = torch.split(masks.bool(), [one.logits.shape[-1] for one in several], 1)
+    allowed = [
+        torch.distributions.Categorical(logits=one.logits.masked_fill(~mask, FORBIDDEN))
+        for one, mask in zip(several, of_each, strict=True)
+    ]
+    distribution.distribution = allowed if isinstance(given, list) else allowed[0]
 
 
 @dataclass(frozen=True)

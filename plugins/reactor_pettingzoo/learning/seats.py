@@ -13,7 +13,8 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 
 from reactor_gymnasium.plugin import looked_at
-from reactor_pettingzoo.agents import AgentGroup, AgentID, AgentSpecs, EnvFn
+from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn
+from reactor_pettingzoo.reading import AgentID, reset_with
 from reactor_sb3.plugin import channels_first
 
 __all__ = ["ACTS", "ENDED", "REWARDS", "TOTALS", "Block", "Seats", "names_of", "seats_of", "state_size"]
@@ -109,7 +110,7 @@ class Block:
         if self.state:
             yield self.state_key, _rows_of(self.space_of("state"), self.rows)
         if self.masked:
-            yield self.mask_key, spaces.MultiBinary((self.rows, int(self.action_space.n)))  # type: ignore[attr-defined]
+            yield self.mask_key, spaces.MultiBinary((self.rows, self.group.choices))
 
 
 def _rows_of(space: Space[Any], rows: int) -> spaces.Box:
@@ -292,7 +293,7 @@ def state_size(env_fn: EnvFn, turns: bool) -> int | None:
 
     def size(env: Any) -> int | None:
         try:
-            env.reset(seed=0)
+            reset_with(env, seed=0)
             return int(np.asarray(env.state()).size)
         except (AttributeError, NotImplementedError):
             if turns:

@@ -17,13 +17,14 @@ from stable_baselines3.common.utils import FloatSchedule, explained_variance, sa
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from stable_baselines3.ppo import CnnPolicy, MlpPolicy, MultiInputPolicy
 
-from reactor_pettingzoo.agents import AgentID, EnvFn, probe_agents
+from reactor_pettingzoo.agents import EnvFn, probe_agents, travelling
 from reactor_pettingzoo.learning.joint_env import JointMaker
 from reactor_pettingzoo.learning.joint_policy import JointPolicy, Part
 from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Matches, Pool, sides_of
 from reactor_pettingzoo.learning.payoffs import LeagueReport, Payoffs
 from reactor_pettingzoo.learning.policies import AgentPolicies, CentralisedPolicy, MaskedLoss, acting_alone, rows_of
 from reactor_pettingzoo.learning.seats import TOTALS, Block, Seats, names_of, seats_of, state_size
+from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.plugin import (
     MASKS,
@@ -160,7 +161,10 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         """Makers of environments of all agents together."""
         if isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None:
             raise ValueError("SyncIPPO cannot use VecNormalize, which would normalise what agents are told besides observations")
-        return env if env is None or isinstance(env, VecEnv | JointMaker) else JointMaker.of(env, self.seats)
+        if env is None or isinstance(env, VecEnv | JointMaker):
+            return env
+        travelling(env, type(self).__name__, "env")
+        return JointMaker.of(env, self.seats)
 
     def _for_host(self) -> dict[str, Any]:
         given = super()._for_host()
@@ -335,8 +339,8 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         )
         if not block.masked:
             return batch
-        choices = int(block.action_space.n)  # type: ignore[attr-defined]
-        return MaskedBatch(**vars(batch), action_masks=torch.ones(count, choices, dtype=torch.bool, device=self.device))
+        masks = torch.ones(count, block.group.choices, dtype=torch.bool, device=self.device)
+        return MaskedBatch(**vars(batch), action_masks=masks)
 
     def updates_due(self) -> int:
         """Updates of a round, if all agents are always there and none ends it early."""

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import torch
 from gymnasium import Space, spaces
 
+from reactor_pettingzoo.reading import choices_of, segments
 from reactor_pettingzoo.runner.streams import OwnStreams, global_generators
 
-__all__ = ["ActionSampler", "Draws", "choose_discrete", "uniform_choice", "width_of"]
+__all__ = ["ActionSampler", "Draws", "choose_discrete", "illegal", "uniform_choice", "width_of"]
 
 Array = npt.NDArray[Any]
 AHEAD = 256
@@ -103,7 +104,7 @@ class ActionSampler:
         if isinstance(space, spaces.Discrete):
             return choose_discrete(values, masks, None if greedy else self.uniform, int(space.start))
         if isinstance(space, spaces.MultiDiscrete):
-            return self._components(values, space, greedy)
+            return self._components(values, space, masks, greedy)
         if isinstance(space, spaces.MultiBinary):
             if greedy:
                 return np.asarray(values > 0, np.int8)
@@ -116,12 +117,12 @@ class ActionSampler:
         assert isinstance(space, spaces.Box)
         return np.asarray(np.clip(values, space.low, space.high), space.dtype)
 
-    def _components(self, values: Array, space: spaces.MultiDiscrete, greedy: bool) -> Array:
-        numbers = space.nvec.reshape(-1)
-        chosen = np.empty((len(values), len(numbers)), np.int64)
-        for at, (n, end) in enumerate(zip(numbers, np.cumsum(numbers), strict=True)):
+    def _components(self, values: Array, space: spaces.MultiDiscrete, masks: Array | None, greedy: bool) -> Array:
+        parts = segments(choices_of(space))
+        chosen = np.empty((len(values), len(parts)), np.int64)
+        for at, part in enumerate(parts):
             uniform = None if greedy or self.uniform is None else self.uniform[:, at : at + 1]
-            chosen[:, at] = choose_discrete(values[:, end - n : end], None, uniform)
+            chosen[:, at] = choose_discrete(values[:, part], None if masks is None else masks[:, part], uniform)
         return chosen.reshape(-1, *space.nvec.shape) + space.start
 
 
@@ -164,6 +165,29 @@ def choose_discrete(scores: Array, masks: Array | None, uniform: Array | None, s
     return drawn + start
 
 
+def illegal(space: Space[Any], actions: Array, masks: Array | None) -> npt.NDArray[np.bool_]:
+    """Which actions, ``(..., *shape)``, are not in their space, or forbidden by masks, ``(..., choices)``: ``(...)``, bool."""
+    low, high = _bounds(space)
+    wrong = ~((actions >= low) & (actions <= high))  # a NaN is neither
+    rows = actions.shape[: actions.ndim - len(space.shape or ())]
+    if masks is not None:
+        chosen = np.where(wrong, 0, actions - low).astype(np.int64).reshape(*rows, -1)
+        if chosen.shape[-1] > 1:
+            chosen = chosen + [part.start for part in segments(choices_of(space))]
+        wrong = wrong.reshape(*rows, -1) | (np.take_along_axis(masks, chosen, -1) == 0)
+    return wrong if wrong.shape == rows else wrong.reshape(*rows, -1).any(-1)  # type: ignore[no-any-return]
+
+
+def _bounds(space: Any) -> tuple[Any, Any]:
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
+    if isinstance(space, spaces.Discrete):
+        return space.start, space.start + space.n - 1
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return 0, 1
+
+
 def uniform_choice(space: Space[Any], masks: Array | None, sampler: ActionSampler) -> Array:
     """An action of each row at random, every legal one as likely."""
     uniform = sampler.uniform
@@ -171,6 +195,8 @@ def uniform_choice(space: Space[Any], masks: Array | None, sampler: ActionSample
     if isinstance(space, spaces.Discrete):
         return choose_discrete(np.zeros((len(uniform), int(space.n))), masks, uniform[:, :1]) + np.int64(space.start)
     if isinstance(space, spaces.MultiDiscrete):
+        if masks is not None:
+            return sampler.choose("random", space, np.zeros((len(uniform), masks.shape[1])), masks, len(uniform), False)
         parts = uniform[:, : space.nvec.size].reshape(-1, *space.nvec.shape)
         return np.asarray(np.floor(parts * space.nvec), np.int64) + space.start
     if isinstance(space, spaces.MultiBinary):

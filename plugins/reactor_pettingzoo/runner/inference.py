@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 
-from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs
-from reactor_pettingzoo.runner.actions import ActionSampler, Draws, choose_discrete, width_of
+from reactor_pettingzoo.agents import AgentGroup, AgentSpecs
+from reactor_pettingzoo.reading import MASK, AgentID
+from reactor_pettingzoo.runner.actions import ActionSampler, Draws, choose_discrete, illegal, width_of
 from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, callable_policy, dense_layers
 from reactor_rl import Input, Output, Reactor, reaction, startup
 from reactor_rl.plugin import aligned_zeros, decode, encode
@@ -351,15 +351,7 @@ class GroupPolicies:
         """Refuse actions that no agent can take; those are the policies' mistake."""
         agent_group = self.group.agent_group
         space = agent_group.action_space
-        if isinstance(space, spaces.Discrete):
-            wrong = (actions < space.start) | (actions >= space.start + space.n)
-            if masks is not None:
-                at = np.where(wrong, 0, actions - space.start)
-                wrong |= np.take_along_axis(masks, at[..., None], -1)[..., 0] == 0
-        else:
-            low, high = _bounds(space)
-            wrong = ~((actions >= low) & (actions <= high)).reshape(*alive.shape, -1).all(-1)  # a NaN is neither
-        wrong &= alive
+        wrong = illegal(space, actions, masks) & alive
         if wrong.any():
             copy, row = np.argwhere(wrong)[0].tolist()
             agent = self.specs.agents[int(acting[copy])] if self.agents is None else agent_group.agents[row]
@@ -376,14 +368,6 @@ def _aligned_arrays(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[Array]
     step = max(-(-size // LINE), 1) * LINE
     block = aligned_zeros((max(1, TOGETHER // step), step), np.uint8)
     return [row[:size].view(dtype).reshape(shape) for row in block]
-
-
-def _bounds(space: Any) -> tuple[Any, Any]:
-    if isinstance(space, spaces.Box):
-        return space.low, space.high
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.start, space.start + space.nvec - 1
-    return 0, 1
 
 
 def _by_copy(copies: int, agents: int) -> Callable[[Array], Array]:

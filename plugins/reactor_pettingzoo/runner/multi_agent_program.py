@@ -21,7 +21,8 @@ from reactor_gymnasium.plugin import (
     progress,
     recover_for,
 )
-from reactor_pettingzoo.agents import AgentID, AgentSpecs, EnvFn
+from reactor_pettingzoo.agents import AgentSpecs, EnvFn, travelling
+from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.episode_log import EpisodeRecord, ShardResults
 from reactor_pettingzoo.runner.inference import PolicyGroup, PolicyReactor, groups_of
 from reactor_pettingzoo.runner.recorded_copies import ProbeCopy
@@ -179,7 +180,7 @@ class MultiAgentProgram(RunOwner):
         chosen, count, self._why = choose_workers(env_fn, specs, len(acts), most, executor, self._pace, restarts)
         cuts = list(pairwise(len(acts) * worker // count for worker in range(count + 1)))
         build = self._act_in_shards if alone else self._act_between
-        made = encode(env_fn)
+        made = travelling(env_fn, "tournament" if type(self) is MultiAgentProgram else type(self).__name__)
         program, placement = build(Program(f"{specs.name} x {len(acts)}"), made, seeds, groups, cuts)
         # Shards come first; the policies that they ask are at home, where there are several machines.
         on = None if transport is None else dict(zip(placement, spread_workers(transport.workers, count), strict=False))

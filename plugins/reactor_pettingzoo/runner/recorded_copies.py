@@ -6,8 +6,7 @@ An agent's rows of the record are looked at before they are written: shape, dtyp
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +14,10 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 from numpy import ndarray
 
-from reactor_gymnasium.plugin import ObservationLayout, as_number, make_probe
-from reactor_pettingzoo.agents import MASK, AgentID, AgentSpecs
-from reactor_pettingzoo.copies import NUMBERS, AECCopy, Copy, ParallelCopy
+from reactor_gymnasium.plugin import ObservationLayout, make_probe
+from reactor_pettingzoo.agents import AgentSpecs
+from reactor_pettingzoo.copies import AECCopy, Copy, ParallelCopy
+from reactor_pettingzoo.reading import MASK, AgentID, choices_of, segments
 from reactor_rl.plugin import decode
 
 __all__ = ["ProbeCopy", "RecordedCopy", "recorded_copy"]
@@ -90,33 +90,22 @@ class AgentFields:
         self.alive: Array = record[group.field("alive")][row, ...]
         fields = ((record[group.field(f"observation.{key}")][row, ...], part, group.path(key)) for key, part in group.parts.items())
         self.observed = [ObservedArray(*field) for field in fields]
-        self.mask: Array | None = record[group.field(MASK)][row] if group.mask else None
+        self.mask: Array | None = record[group.field(MASK)][row].view(np.bool_) if group.mask else None
         self.masked: Array | None = record[group.field("masked")][row, ...] if group.mask == "later" else None
 
     @property
     def may_be_masked(self) -> bool:
-        """Whether masks in infos are to be looked for, which nobody had after the first reset."""
-        return self.group.mask in ("", "later") and isinstance(self.group.action_space, spaces.Discrete)
+        """Whether a mask in its info is to be looked for, which nobody had after the first reset."""
+        return self.group.mask in ("", "later")
 
-    def write_mask(self, mask: Any) -> None:
-        """Write down an action mask.
-
-        Raises:
-            ValueError: If it does not fit the actions.
-        """
-        if self.mask is None:
-            raise ValueError(
-                f"an action mask for {self.group.action_space}, where no agent had one after reset(seed=0): give one in each info"
-            )
-        array = np.asarray(mask)
-        if array.shape != self.mask.shape or array.dtype.kind not in "biuf":
-            raise ValueError(
-                f"the action mask has shape {array.shape} and dtype {array.dtype}; of {self.group.action_space} it is an array of "
-                f"{self.mask.size} numbers, not 0 where an action is legal"
-            )
-        self.mask[...] = array if array.dtype in (np.int8, np.bool_) else array != 0
+    def write_mask(self, copy: Copy, agent: AgentID) -> bool:
+        """Write down the agent's action mask, if it has one; whether it has."""
+        if copy.mask(self.group, agent, self.mask) is None:
+            self.free()
+            return False
         if self.masked is not None:
             self.masked[...] = True
+        return True
 
     def free(self) -> None:
         """Any action is legal."""
@@ -180,17 +169,8 @@ class RecordedCopy(Copy):
         for name in self.fields:  # the rows of everybody who is not there are zeros
             self.record[name] = 0
 
-    def _lacking(self, agent: AgentID, key: KeyError, info: Any) -> Exception:
-        return self.broken(f"there is no {key} in the observation or info of agent {agent!r} ({info})")
-
-    def _mask_by_info(self, place: AgentFields, info: Mapping[str, Any] | None) -> bool:
-        """Write the mask that an agent may have in its info; whether it has one."""
-        mask = info.get(MASK) if info else None
-        if mask is not None:
-            place.write_mask(mask)
-        elif place.masked:
-            place.free()
-        return mask is not None
+    def _lacking(self, agent: AgentID, key: KeyError) -> Exception:
+        return self.broken(f"there is no {key} in the observation or info of agent {agent!r} ({self.infos.get(agent)})")
 
 
 class RecordedParallelCopy(RecordedCopy, ParallelCopy):
@@ -198,35 +178,24 @@ class RecordedParallelCopy(RecordedCopy, ParallelCopy):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        agents = self.agents
-        self.rewards_of = itemgetter(*agents) if len(agents) > 1 else lambda rewards: (rewards[agents[0]],)
         # The group that acts for all of them, each with its own row, in their order.
-        sources, rows = {*self.source}, [self.places[agent].row for agent in agents]
-        self.only = sources.pop() if len(sources) == 1 and rows == list(range(len(agents))) else -1
+        sources, rows = {*self.source}, [self.places[agent].row for agent in self.agents]
+        self.only = sources.pop() if len(sources) == 1 and rows == list(range(len(rows))) else -1
 
     def reset(self, *, seed: int | None = None) -> None:
         """See :class:`RecordedCopy`."""
-        self._show(*self.begin(seed=seed))
+        self.begin(seed=seed)
+        self._show()
 
     def step(self, actions: Sequence[Any]) -> Sequence[float]:
         """See :class:`RecordedCopy`."""
-        live = self.live
         if self.full and self.only >= 0:
-            chosen = dict(zip(live, actions[self.only], strict=True))
+            chosen = dict(zip(self.live, actions[self.only], strict=True))
         else:
             chosen = {agent: actions[group][row] for agent, group, row in self.does}
-        observations, rewards, _, _, infos = self.act(chosen)
-        try:
-            gains: Sequence[float] = self.rewards_of(rewards)
-        except KeyError:  # some are dead
-            gains = [rewards.get(agent, 0.0) for agent in self.agents]
-            for agent in live:
-                if agent not in rewards:
-                    raise self.broken(f"step() returned no reward for agent {agent!r} ({list(rewards)})") from None
-        if not NUMBERS.issuperset(map(type, gains)):
-            gains = [as_number(reward) for reward in gains]
-        self._show(observations, infos)
-        return gains
+        self.act(chosen)
+        self._show()
+        return self.gains
 
     def _arrive(self, names: Iterable[AgentID]) -> None:
         super()._arrive(names)
@@ -252,27 +221,26 @@ class RecordedParallelCopy(RecordedCopy, ParallelCopy):
             elif place.mask is not None:
                 self.masks.append((agent, place))
 
-    def _show(self, observations: Mapping[AgentID, Any], infos: Mapping[AgentID, Any]) -> None:
+    def _show(self) -> None:
         """Write what the agents see."""
+        observations, infos = self.observations, self.infos
         agent: AgentID = None
         try:
             for agent, array, dtype, shape, part in self.sees:
                 seen = observations[agent]
                 if type(seen) is not ndarray or seen.dtype != dtype or seen.shape != shape:
-                    seen = part.fitting(seen)
+                    seen = part.fitting(self.observation(agent))
                 array[...] = seen
             for agent, part in self.sees_nested:
-                part.write(observations[agent])
+                part.write(self.observation(agent))
             for agent, place in self.masks:
-                place.write_mask((observations if place.group.mask == "observation" else infos)[agent][MASK])
+                self.mask(place.group, agent, place.mask)
             if self.may_be_masked and (self.masked or (infos and any(infos.values()))):
                 self.masked = False
                 for agent, place in self.may_be_masked:
-                    self.masked |= self._mask_by_info(place, infos.get(agent) if infos else None)
+                    self.masked |= place.write_mask(self, agent)
         except KeyError as error:
-            if agent not in observations:
-                raise self.broken(f"no observation was returned for agent {agent!r} ({list(observations)})") from None
-            raise self._lacking(agent, error, infos.get(agent)) from None
+            raise (self.blind(agent) if agent not in observations else self._lacking(agent, error)) from None
         except (TypeError, ValueError) as error:
             error.add_note(f"in what agent {agent!r} is to see")
             raise
@@ -287,38 +255,39 @@ class RecordedAECCopy(RecordedCopy, AECCopy):
 
     def step(self, actions: Sequence[Any]) -> Sequence[float]:
         """See :class:`RecordedCopy`."""
-        rewards, _, _ = self.act(actions[self.group][self.places[self.agent].row])
-        return [rewards.get(one, 0.0) for one in self.agents]
+        self.act(actions[self.group][self.places[self.agent].row])
+        return self.gains
 
-    def _next(self) -> None:
-        super()._next()
+    def _turn(self) -> None:
+        super()._turn()
+        agent = self.agent
+        index, place = self.index[agent], self.places[agent]
         self._clear()
         self.acting.fill(False)
-        if self.over:
-            return
-        env, agent = self.inner, self.agent
-        index = self.index[agent]
         self.acting[index] = True
         self.group = self.source[index]
         self.record["acting"] = index
+        place.alive[...] = True
         try:
-            self._show(self.places[agent], env.observe(agent), env.infos.get(agent, {}))
+            seen = self.observations[agent]
+            if seen is None:
+                raise self.blind(agent)
+            for part in place.observed:
+                part.write(seen)
+            if place.may_be_masked:
+                place.write_mask(self, agent)
+            else:
+                self.mask(place.group, agent, place.mask)
         except KeyError as error:
-            raise self._lacking(agent, error, env.infos.get(agent)) from None
+            raise self._lacking(agent, error) from None
         except (TypeError, ValueError) as error:
             error.add_note(f"in what agent {agent!r} is to see")
             raise
 
-    def _show(self, place: AgentFields, observation: Any, info: Mapping[str, Any]) -> None:
-        """Write what an agent sees."""
-        place.alive[...] = True
-        for part in place.observed:
-            part.write(observation)
-        if place.may_be_masked:
-            place.free()
-            self._mask_by_info(place, info)
-        elif place.mask is not None:
-            place.write_mask((observation if place.group.mask == "observation" else info)[MASK])
+    def _arrive(self, names: Iterable[AgentID]) -> None:
+        super()._arrive(names)
+        if self.over:
+            self.acting.fill(False)
 
 
 def recorded_copy(env: Any, specs: AgentSpecs, record: Array, source: Sequence[int], acting: Array) -> RecordedCopy:
@@ -390,6 +359,11 @@ class ProbeCopy:
 
 
 def _sample(space: Any, mask: Any) -> Any:
-    if isinstance(space, spaces.Discrete):
-        return int(space.sample() if mask is None or not mask.any() else space.sample(mask))
-    return space.sample()
+    if mask is None or not mask.any():
+        sampled = space.sample()
+    elif isinstance(space, spaces.Discrete):
+        sampled = space.sample(mask)
+    else:
+        chosen = [space.np_random.choice(np.flatnonzero(mask[part])) for part in segments(choices_of(space))]
+        sampled = np.reshape(np.array(chosen, space.dtype), space.shape) + space.start
+    return int(sampled) if isinstance(space, spaces.Discrete) else sampled

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_pettingzoo.agents import AgentID, EnvFn, probe_agents
+from reactor_pettingzoo.agents import EnvFn, probe_agents
+from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.episode_log import EpisodeRecord
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram, RunLog
 from reactor_pettingzoo.runner.policies import assigned, single
@@ -65,6 +66,7 @@ class MultiAgentRunner(MultiAgentProgram):
         TypeError: If ``env_fn`` makes something else than a PettingZoo environment, or a policy cannot be asked.
         ValueError: If an agent has no policy, a policy acts for agents whose spaces differ or that it was not made for, or there
             are ``restarts`` and the environment could not be brought back.
+        ProgramError: If ``env_fn`` cannot be pickled.
 
     Example:
         >>> from mpe2 import simple_spread_v3

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_pettingzoo.agents import AgentID, AgentSpecs, EnvFn, probe_agents
+from reactor_pettingzoo.agents import AgentSpecs, EnvFn, probe_agents
+from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram
 from reactor_pettingzoo.runner.policies import checked
 from reactor_pettingzoo.runner.report import Summary
@@ -199,8 +200,8 @@ def tournament(
     for episode in played.episodes:
         for side in range(2):
             of_side = [at for at, agent in enumerate(specs.agents) if sides[agent] == side and episode.present[at]]
-            payoff = fmean(episode.returns[at] for at in of_side) if of_side else 0.0
-            returns[side][episode.copy // num_envs].append(payoff)
+            if of_side:  # an episode in which nobody plays for a side says nothing of it
+                returns[side][episode.copy // num_envs].append(fmean(episode.returns[at] for at in of_side))
     summaries = [[Summary.of(of_pairing) for of_pairing in of_side] for of_side in returns]
     shape = 2, len(names), len(names)
     payoffs, low, high = (
