@@ -20,7 +20,16 @@ from reactor_gymnasium.environments.storage import Casting, ObservationLayout, j
 from reactor_gymnasium.environments.units import UnitBlock, close_all
 from reactor_gymnasium.evaluation.episodes import REAL_DONE
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
-from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed
+from reactor_gymnasium.evaluation.policies import (
+    AskedPolicy,
+    BoundPolicy,
+    Noise,
+    PolicyContext,
+    PredictPolicy,
+    Turn,
+    counted,
+    hashed,
+)
 from reactor_gymnasium.evaluation.report import student
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
@@ -38,6 +47,7 @@ __all__ = [
     "counted",
     "Turn",
     "PolicyContext",
+    "PredictPolicy",
     "Noise",
     "BoundPolicy",
     "AskedPolicy",

@@ -25,6 +25,7 @@ __all__ = [
     "BoundPolicy",
     "Noise",
     "PolicyContext",
+    "PredictPolicy",
     "Seeded",
     "Turn",
     "adapted",
@@ -325,7 +326,7 @@ def counted(actions: Any, rows: int, space: gymnasium.Space[Any], named: str) ->
         named: The policy, for messages.
 
     Raises:
-        ValueError: If they are of another shape or kind, or outside of a ``Discrete`` space.
+        ValueError: If they are of another shape or kind, not finite, or outside of a ``Discrete`` space.
     """
     if not is_plain(space):
         if not isinstance(actions, list | tuple) or len(actions) != rows:
@@ -345,6 +346,8 @@ def counted(actions: Any, rows: int, space: gymnasium.Space[Any], named: str) ->
         raise ValueError(f"the policy {named} returned actions of dtype {array.dtype}; {space} has {dtype}")
     if dtype.kind == "f" and kind != "f":  # a list may have whole numbers only in some steps
         array = array.astype(dtype)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not finite numbers")
     if isinstance(space, spaces.Discrete) and not ((array >= space.start) & (array < space.start + space.n)).all():
         raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not in {space}")
     return array
