@@ -76,6 +76,8 @@ def naming_spoilt(module: nn.Module, policy: str) -> Iterator[None]:
     """
     try:
         yield
-    except ValueError:
+    except ValueError as error:
         refuse_spoilt(module, policy)
+        if policy not in str(error):
+            error.add_note(f"in {policy}")
         raise

@@ -47,12 +47,12 @@ def _wrappers_of(model: BaseAlgorithm) -> list[VecEnvWrapper]:
     return found
 
 
-def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any]) -> Normalizer | None:
+def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Normalizer | None:
     """What normalises the observations of a model; ``None`` if nothing does.
 
     Args:
         model: The model.
-        space: Of the observations that are to be normalised.
+        space: Of the observations that are to be normalised; ``None`` if it has been looked at.
 
     Raises:
         ValueError: If other observations than those are normalised, such as frames before they are stacked.
@@ -62,7 +62,7 @@ def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any]) -> Normalizer 
     if not found:  # an environment of its own kind may hold one elsewhere
         held = model.get_vec_normalize_env()
         found = [held] if held is not None and held.norm_obs else []
-    for one in found:
+    for one in found if space is not None else ():
         shapes = {key: rms.mean.shape for key, rms in _by_key(one).items()}
         shown = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
         if any(key not in shown or shown[key].shape != shape for key, shape in shapes.items()):
