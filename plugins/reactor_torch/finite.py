@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from numpy import vdot
 from torch import nn
 
-__all__ = ["all_finite", "naming_spoilt", "refuse_spoilt", "spoilt_parameter", "spoilt_rows"]
+__all__ = ["naming_spoilt", "refuse_spoilt", "spoilt_parameter", "spoilt_rows"]
 
 Array = npt.NDArray[Any]
-
-
-def all_finite(numbers: Array) -> bool:
-    """Whether there is no NaN and no infinite number among some; squares that are infinite are taken for one.
-
-    Takes less than a microsecond for the outputs of a small batch: ``np.isfinite(numbers).all()`` takes twice as long.
-    """
-    return math.isfinite(np.vdot(numbers, numbers))  # other products warn of what overflows
 
 
 def spoilt_rows(numbers: Array, scores: bool = False) -> Array | None:
@@ -32,10 +25,11 @@ def spoilt_rows(numbers: Array, scores: bool = False) -> Array | None:
         numbers: Outputs of a network, ``(rows, ...)``.
         scores: Whether they are what one of several choices is made by: -inf is one that is forbidden then, unless all are.
     """
-    if numbers.dtype.kind != "f" or all_finite(numbers):
+    # Their sum of squares takes half the time of np.isfinite, and other products than this one warn of what overflows.
+    if numbers.dtype.kind != "f" or isfinite(vdot(numbers, numbers)):
         return None
     rows = numbers.reshape(len(numbers), -1)
-    spoilt: Array = ~np.isfinite(rows.max(1)) if scores else ~np.isfinite(rows).all(1)
+    spoilt = np.logical_not(np.isfinite(rows.max(1)) if scores else np.isfinite(rows).all(1))
     return spoilt if spoilt.any() else None
 
 

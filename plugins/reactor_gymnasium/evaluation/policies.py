@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import random
 import sys
 import threading
@@ -342,12 +343,13 @@ def counted(actions: Any, rows: int, space: gymnasium.Space[Any], named: str) ->
             f"shape {wanted}"
         )
     kind, dtype = array.dtype.kind, np.dtype(space.dtype)
+    # The sum of squares first: that takes half the time.
+    if kind == "f" and not math.isfinite(np.vdot(array, array)) and not np.isfinite(array).all():
+        raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not finite numbers")
     if kind not in "biuf" or (dtype.kind in "iub" and kind == "f"):
         raise ValueError(f"the policy {named} returned actions of dtype {array.dtype}; {space} has {dtype}")
     if dtype.kind == "f" and kind != "f":  # a list may have whole numbers only in some steps
         array = array.astype(dtype)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not finite numbers")
     if isinstance(space, spaces.Discrete) and not ((array >= space.start) & (array < space.start + space.n)).all():
         raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not in {space}")
     return array

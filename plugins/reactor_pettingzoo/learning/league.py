@@ -143,8 +143,8 @@ class Pool(nn.Module):
         ValueError: If the policy normalises batches, or has more to it than parameters and buffers.
 
     Attributes:
-        buffers: What a policy keeps besides parameters, such as running statistics of its own, of each snapshot: ``buffer_0`` and so
-            on in the order of the policy's, each ``(size, ...)``.
+        buffer_0: The first of what a policy keeps besides parameters, such as running statistics of its own, of each snapshot,
+            ``(size, ...)``; and so on. Most policies have none.
     """
 
     weights: torch.Tensor
@@ -172,7 +172,7 @@ class Pool(nn.Module):
         for name, part in policy.named_modules():
             if type(part).get_extra_state is not nn.Module.get_extra_state:
                 raise ValueError(
-                    f"a snapshot in a league is a policy's parameters and buffers, and its {type(part).__name__} {name!r} has an extra "
+                    f"a snapshot in a league is a policy's parameters and buffers, and {type(part).__name__} {name!r} has an extra "
                     "state besides: keep it in buffers"
                 )
         self.league = league
@@ -221,8 +221,8 @@ class Pool(nn.Module):
             for one in policy.parameters():
                 one.copy_(self.weights[place, at : at + one.numel()].view_as(one))
                 at += one.numel()
-            for kept, one in zip(self._of_policies(), policy.buffers(), strict=True):
-                one.copy_(kept[place])
+            for kept, buffer in zip(self._of_policies(), policy.buffers(), strict=True):
+                buffer.copy_(kept[place])
 
     def round_over(self, seed: int, policy: nn.Module, slots: Array, scores: Array, late: int) -> list[int]:
         """Count games, take a snapshot if it is time, and draw the opponents of the next round.

@@ -238,26 +238,27 @@ def _anywhere(space: spaces.Box, uniform: Array) -> Array:
         space: The space.
         uniform: A number for each of an action's, ``(rows, *shape)``.
     """
-    whole = np.issubdtype(space.dtype, np.integer)
-    least, most = space.low, space.high
-    if np.all(np.abs(least) <= _SMALL) and np.all(np.abs(most) <= _SMALL):
+    dtype: Any = np.dtype(space.dtype)
+    whole = dtype.kind in "iu"
+    low, high = (space.low.astype(np.float64), space.high.astype(np.float64)) if whole else (space.low, space.high)
+    if np.all(np.abs(low) <= _SMALL) and np.all(np.abs(high) <= _SMALL):
         if whole:
-            return np.asarray(np.floor(least + uniform * (most - least + 1.0)), space.dtype)
-        return np.asarray(least + uniform * (most - least), space.dtype)
-    low, high = least.astype(np.float64), most.astype(np.float64)
+            return np.asarray(np.floor(low + uniform * (high - low + 1.0)), dtype)
+        return np.asarray(low + uniform * (high - low), dtype)
+    low, high = low.astype(np.float64), high.astype(np.float64)
     below, above = space.bounded_below, space.bounded_above
     tail = -np.log1p(-uniform)
     drawn = torch.special.ndtri(torch.from_numpy(np.maximum(uniform, _TINY))).numpy()
     drawn = np.where(below & ~above, np.where(below, low, 0) + tail, drawn)
     drawn = np.where(above & ~below, np.where(above, high + whole, 0) - tail, drawn)
-    ends = np.where(below & above, low, 0), np.where(below & above, high, 0)
-    drawn = np.where(below & above, ends[0] * (1 - uniform) + (ends[1] + whole) * uniform, drawn)
+    within = below & above
+    drawn = np.where(within, np.where(within, low, 0) * (1 - uniform) + (np.where(within, high, 0) + whole) * uniform, drawn)
+    limits: Any = np.iinfo(dtype) if whole else np.finfo(dtype)
+    least, most = float(limits.min), float(limits.max)
     if not whole:
-        limits = np.finfo(space.dtype)
-        return np.clip(drawn, np.maximum(low, limits.min), np.minimum(high, limits.max)).astype(space.dtype)
-    bounds = np.iinfo(space.dtype)
-    top = np.nextafter(float(bounds.max), 0) if float(bounds.max) > bounds.max else float(bounds.max)
-    return np.clip(np.clip(np.floor(drawn), float(bounds.min), top).astype(space.dtype), least, most)
+        return np.clip(drawn, np.maximum(low, least), np.minimum(high, most)).astype(dtype)
+    most = most if int(most) <= limits.max else float(np.nextafter(most, 0))  # no float64 is the largest int64
+    return np.clip(np.clip(np.floor(drawn), least, most).astype(dtype), space.low, space.high)
 
 
 def _normal(uniform: Array, size: int) -> Array:

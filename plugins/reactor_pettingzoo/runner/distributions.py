@@ -68,9 +68,9 @@ def choose_by(
 def _values(distribution: Any, space: Space[Any]) -> Any:
     """Scores, or mean and standard deviation; ``None`` if it is another distribution, or has another shape."""
     if isinstance(distribution, list):  # SB3's
-        logits = torch.stack([part.logits for part in distribution], 1) if isinstance(space, spaces.MultiBinary) else None
-        if logits is not None:  # sb3-contrib's, of two choices each
-            return (logits[..., 1] - logits[..., 0]).reshape(-1, *space.shape).numpy()
+        if isinstance(space, spaces.MultiBinary):  # sb3-contrib's, of two choices each
+            logits = torch.stack([part.logits for part in distribution], 1)
+            return (logits[..., 1] - logits[..., 0]).reshape(-1, *(space.shape or ())).numpy()
         return torch.cat([part.logits for part in distribution], 1).numpy()
     while type(distribution) is Independent:
         distribution = distribution.base_dist

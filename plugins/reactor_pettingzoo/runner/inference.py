@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from numpy import vdot
 
 from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs
 from reactor_pettingzoo.runner.actions import ActionSampler, Draws, choose_discrete, width_of
@@ -231,7 +233,9 @@ class GroupPolicies:
         self.start = int(getattr(agent_group.action_space, "start", 0)) if self.stacked is not None else 0
         # Outputs of the stacked networks for all rows, where they always are.
         self.scores: Array = np.empty(0) if self.stacked is None else self.stacked.scores.reshape(-1, self.stacked.scores.shape[-1])
-        self.unbounded = isinstance(agent_group.action_space, spaces.Box) and not agent_group.action_space.is_bounded()
+        self.outputs = self.scores.ravel()
+        # Whether actions themselves may be no numbers: random ones never are.
+        self.numbers = isinstance(agent_group.action_space, spaces.Box) and not getattr(self.single, "draws", False)
         self.layout = self._layout()
         self.every = np.arange(group.copies)
         self.records: dict[int, tuple[Array, Array, Array, Array, Array | None]] = {}
@@ -270,6 +274,8 @@ class GroupPolicies:
             chosen = self._by_layers(self.stacked, masks, seen, acting, drawn)
         elif alive.any():
             chosen = self._by_policy(record, masks, acting, drawn)
+            if self.numbers:
+                self.sampler.look(chosen)
         else:
             out.fill(0)
             return
@@ -323,7 +329,8 @@ class GroupPolicies:
         else:
             self.layout(stacked.inputs.reshape(-1, *seen.shape[2:]))[...] = seen
         stacked()
-        self.sampler.look(self.scores, scores=True)
+        if not isfinite(vdot(self.outputs, self.outputs)):  # which takes less time than to call the sampler
+            self.sampler.look(self.scores, scores=True)
         chosen = stacked.best.reshape(-1)
         if drawn is not None or masks is not None:
             masks = self._masks(masks, acting, drawn)
@@ -340,8 +347,9 @@ class GroupPolicies:
         parts = {key: self._aligned(key, record[agent_group.field(f"observation.{key}")]) for key in agent_group.parts}
         actions = self.single(parts[""] if agent_group.single else parts, None if masks is None else masks[0], self.sampler)
         if self.group.dtype.kind in "iu" and actions.dtype.kind not in "iub":
+            finite = "" if actions.dtype.kind != "f" or np.isfinite(actions).all() else ", some of which are not finite numbers"
             raise ValueError(
-                f"the policy {self.group.names[0]!r} returned actions of type {actions.dtype}; expected are whole numbers"
+                f"the policy {self.group.names[0]!r} returned actions of type {actions.dtype}{finite}; expected are whole numbers"
             )
         return actions
 
@@ -370,10 +378,7 @@ class GroupPolicies:
                 wrong |= np.take_along_axis(masks, at[..., None], -1)[..., 0] == 0
         else:
             low, high = _bounds(space)
-            right = (actions >= low) & (actions <= high)  # a NaN is neither
-            if self.unbounded:
-                right &= np.isfinite(actions)
-            wrong = ~right.reshape(*alive.shape, -1).all(-1)
+            wrong = ~((actions >= low) & (actions <= high)).reshape(*alive.shape, -1).all(-1)
         wrong &= alive
         if wrong.any():
             copy, row = np.argwhere(wrong)[0].tolist()

@@ -65,7 +65,7 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
         )
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        from reactor_sb3.plugin import channels_first
+        from reactor_sb3.plugin import changes_of, channels_first
 
         if hasattr(sb3, "lstm_actor"):
             raise TypeError(
@@ -75,9 +75,10 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
             )
         given = group.space, group.observation_space
         if sb3.observation_space not in (*given, *map(channels_first, given)):
+            hint = "" if sb3 is policy else changes_of(policy)
             raise ValueError(
                 f"the policy {name!r} was trained to observe {sb3.observation_space}, and its agents "
-                f"{_listed(group)} observe {group.observation_space}"
+                f"{_listed(group)} observe {group.observation_space}{hint}"
             )
         if not _same_actions(sb3.action_space, group.action_space):
             raise ValueError(

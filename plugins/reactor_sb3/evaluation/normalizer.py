@@ -7,11 +7,11 @@ from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize, VecTransposeImage
 
 from reactor_rl.plugin import decode, encode
 
-__all__ = ["Normalizer", "normalizer_of"]
+__all__ = ["Normalizer", "changes_of", "normalizer_of"]
 
 
 class Normalizer:
@@ -62,9 +62,11 @@ def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Norm
     if not found:  # an environment of its own kind may hold one elsewhere
         held = model.get_vec_normalize_env()
         found = [held] if held is not None and held.norm_obs else []
-    for one in found if space is not None else ():
+    if space is None:
+        return Normalizer(found) if found else None
+    shown = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
+    for one in found:
         shapes = {key: rms.mean.shape for key, rms in _by_key(one).items()}
-        shown = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
         if any(key not in shown or shown[key].shape != shape for key, shape in shapes.items()):
             raise ValueError(
                 f"the VecNormalize of {type(model).__name__} normalises observations of the shapes {_told(shapes)}, and the "
@@ -72,6 +74,18 @@ def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Norm
                 "model what it has learned from"
             )
     return Normalizer(found) if found else None
+
+
+def changes_of(model: BaseAlgorithm) -> str:
+    """What to do where an environment shows something else than a model has learned from, if wrappers are why; else empty."""
+    named = [
+        type(one).__name__
+        for one in _wrappers_of(model)
+        if not isinstance(one, VecNormalize | VecTransposeImage) and one.observation_space != one.venv.observation_space
+    ]
+    if not named:
+        return ""
+    return f"; its environments are wrapped in {' and '.join(named)}: pass an environment that shows what those do"
 
 
 def _by_key(normalizer: Any) -> dict[str, Any]:

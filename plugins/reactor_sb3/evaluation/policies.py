@@ -29,7 +29,7 @@ from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, PolicyCont
 from reactor_sb3.acting.actor_critic import FORBIDDEN
 from reactor_sb3.acting.forwards import as_written, copied
 from reactor_sb3.environments.wrapped_alone import channels_first
-from reactor_sb3.evaluation.normalizer import Normalizer, normalizer_of
+from reactor_sb3.evaluation.normalizer import Normalizer, changes_of, normalizer_of
 from reactor_torch import DenseNetwork, dense_network_of, is_compiled, naming_spoilt, refuse_spoilt, spoilt_rows, stack
 
 __all__ = ["asked"]
@@ -55,7 +55,7 @@ def asked(policy: Any, context: PolicyContext) -> AskedPolicy | None:
     normalizer = None
     if isinstance(policy, BaseAlgorithm):
         model, policy = policy, policy.policy
-        _check_spaces(policy, context, type(model).__name__)
+        _check_spaces(policy, context, type(model).__name__, changes_of(model))
         normalizer = normalizer_of(model, context.observation_space)
         explores = hasattr(model, "exploration_rate") and not context.deterministic
         if hasattr(policy, "lstm_actor") or explores:  # one remembers, the other one's model draws from all actions
@@ -69,10 +69,10 @@ def asked(policy: Any, context: PolicyContext) -> AskedPolicy | None:
     return SB3Policy(policy, context, normalizer)
 
 
-def _check_spaces(policy: BasePolicy, context: PolicyContext, named: str) -> None:
+def _check_spaces(policy: BasePolicy, context: PolicyContext, named: str, hint: str = "") -> None:
     given: Any = context.observation_space
     if policy.observation_space not in (given, channels_first(given)):
-        raise ValueError(f"{named} was trained to observe {policy.observation_space}, and the environment shows {given}")
+        raise ValueError(f"{named} was trained to observe {policy.observation_space}, and the environment shows {given}{hint}")
     if policy.action_space != context.action_space:
         raise ValueError(
             f"{named} was trained for the actions {policy.action_space}, and the environment takes {context.action_space}"
