@@ -241,7 +241,7 @@ def _anywhere(space: spaces.Box, uniform: Array) -> Array:
     dtype: Any = np.dtype(space.dtype)
     whole = dtype.kind in "iu"
     low, high = (space.low.astype(np.float64), space.high.astype(np.float64)) if whole else (space.low, space.high)
-    if np.all(np.abs(low) <= _SMALL) and np.all(np.abs(high) <= _SMALL):
+    if max(float(np.abs(bound).max(initial=0)) for bound in (low, high)) <= _SMALL:
         if whole:
             return np.asarray(np.floor(low + uniform * (high - low + 1.0)), dtype)
         return np.asarray(low + uniform * (high - low), dtype)
@@ -256,9 +256,9 @@ def _anywhere(space: spaces.Box, uniform: Array) -> Array:
     limits: Any = np.iinfo(dtype) if whole else np.finfo(dtype)
     least, most = float(limits.min), float(limits.max)
     if not whole:
-        return np.clip(drawn, np.maximum(low, least), np.minimum(high, most)).astype(dtype)
+        return np.asarray(np.clip(drawn, np.maximum(low, least), np.minimum(high, most)), dtype)
     most = most if int(most) <= limits.max else float(np.nextafter(most, 0))  # no float64 is the largest int64
-    return np.clip(np.clip(np.floor(drawn), least, most).astype(dtype), space.low, space.high)
+    return np.asarray(np.clip(np.asarray(np.clip(np.floor(drawn), least, most), dtype), space.low, space.high))
 
 
 def _normal(uniform: Array, size: int) -> Array:
