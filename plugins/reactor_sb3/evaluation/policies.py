@@ -94,7 +94,16 @@ class NormalizedModel:
     def predict(self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False) -> Any:
         """See SB3's models."""
         shown = observation if self.normalizer is None else self.normalizer(observation)
-        return self.model.predict(shown, state, episode_start, deterministic)
+        if deterministic or not hasattr(self.model, "exploration_rate"):
+            return self.model.predict(shown, state, episode_start, deterministic)
+        # It explores by a generator of its own, which is lent a state that belongs to the episode's step.
+        bits = self.model.action_space.np_random.bit_generator
+        before = bits.state
+        bits.state = np.random.PCG64(np.random.randint(2**31)).state
+        try:
+            return self.model.predict(shown, state, episode_start, deterministic)
+        finally:
+            bits.state = before
 
 
 class _TorchPolicy(AskedPolicy):
