@@ -38,9 +38,9 @@ class Payoffs:
     @classmethod
     def of(cls, found: Tournament) -> Payoffs:
         """Those of a tournament between different policies: who has got more than the other one has won."""
-        first = np.clip((found.payoffs[0] + 1) / 2, 0, 1) if found.won is None else found.won
+        first, second = np.clip((found.payoffs + 1) / 2, 0, 1) if found.won is None else found.won
         others = 1.0 - np.eye(len(found.names))
-        return cls(found.names, 2.0 * found.episodes * others, (first + 1 - first.T) * found.episodes * others)
+        return cls(found.names, 2.0 * found.episodes * others, (first + second.T) * found.episodes * others)
 
     @property
     def shares(self) -> Array:

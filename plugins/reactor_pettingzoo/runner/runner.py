@@ -41,8 +41,8 @@ class MultiAgentRunner(MultiAgentProgram):
         policies: Policies by name, or a single one for all agents. A ``torch.nn.Module`` gets a batch of observations, those in a
             ``Box`` in its own precision (of observations with an ``action_mask`` the part besides it), and returns for discrete
             actions their scores, unnormalised log-probabilities of shape ``(batch, actions)``, for continuous ones the actions, or
-            for either a ``torch.distributions`` distribution. An SB3 model acts as it has learned to. A :class:`RandomPolicy` acts
-            at random. A function is called with a batch of observations, and with the action masks if there are any, and returns
+            for either a ``torch.distributions`` distribution. An SB3 model acts as it has learned to; one whose environment is a
+            ``VecNormalize`` sees what that makes of observations now. A :class:`RandomPolicy` acts at random. A function is called with a batch of observations, and with the action masks if there are any, and returns
             actions. Policies are copied when the runner is made.
         policy_of: From an agent to the name of its policy, a function or a dict. By default its own name, also as a string (such as
             ``SyncIPPO`` has for agents that are numbers), or the only policy that there is.
@@ -63,7 +63,8 @@ class MultiAgentRunner(MultiAgentProgram):
             copies in the calling process are not timed.
 
     Raises:
-        TypeError: If ``env_fn`` makes something else than a PettingZoo environment, or a policy cannot be asked.
+        TypeError: If ``env_fn`` makes something else than a PettingZoo environment, actions are neither numbers nor arrays, or a
+            policy cannot be asked or remembers what it has seen.
         ValueError: If an agent has no policy, a policy acts for agents whose spaces differ or that it was not made for, or there
             are ``restarts`` and the environment could not be brought back.
 
@@ -131,6 +132,7 @@ class MultiAgentRunner(MultiAgentProgram):
 
         Raises:
             ValueError: If neither or both of ``steps`` and ``episodes`` are given, or a number is not a whole one, or too small.
+            ValueError: If a policy answers something that is no action, or numbers that are not finite.
             Exception: What an environment or a policy raised.
         """
         if (steps is None) == (episodes is None):

@@ -44,8 +44,8 @@ class Tournament:
         seed: Seed of the tournament.
         seconds: How long it took.
         fingerprint: A hash of every action and reward.
-        won: The share of episodes in which the first side got more than the second, ``(policies, policies)``; if both got the same
-            it is half an episode. ``None`` of a game that is won (1), lost (-1) or drawn, where payoffs tell it.
+        won: For each side the share of episodes in which it got more than the other one, ``(2, policies, policies)``; one in which
+            both got the same counts half. ``None`` of a game that is won (1), lost (-1) or drawn, where payoffs tell it.
     """
 
     names: tuple[str, ...]
@@ -207,14 +207,15 @@ def tournament(
             payoff = fmean(episode.returns[at] for at in of_side) if of_side else 0.0
             returns[side][pairing].append(payoff)
         first, second = (of_side[pairing][-1] for of_side in returns)
-        won[pairing].append((first > second) + 0.5 * (first == second))
+        won[pairing].append(float(first > second) - float(first < second))
     summaries = [[Summary.of(of_pairing) for of_pairing in of_side] for of_side in returns]
     shape = 2, len(names), len(names)
     payoffs, low, high = (
         np.array([[getattr(one, field) for one in of_side] for of_side in summaries]).reshape(shape)
         for field in ("mean", "low", "high")
     )
-    shares = np.array([fmean(of_pairing) for of_pairing in won]).reshape(shape[1:])
+    ahead = np.array([fmean(of_pairing) for of_pairing in won]).reshape(shape[1:])
+    shares = (np.array([ahead, -ahead]) + 1) / 2
     return Tournament(names, payoffs, low, high, episodes, seed, seconds, played.fingerprint, shares)
 
 
