@@ -234,8 +234,7 @@ class GroupPolicies:
         # Outputs of the stacked networks for all rows, where they always are.
         self.scores: Array = np.empty(0) if self.stacked is None else self.stacked.scores.reshape(-1, self.stacked.scores.shape[-1])
         self.outputs = self.scores.ravel()
-        # Whether actions themselves may be no numbers: random ones never are.
-        self.numbers = isinstance(agent_group.action_space, spaces.Box) and not getattr(self.single, "draws", False)
+        self.unbounded = isinstance(agent_group.action_space, spaces.Box) and not agent_group.action_space.is_bounded()
         self.layout = self._layout()
         self.every = np.arange(group.copies)
         self.records: dict[int, tuple[Array, Array, Array, Array, Array | None]] = {}
@@ -274,8 +273,6 @@ class GroupPolicies:
             chosen = self._by_layers(self.stacked, masks, seen, acting, drawn)
         elif alive.any():
             chosen = self._by_policy(record, masks, acting, drawn)
-            if self.numbers:
-                self.sampler.look(chosen)
         else:
             out.fill(0)
             return
@@ -378,12 +375,17 @@ class GroupPolicies:
                 wrong |= np.take_along_axis(masks, at[..., None], -1)[..., 0] == 0
         else:
             low, high = _bounds(space)
-            wrong = ~((actions >= low) & (actions <= high)).reshape(*alive.shape, -1).all(-1)
+            right = (actions >= low) & (actions <= high)  # a NaN is neither
+            if self.unbounded:
+                right &= np.isfinite(actions)
+            wrong = ~right.reshape(*alive.shape, -1).all(-1)
         wrong &= alive
         if wrong.any():
             copy, row = np.argwhere(wrong)[0].tolist()
             agent = self.specs.agents[int(acting[copy])] if self.agents is None else agent_group.agents[row]
             legal = "" if masks is None else f" and the action mask {masks[copy, row].tolist()}"
+            if not np.isfinite(actions[copy, row]).all():
+                legal += ": those are not finite numbers"
             raise ValueError(
                 f"a policy ({self.group.title}) chose the action {actions[copy, row]} for agent {agent!r} of "
                 f"environment {self.group.first + copy}, which has {space}{legal}"

@@ -42,8 +42,9 @@ class MultiAgentRunner(MultiAgentProgram):
             ``Box`` in its own precision (of observations with an ``action_mask`` the part besides it), and returns for discrete
             actions their scores, unnormalised log-probabilities of shape ``(batch, actions)``, for continuous ones the actions, or
             for either a ``torch.distributions`` distribution. An SB3 model acts as it has learned to; one whose environment is a
-            ``VecNormalize`` sees what that makes of observations now. A :class:`RandomPolicy` acts at random. A function is called with a batch of observations, and with the action masks if there are any, and returns
-            actions. Policies are copied when the runner is made.
+            ``VecNormalize`` sees what that makes of observations now. A :class:`RandomPolicy` acts at random. A function is called
+            with a batch of observations, and with the action masks if there are any, and returns actions. Policies are copied when
+            the runner is made.
         policy_of: From an agent to the name of its policy, a function or a dict. By default its own name, also as a string (such as
             ``SyncIPPO`` has for agents that are numbers), or the only policy that there is.
         num_envs: Copies of the environment.
