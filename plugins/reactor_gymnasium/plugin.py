@@ -25,7 +25,16 @@ from reactor_gymnasium.environments.saving import load_env, recover_for, save_en
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.units import UnitBlock, close_all
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
-from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed
+from reactor_gymnasium.evaluation.policies import (
+    AskedPolicy,
+    BoundPolicy,
+    Noise,
+    PolicyContext,
+    PredictPolicy,
+    Turn,
+    counted,
+    hashed,
+)
 from reactor_gymnasium.evaluation.report import student
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
@@ -44,6 +53,7 @@ __all__ = [
     "counted",
     "Turn",
     "PolicyContext",
+    "PredictPolicy",
     "Noise",
     "BoundPolicy",
     "AskedPolicy",

@@ -38,7 +38,7 @@ def evaluate(
     env_fn: EnvFn,
     episodes: int = 100,
     *,
-    policy_of: Callable[[AgentID], str] | None = None,
+    policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None = None,
     seed: int = 0,
     num_envs: int | None = None,
     workers: int | None = None,
@@ -63,7 +63,7 @@ def evaluate(
         policies: As for :class:`MultiAgentRunner`: by name, or a single one for all agents.
         env_fn: Makes a ``ParallelEnv`` or an ``AECEnv``.
         episodes: How many.
-        policy_of: The name of an agent's policy; by default the agent's own name, or the only policy that there is.
+        policy_of: As for :class:`MultiAgentRunner`.
         seed: As for :func:`reactor_gymnasium.evaluate`, and likewise all that follow.
         num_envs: See there.
         workers: See there.
@@ -264,6 +264,7 @@ class JointPolicy(AskedPolicy):
                     if masks is not None and group.mask == "later" and masks.all():
                         masks = None
                     chosen = policy(own(observations[f"{at}"]), masks, sampler)
+                    sampler.refuse_spoilt(name, chosen, alive)
                     _check(name, self.ids[at], group, chosen, alive, masks)
                     actions[alive] = chosen[alive]  # what others would do is nobody's business
                 for row in range(rows):
@@ -274,7 +275,7 @@ class JointPolicy(AskedPolicy):
 
     def digest(self) -> str:
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
-        return hashed(([name for name, _ in self.agents], self.hashes))
+        return hashed(([str(name) for name, _ in self.agents], {str(name): one for name, one in self.hashes.items()}))
 
     def held(self) -> Sequence[Any]:
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""

@@ -9,6 +9,7 @@ from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.environments.wrapped_alone import channels_first
+from reactor_sb3.evaluation.normalizer import changes_of, normalizer_of
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
@@ -41,8 +42,10 @@ __all__ = [
     "Training",
     "Turn",
     "advantages",
+    "changes_of",
     "channels_first",
     "copied",
     "keeps_arguments",
     "lambda_returns",
+    "normalizer_of",
 ]

@@ -10,6 +10,7 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.batches import Batch, MaskedBatch, MinibatchSlicer, PPOBatch, QBatch, TransitionBatch, normalized
     from reactor_torch.convolved import Convolved, ConvolvedForward, image_layers_of
     from reactor_torch.dense import Dense, Function, Layer, Renormalisation, bound_layers, is_untouched, layers_of
+    from reactor_torch.finite import naming_spoilt, refuse_spoilt, spoilt_rows
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
         ActorCritic,
@@ -139,10 +140,13 @@ __all__ = [
     "is_compiled",
     "layers_of",
     "lstm_of",
+    "naming_spoilt",
     "normalized",
     "packed",
     "parameter_record",
     "refuse_global_hooks",
+    "refuse_spoilt",
+    "spoilt_rows",
     "squashed_sample",
     "stack",
     "tensors_of",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import random
 import reprlib
 import sys
@@ -27,6 +28,7 @@ __all__ = [
     "BoundPolicy",
     "Noise",
     "PolicyContext",
+    "PredictPolicy",
     "Seeded",
     "Turn",
     "adapted",
@@ -396,10 +398,11 @@ def _check_numbers(array: Array, actions: Any, wanted: tuple[int, ...], rows: in
             f"shape {wanted}"
         )
     kind, dtype = array.dtype.kind, np.dtype(space.dtype)
+    # The sum of squares first: that takes half the time.
+    if kind == "f" and not math.isfinite(np.vdot(array, array)) and not np.isfinite(array).all():
+        raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not finite numbers")
     if dtype.kind in "iub" and kind == "f":
         raise ValueError(f"the policy {named} returned actions of dtype {array.dtype}; {space} has {dtype}")
-    if kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not finite numbers")
     if isinstance(space, spaces.Discrete) and not ((array >= space.start) & (array < space.start + space.n)).all():
         raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not in {space}")
 

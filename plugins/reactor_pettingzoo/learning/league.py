@@ -141,7 +141,11 @@ class Pool(nn.Module):
         league: The league.
 
     Raises:
-        ValueError: If the policy normalises batches.
+        ValueError: If the policy normalises batches, or has more to it than parameters and buffers.
+
+    Attributes:
+        buffer_0: The first of what a policy keeps besides parameters, such as running statistics of its own, of each snapshot,
+            ``(size, ...)``; and so on. Most policies have none.
     """
 
     weights: torch.Tensor
@@ -166,9 +170,17 @@ class Pool(nn.Module):
                 "a snapshot in a league is a policy's parameters, without the running statistics of batch normalisation: "
                 "use layer normalisation"
             )
+        for name, part in policy.named_modules():
+            if type(part).get_extra_state is not nn.Module.get_extra_state:
+                raise ValueError(
+                    f"a snapshot in a league is a policy's parameters and buffers, and {type(part).__name__} {name!r} has an extra "
+                    "state besides: keep it in buffers"
+                )
         self.league = league
         size = sum(one.numel() for one in policy.parameters())
         self.register_buffer("weights", torch.zeros(league.size, size))
+        for number, one in enumerate(policy.buffers()):
+            self.register_buffer(f"buffer_{number}", one.new_zeros((league.size, *one.shape)))
         self.register_buffer("rounds", torch.full((league.size,), -1))
         self.register_buffer("games", torch.zeros(league.size, 2, dtype=torch.float64))
         self.register_buffer("payoffs", torch.zeros(league.size, league.size, 2, dtype=torch.float64))
@@ -182,9 +194,16 @@ class Pool(nn.Module):
         place = int(self.counts[1]) % self.league.size
         with torch.no_grad():
             self.weights[place] = torch.cat([one.detach().flatten() for one in policy.parameters()])
+            for kept, one in zip(self._of_policies(), policy.buffers(), strict=True):
+                kept[place] = one
         self.rounds[place], self.games[place] = self.counts[0], 0
         self.payoffs[place] = self.payoffs[:, place] = 0
         self.counts[1] += 1
+
+    def _of_policies(self) -> list[torch.Tensor]:
+        """The buffers of all snapshots, in the order of a policy's."""
+        known = dict(self.named_buffers())
+        return [known[f"buffer_{number}"] for number in range(sum(name.startswith("buffer_") for name in known))]
 
     @property
     def newest(self) -> int:
@@ -203,6 +222,8 @@ class Pool(nn.Module):
             for one in policy.parameters():
                 one.copy_(self.weights[place, at : at + one.numel()].view_as(one))
                 at += one.numel()
+            for kept, buffer in zip(self._of_policies(), policy.buffers(), strict=True):
+                buffer.copy_(kept[place])
 
     def round_over(self, seed: int, policy: nn.Module, slots: Array, scores: Array, late: int) -> list[int]:
         """Count games, take a snapshot if it is time, and draw the opponents of the next round.

@@ -37,8 +37,8 @@ class Payoffs:
 
     @classmethod
     def of(cls, found: Tournament) -> Payoffs:
-        """Those of a tournament in a game that is won (1), lost (-1) or drawn, between different policies."""
-        first, second = (np.clip((one + 1) / 2, 0, 1) for one in found.payoffs)
+        """Those of a tournament between different policies: who has got more than the other one has won."""
+        first, second = np.clip((found.payoffs + 1) / 2, 0, 1) if found.won is None else found.won
         others = 1.0 - np.eye(len(found.names))
         return cls(found.names, 2.0 * found.episodes * others, (first + second.T) * found.episodes * others)
 
@@ -80,9 +80,9 @@ class Payoffs:
 
     def __str__(self) -> str:
         """Per cent of games that each row's policy has won."""
-        rows = [["", *self.names]]
+        rows = [["", *map(str, self.names)]]
         for name, of_row in zip(self.names, self.shares.tolist(), strict=True):
-            rows.append([name, *("-" if share != share else f"{100 * share:.0f}" for share in of_row)])
+            rows.append([str(name), *("-" if share != share else f"{100 * share:.0f}" for share in of_row)])
         widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
         return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 

@@ -12,12 +12,17 @@ from gymnasium import Space, spaces
 
 from reactor_pettingzoo.reading import choices_of, segments
 from reactor_pettingzoo.runner.streams import OwnStreams, global_generators
+from reactor_torch import spoilt_rows
 
 __all__ = ["ActionSampler", "Draws", "choose_discrete", "illegal", "uniform_choice", "width_of"]
 
 Array = npt.NDArray[Any]
 AHEAD = 256
 """Ticks for which numbers are drawn at once: a call of a generator costs more than many numbers of it."""
+_SMALL = 1e6
+"""Bounds up to that are subtracted from each other in their own precision."""
+_TINY = 2.0**-54
+"""In place of 0, which the inverse of a distribution function has no number for."""
 
 
 class Draws:
@@ -63,10 +68,13 @@ class ActionSampler:
         uniform: Random numbers for each row, ``(rows, width)``; ``None`` if nothing is drawn.
         own: What policies are asked with: what they draw from the global generators of torch and numpy is theirs alone.
         generator_state: State of torch's generator for what draws from it; begun with a run.
+        spoilt: Which rows were answered by outputs that are not finite, and those outputs; ``None`` if none was, which it is set
+            to again by whoever asks.
     """
 
     def __init__(self) -> None:
         self.uniform: Array | None = None
+        self.spoilt: tuple[Array, Array] | None = None
         self.own = OwnStreams()
         self.generator_state: torch.Tensor | None = None
 
@@ -102,28 +110,66 @@ class ActionSampler:
         if values.shape != wanted:
             raise ValueError(f"the policy {name!r} returned values of shape {values.shape} for {rows} observations of {wanted}")
         if isinstance(space, spaces.Discrete):
+            self.look(values, scores=True)
             return choose_discrete(values, masks, None if greedy else self.uniform, int(space.start))
         if isinstance(space, spaces.MultiDiscrete):
-            return self._components(values, space, masks, greedy)
+            if spoilt_rows(values) is not None:
+                for part in segments(choices_of(space)):
+                    self.look(values[:, part], scores=True)
+            return _components(values, masks, space, None if greedy else self.uniform)
         if isinstance(space, spaces.MultiBinary):
-            if greedy:
-                return np.asarray(values > 0, np.int8)
-            assert self.uniform is not None
-            uniform = self.uniform[:, : values[0].size].reshape(values.shape)
-            return np.asarray(uniform < 1 / (1 + np.exp(-values.astype(np.float64))), np.int8)
+            if spoilt_rows(values) is not None:
+                self.look(np.maximum(values, np.finfo(values.dtype).min))  # what is never 1 has -inf
+            return self.binary(values, masks, greedy)
         if not greedy and spread is not None:
             assert self.uniform is not None
             values = values + spread * _normal(self.uniform, values[0].size).reshape(values.shape)
         assert isinstance(space, spaces.Box)
+        self.look(values)
+        if self.spoilt is not None:  # NaN is no whole number
+            values = np.nan_to_num(values)
         return np.asarray(np.clip(values, space.low, space.high), space.dtype)
 
-    def _components(self, values: Array, space: spaces.MultiDiscrete, masks: Array | None, greedy: bool) -> Array:
-        parts = segments(choices_of(space))
-        chosen = np.empty((len(values), len(parts)), np.int64)
-        for at, part in enumerate(parts):
-            uniform = None if greedy or self.uniform is None else self.uniform[:, at : at + 1]
-            chosen[:, at] = choose_discrete(values[:, part], None if masks is None else masks[:, part], uniform)
-        return chosen.reshape(-1, *space.nvec.shape) + space.start
+    def look(self, outputs: Array, scores: bool = False) -> None:
+        """Note which rows of a policy's outputs are not finite; arguments as for :func:`reactor_torch.spoilt_rows`."""
+        found = spoilt_rows(outputs, scores)
+        if found is not None:
+            self.spoilt = (found if self.spoilt is None else found | self.spoilt[0]), outputs
+
+    def refuse_spoilt(self, name: str, actions: Array, alive: Array) -> None:
+        """Refuse actions that are not finite, or are chosen by what is not, of agents that are there; arguments by row.
+
+        Raises:
+            ValueError: Naming the policy.
+        """
+        self.look(actions)
+        if self.spoilt is None:
+            return
+        (spoilt, outputs), self.spoilt = self.spoilt, None
+        wrong = np.flatnonzero(spoilt & alive)
+        if len(wrong):
+            raise ValueError(f"the policy {name!r} answered {outputs[wrong[0]].tolist()}, which are not finite numbers")
+
+    def binary(self, values: Array, masks: Array | None, greedy: bool) -> Array:
+        """Choices of 0 or 1, by how much more likely 1 is, ``(rows, ...)``; masks have two numbers for each."""
+        if masks is not None:
+            no, yes = np.moveaxis(masks.reshape(*values.shape, 2) != 0, -1, 0)
+            values = np.where(no == yes, values, np.where(yes, np.inf, -np.inf))
+        if greedy:
+            return np.asarray(values > 0, np.int8)
+        assert self.uniform is not None
+        uniform = self.uniform[:, : values[0].size].reshape(values.shape)
+        return np.asarray(uniform < 1 / (1 + np.exp(-values.astype(np.float64))), np.int8)
+
+
+def _components(values: Array, masks: Array | None, space: spaces.MultiDiscrete, uniform: Array | None) -> Array:
+    """A choice of each component, by the scores of all of them one after the other; so are masks."""
+    parts = segments(choices_of(space))
+    chosen = np.empty((len(values), len(parts)), np.int64)
+    for at, part in enumerate(parts):
+        allowed = None if masks is None else masks[:, part]
+        chosen[:, at] = choose_discrete(values[:, part], allowed, None if uniform is None else uniform[:, at : at + 1])
+    return chosen.reshape(-1, *space.nvec.shape) + space.start
 
 
 def _answer_shape(space: Space[Any]) -> tuple[int, ...]:
@@ -196,17 +242,46 @@ def uniform_choice(space: Space[Any], masks: Array | None, sampler: ActionSample
         return choose_discrete(np.zeros((len(uniform), int(space.n))), masks, uniform[:, :1]) + np.int64(space.start)
     if isinstance(space, spaces.MultiDiscrete):
         if masks is not None:
-            return sampler.choose("random", space, np.zeros((len(uniform), masks.shape[1])), masks, len(uniform), False)
+            return _components(np.zeros((len(uniform), masks.shape[1])), masks, space, uniform)
         parts = uniform[:, : space.nvec.size].reshape(-1, *space.nvec.shape)
         return np.asarray(np.floor(parts * space.nvec), np.int64) + space.start
     if isinstance(space, spaces.MultiBinary):
+        if masks is not None:
+            return sampler.binary(np.zeros((len(uniform), *space.shape)), masks, greedy=False)
         return (uniform[:, : int(np.prod(space.shape))] < 0.5).astype(np.int8).reshape(-1, *space.shape)
     assert isinstance(space, spaces.Box)
-    low, high = (np.clip(bound, -1e6, 1e6) for bound in (space.low, space.high))
-    parts = uniform[:, : low.size].reshape(-1, *low.shape)
-    if np.issubdtype(space.dtype, np.integer):
-        return np.asarray(np.floor(low + parts * (high - low + 1.0)), space.dtype)
-    return np.asarray(low + parts * (high - low), space.dtype)
+    parts = uniform[:, : space.low.size].reshape(-1, *space.low.shape)
+    return _anywhere(space, parts)
+
+
+def _anywhere(space: spaces.Box, uniform: Array) -> Array:
+    """Actions of a ``Box`` as its ``sample()`` draws them: uniform between bounds, exponential from one bound on, else normal.
+
+    Args:
+        space: The space.
+        uniform: A number for each of an action's, ``(rows, *shape)``.
+    """
+    dtype: Any = np.dtype(space.dtype)
+    whole = dtype.kind in "iu"
+    low, high = (space.low.astype(np.float64), space.high.astype(np.float64)) if whole else (space.low, space.high)
+    if max(float(np.abs(bound).max(initial=0)) for bound in (low, high)) <= _SMALL:
+        if whole:
+            return np.asarray(np.floor(low + uniform * (high - low + 1.0)), dtype)
+        return np.asarray(low + uniform * (high - low), dtype)
+    low, high = low.astype(np.float64), high.astype(np.float64)
+    below, above = space.bounded_below, space.bounded_above
+    tail = -np.log1p(-uniform)
+    drawn = torch.special.ndtri(torch.from_numpy(np.maximum(uniform, _TINY))).numpy()
+    drawn = np.where(below & ~above, np.where(below, low, 0) + tail, drawn)
+    drawn = np.where(above & ~below, np.where(above, high + whole, 0) - tail, drawn)
+    within = below & above
+    drawn = np.where(within, np.where(within, low, 0) * (1 - uniform) + (np.where(within, high, 0) + whole) * uniform, drawn)
+    limits: Any = np.iinfo(dtype) if whole else np.finfo(dtype)
+    least, most = float(limits.min), float(limits.max)
+    if not whole:
+        return np.asarray(np.clip(drawn, np.maximum(low, least), np.minimum(high, most)), dtype)
+    most = most if int(most) <= limits.max else float(np.nextafter(most, 0))  # no float64 is the largest int64
+    return np.asarray(np.clip(np.asarray(np.clip(np.floor(drawn), least, most), dtype), space.low, space.high))
 
 
 def _normal(uniform: Array, size: int) -> Array:

@@ -54,6 +54,9 @@ def choose_by(
     wanted = (rows, *(space.shape or ()))
     if drawn.shape != wanted:
         raise ValueError(f"{what} of shape {drawn.shape} for {rows} observations; expected is {wanted} for actions of {space}")
+    sampler.look(drawn)
+    if sampler.spoilt is not None:
+        drawn = np.nan_to_num(drawn)
     if isinstance(space, spaces.Box):
         return np.asarray(np.clip(drawn, space.low, space.high), space.dtype)
     if not np.array_equal(drawn, np.rint(drawn)) or not _discrete(distribution):
@@ -65,6 +68,9 @@ def choose_by(
 def _values(distribution: Any, space: Space[Any]) -> Any:
     """Scores, or mean and standard deviation; ``None`` if it is another distribution, or has another shape."""
     if isinstance(distribution, list):  # SB3's
+        if isinstance(space, spaces.MultiBinary):  # sb3-contrib's, of two choices each
+            logits = torch.stack([part.logits for part in distribution], 1)
+            return (logits[..., 1] - logits[..., 0]).reshape(-1, *(space.shape or ())).numpy()
         return torch.cat([part.logits for part in distribution], 1).numpy()
     while type(distribution) is Independent:
         distribution = distribution.base_dist

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
+from numpy import vdot
 
 from reactor_pettingzoo.agents import AgentGroup, AgentSpecs
 from reactor_pettingzoo.reading import MASK, AgentID
@@ -47,7 +50,7 @@ class PolicyGroup:
     """
 
     number: int
-    names: tuple[str, ...]
+    names: tuple[Any, ...]
     policy: Any
     layers: tuple[DenseNetwork, ...]
     agent_group: AgentGroup
@@ -57,6 +60,11 @@ class PolicyGroup:
     agent_rows: Array
     greedy: bool
     by_row: bool
+
+    @property
+    def title(self) -> str:
+        """The names in one line."""
+        return ", ".join(map(str, self.names))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -224,6 +232,10 @@ class GroupPolicies:
         self.agent_rows = None if specs.turns else group.agent_rows[:, indices]
         self.served = None if self.agent_rows is None else self.agent_rows >= 0
         self.start = int(getattr(agent_group.action_space, "start", 0)) if self.stacked is not None else 0
+        # Outputs of the stacked networks for all rows, where they always are.
+        self.scores: Array = np.empty(0) if self.stacked is None else self.stacked.scores.reshape(-1, self.stacked.scores.shape[-1])
+        self.outputs = self.scores.ravel()
+        self.unbounded = isinstance(agent_group.action_space, spaces.Box) and not agent_group.action_space.is_bounded()
         self.layout = self._layout()
         self.every = np.arange(group.copies)
         self.records: dict[int, tuple[Array, Array, Array, Array, Array | None]] = {}
@@ -255,6 +267,7 @@ class GroupPolicies:
             agent_rows, alive = self.agent_rows, alive & self.served
         drawn = None if self.draws is None else self.draws.next()  # also when nobody is alive: only ticks count
         self.sampler.own.tick += 1
+        self.sampler.spoilt = None
         agent_group = self.group.agent_group
         masks = record[agent_group.field(MASK)] if agent_group.mask and (masked is None or np.count_nonzero(masked)) else None
         if self.stacked is not None:
@@ -264,6 +277,8 @@ class GroupPolicies:
         else:
             out.fill(0)
             return
+        if self.sampler.spoilt is not None:
+            self._refuse(*self.sampler.spoilt, agent_rows, alive, acting, record)
         taken = chosen[agent_rows] if self.layout is None else self.layout(chosen)
         if self.stacked is None or masks is not None:  # else it cannot be anything that nobody can do
             self._check(taken, alive, masks, acting)
@@ -312,12 +327,14 @@ class GroupPolicies:
         else:
             self.layout(stacked.inputs.reshape(-1, *seen.shape[2:]))[...] = seen
         stacked()
+        if not isfinite(vdot(self.outputs, self.outputs)):  # which takes less time than to call the sampler
+            self.sampler.look(self.scores, scores=True)
         chosen = stacked.best.reshape(-1)
         if drawn is not None or masks is not None:
             masks = self._masks(masks, acting, drawn)
             actions = stacked.scores.shape[-1]
             masks = None if masks is None else masks.reshape(-1, actions)
-            chosen = choose_discrete(stacked.scores.reshape(-1, actions), masks, self.sampler.uniform)
+            chosen = choose_discrete(self.scores, masks, self.sampler.uniform)
         return chosen + self.start if self.start else chosen
 
     def _by_policy(self, record: Array, masks: Array | None, acting: Array, drawn: Array | None) -> Array:
@@ -328,8 +345,9 @@ class GroupPolicies:
         parts = {key: self._aligned(key, record[agent_group.field(f"observation.{key}")]) for key in agent_group.parts}
         actions = self.single(parts[""] if agent_group.single else parts, None if masks is None else masks[0], self.sampler)
         if self.group.dtype.kind in "iu" and actions.dtype.kind not in "iub":
+            finite = "" if actions.dtype.kind != "f" or np.isfinite(actions).all() else ", some of which are not finite numbers"
             raise ValueError(
-                f"the policy {self.group.names[0]!r} returned actions of type {actions.dtype}; expected are whole numbers"
+                f"the policy {self.group.names[0]!r} returned actions of type {actions.dtype}{finite}; expected are whole numbers"
             )
         return actions
 
@@ -352,14 +370,44 @@ class GroupPolicies:
         agent_group = self.group.agent_group
         space = agent_group.action_space
         wrong = illegal(space, actions, masks) & alive
+        if self.unbounded:
+            wrong |= ~np.isfinite(actions).reshape(*alive.shape, -1).all(-1) & alive
         if wrong.any():
             copy, row = np.argwhere(wrong)[0].tolist()
             agent = self.specs.agents[int(acting[copy])] if self.agents is None else agent_group.agents[row]
             legal = "" if masks is None else f" and the action mask {masks[copy, row].tolist()}"
+            if not np.isfinite(actions[copy, row]).all():
+                legal += ": those are not finite numbers"
             raise ValueError(
-                f"a policy ({', '.join(self.group.names)}) chose the action {actions[copy, row]} for agent {agent!r} of "
+                f"a policy ({self.group.title}) chose the action {actions[copy, row]} for agent {agent!r} of "
                 f"environment {self.group.first + copy}, which has {space}{legal}"
             )
+
+    def _refuse(self, spoilt: Array, outputs: Array, agent_rows: Array, alive: Array, acting: Array, record: Array) -> None:
+        """Refuse outputs that are not finite, if they are about an agent that is there: of others nobody knows what is observed.
+
+        Args:
+            spoilt: Which rows of the policies have such outputs.
+            outputs: Of all rows.
+            agent_rows: Which of them are whose.
+            alive: Who is there, ``(copies, rows of the agents)``.
+            acting: Whose turn it is in each environment, where agents take turns.
+            record: What they observe.
+        """
+        wrong = spoilt[agent_rows] & alive
+        if not wrong.any():
+            return
+        group = self.group.agent_group
+        copy, row = np.argwhere(wrong)[0].tolist()
+        agent = self.specs.agents[int(acting[copy])] if self.agents is None else group.agents[row]
+        at = int(agent_rows[copy, row])
+        name = self.group.names[at // self.group.seats.shape[1]]
+        seen = [record[group.field(f"observation.{key}")][copy, row] for key in group.parts]
+        known = all(np.isfinite(part).all() for part in seen if part.dtype.kind == "f")
+        raise ValueError(
+            f"the policy {name!r} answered {outputs[at].tolist()}, which are not finite numbers, for agent {agent!r} of "
+            f"environment {self.group.first + copy}" + ("" if known else f", which observes {[part.tolist() for part in seen]}")
+        )
 
 
 def _aligned_arrays(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[Array]:

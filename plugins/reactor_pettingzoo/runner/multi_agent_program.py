@@ -170,6 +170,7 @@ class MultiAgentProgram(RunOwner):
         checked_executor(executor)
         if workers is not None:
             checked_number("workers", workers, 1)
+            workers = int(workers)
         check_timeout("step_timeout", step_timeout)
         self.specs, self.num_envs = specs, len(acts)
         self._groups = groups = groups_of(specs, len(acts), dict(policies), list(acts), deterministic)
@@ -194,7 +195,7 @@ class MultiAgentProgram(RunOwner):
         self, program: Program, env_fn: Any, seeds: RunSeeds, groups: list[PolicyGroup], cuts: Cuts
     ) -> tuple[Program, dict[str, int]]:
         """Shards that ask the policies themselves."""
-        names = "".join(f" policies[{', '.join(group.names)}]" for group in groups)
+        names = "".join(f" policies[{group.title}]" for group in groups)
         begin = program.input("begin", (), BEGIN)
         shards = self._shards(program, begin, ActingShard, env_fn, seeds, groups, cuts, names)
         return program, {name: worker for worker, (name, _) in enumerate(shards)}
@@ -209,7 +210,9 @@ class MultiAgentProgram(RunOwner):
         shards = self._shards(program, begin, ObservingShard, env_fn, seeds, groups, cuts, "")
         placement = {name: worker for worker, (name, _) in enumerate(shards)}
         for number, group in enumerate(groups):
-            name = f"policies[{', '.join(group.names)}]"
+            name = f"policies[{group.title}]"
+            if name in placement:  # of 0 and "0"
+                name += f" ({number})"
             inference = program.add(PolicyReactor, group, self.specs, width, name=name)
             placement[name] = number % len(cuts)
             program.connect(begin, inference.begin)

@@ -17,7 +17,7 @@ from torch import nn
 from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs
 from reactor_pettingzoo.runner.actions import ActionSampler, uniform_choice
 from reactor_pettingzoo.runner.distributions import choose_by
-from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax
+from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax, naming_spoilt, refuse_spoilt
 
 __all__ = [
     "SinglePolicy",
@@ -53,7 +53,7 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
     """Refuse what can act for nobody, or not for these agents.
 
     Raises:
-        TypeError: If it is not a policy.
+        TypeError: If it is not a policy, or one that remembers what it has seen.
         ValueError: If it was made for other spaces.
     """
     if isinstance(policy, type):
@@ -65,19 +65,27 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
         )
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        from reactor_sb3.plugin import channels_first
+        from reactor_sb3.plugin import changes_of, channels_first
 
+        if hasattr(sb3, "lstm_actor"):
+            raise TypeError(
+                f"the policy {name!r} is a {type(policy).__name__}, which remembers what an agent has seen in an episode, and "
+                "policies of many agents are asked about each observation by itself: pass one without an LSTM, which may see "
+                "stacked frames, or play it in a loop of your own, by predict(state=..., episode_start=...)"
+            )
         given = group.space, group.observation_space
         if sb3.observation_space not in (*given, *map(channels_first, given)):
+            hint = "" if sb3 is policy else changes_of(policy)
             raise ValueError(
                 f"the policy {name!r} was trained to observe {sb3.observation_space}, and its agents "
-                f"{_listed(group)} observe {group.observation_space}"
+                f"{_listed(group)} observe {group.observation_space}{hint}"
             )
         if not _same_actions(sb3.action_space, group.action_space):
             raise ValueError(
                 f"the policy {name!r} was trained for the actions {sb3.action_space}, and its agents {_listed(group)} have "
                 f"{group.action_space}"
             )
+        _normalizer_of(policy, group.observation_space if _with_masks(sb3.observation_space, group) else group.space)
 
 
 def _same_actions(space: Any, other: Any) -> bool:
@@ -92,10 +100,47 @@ def _listed(group: AgentGroup) -> str:
     return shown if len(group.agents) <= 3 else f"{shown}, ..."
 
 
+class NormalizedPolicy(nn.Module):
+    """An SB3 model's policy, and what normalises its observations.
+
+    Args:
+        policy: The policy.
+        normalizer: What it is shown in place of what agents observe.
+    """
+
+    def __init__(self, policy: nn.Module, normalizer: Any) -> None:
+        super().__init__()
+        self.policy, self.normalizer = policy, normalizer
+        for number, statistics in enumerate(normalizer.statistics()):  # what is hashed tells them apart
+            numbers = np.concatenate([np.ravel(one) for of_key in statistics.values() for one in of_key])
+            self.register_buffer(f"statistics_{number}", torch.from_numpy(numbers))
+
+
+def _normalizer_of(policy: Any, space: Any = None) -> Any:
+    """What normalises the observations of an SB3 model, as it is now; ``None`` if nothing does.
+
+    Raises:
+        ValueError: If it normalises others than those of a space.
+    """
+    if _sb3_policy(policy) in (None, policy):
+        return None
+    from reactor_sb3.plugin import normalizer_of
+
+    return normalizer_of(policy, space)
+
+
+def _with_masks(seen: Any, group: AgentGroup) -> bool:
+    """Whether a policy is shown action masks as a part of what it observes."""
+    return group.mask == "observation" and MASK in getattr(seen, "spaces", ())
+
+
 def acting_part(policy: Any) -> Any:
     """The part of a policy that travels, to the CPU: of an SB3 model its policy, for the model holds an environment and buffers."""
     sb3 = _sb3_policy(policy)
     part = policy if sb3 is None else sb3
+    normalizer = _normalizer_of(policy)
+    if normalizer is not None:
+        part = NormalizedPolicy(sb3, normalizer)
     if isinstance(part, nn.Module) and any(one.device.type != "cpu" for one in part.parameters()):
         part = copy.deepcopy(part).to("cpu")
     return part
@@ -107,7 +152,7 @@ def dense_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork |
         return None
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        return _sb3_layers(sb3, group, greedy)
+        return None if _normalizer_of(policy) else _sb3_layers(sb3, group, greedy)
     network = dense_network_of(policy, group.space) if isinstance(policy, nn.Module) else None
     # One that scores other actions is left to be asked by itself, where its mistake is named.
     return network if network is not None and len(network.weights[-1][1]) == group.action_space.n else None
@@ -117,9 +162,11 @@ def callable_policy(name: str, policy: Any, group: AgentGroup, greedy: bool) -> 
     """How to ask a policy by itself."""
     if isinstance(policy, RandomPolicy):
         return _Random(group)
+    if isinstance(policy, NormalizedPolicy):
+        return _Sb3(name, policy.policy, group, greedy, policy.normalizer)
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        return _Sb3(sb3, group, greedy)
+        return _Sb3(name, sb3, group, greedy)
     if isinstance(policy, nn.Module):
         return _Module(name, policy, group, greedy)
     return _Function(name, policy, group)
@@ -151,7 +198,7 @@ class _Module:
     def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
         rows = _count(observations)
         tensors = self._tensors(observations)
-        with sampler.own, torch.inference_mode():
+        with sampler.own, torch.inference_mode(), naming_spoilt(self.module, f"the policy {self.name!r}"):
             outputs = self.module(tensors)
             if isinstance(outputs, torch.distributions.Distribution):
                 return choose_by(sampler, self.name, self.group.action_space, outputs, masks, rows, self.greedy)
@@ -191,31 +238,45 @@ class _Function:
 
 
 class _Sb3:
-    """A model of Stable-Baselines3."""
+    """A model of Stable-Baselines3, or of sb3-contrib."""
 
-    def __init__(self, policy: Any, group: AgentGroup, greedy: bool) -> None:
-        self.policy, self.group, self.greedy = policy, group, greedy
-        self.whole = group.mask == "observation" and MASK in getattr(policy.observation_space, "spaces", ())
+    def __init__(self, name: str, policy: Any, group: AgentGroup, greedy: bool, normalizer: Any = None) -> None:
+        self.name, self.policy, self.group, self.greedy, self.normalizer = name, policy, group, greedy, normalizer
+        self.whole = _with_masks(policy.observation_space, group)
         policy.set_training_mode(False)
+        scores = isinstance(group.action_space, spaces.Discrete) and (hasattr(policy, "q_net") or hasattr(policy, "quantile_net"))
+        self.scores = self._scores if scores else None
+        self.distribution = hasattr(policy, "get_distribution") and not getattr(policy, "use_sde", False)
+        if not scores and not self.distribution and not isinstance(group.action_space, spaces.Box):
+            refuse_spoilt(policy, f"the policy {name!r}")  # its answers are choices, of which none is NaN
 
     def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
         if self.whole:
             parts = observations if isinstance(observations, Mapping) else {self._key(): observations}
             observations = {**parts, MASK: masks}
         rows = _count(observations)
+        if self.normalizer is not None:
+            observations = self.normalizer(observations)
         tensors, _ = self.policy.obs_to_tensor(observations)
         space = self.group.action_space
-        with sampler.own, torch.inference_mode():
-            if hasattr(self.policy, "get_distribution") and not self.policy.use_sde:
-                distribution = self.policy.get_distribution(tensors).distribution
-                chosen = choose_by(sampler, "SB3 policy", space, distribution, masks, rows, self.greedy)
-            elif isinstance(space, spaces.Discrete) and hasattr(self.policy, "q_net"):
-                chosen = sampler.choose("SB3 policy", space, self.policy.q_net(tensors).numpy(), masks, rows, greedy=True)
+        with sampler.own, torch.inference_mode(), naming_spoilt(self.policy, f"the policy {self.name!r}"):
+            if self.distribution:
+                found = self.policy.get_distribution(tensors)
+                found = getattr(found, "distributions", None) or found.distribution  # several choices that may be masked
+                chosen = choose_by(sampler, self.name, space, found, masks, rows, self.greedy)
+            elif self.scores is not None:
+                chosen = sampler.choose(self.name, space, self.scores(tensors), masks, rows, greedy=True)
             else:
                 chosen = sampler.by_torch(lambda: self.policy._predict(tensors, deterministic=self.greedy)).numpy()
         if isinstance(space, spaces.Box):
             chosen = self.policy.unscale_action(chosen) if self.policy.squash_output else np.clip(chosen, space.low, space.high)
         return np.asarray(chosen)
+
+    def _scores(self, tensors: Any) -> Array:
+        policy = self.policy
+        values = policy.q_net(tensors) if hasattr(policy, "q_net") else policy.quantile_net(tensors).mean(1)
+        scores: Array = values.numpy()
+        return scores
 
     def _key(self) -> str:
         space = self.group.observation_space
@@ -259,7 +320,9 @@ def _sb3_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | 
     return None
 
 
-def assigned(specs: AgentSpecs, policies: Mapping[str, Any], policy_of: Callable[[AgentID], str] | None) -> dict[AgentID, str]:
+def assigned(
+    specs: AgentSpecs, policies: Mapping[str, Any], policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None
+) -> dict[AgentID, str]:
     """The name of every agent's policy.
 
     Raises:
@@ -271,9 +334,11 @@ def assigned(specs: AgentSpecs, policies: Mapping[str, Any], policy_of: Callable
     names = {}
     for agent in specs.agents:
         if policy_of is not None:
-            name = policy_of(agent)
+            name = policy_of[agent] if isinstance(policy_of, Mapping) else policy_of(agent)
         elif agent in policies:
             name = agent  # type: ignore[assignment]
+        elif str(agent) in policies and str(agent) not in specs.agents:  # names of SyncIPPO's policies are strings
+            name = str(agent)
         elif len(policies) == 1:
             (name,) = policies
         else:
@@ -300,9 +365,15 @@ def checked(specs: AgentSpecs, policies: Mapping[str, Any], acts: list[dict[Agen
     """Refuse policies that cannot be asked, or do not fit the agents that they act for; ``acts`` says for each copy who those are.
 
     Raises:
-        TypeError: If something is not a policy.
+        TypeError: If something is not a policy, or actions are no arrays of a fixed form.
         ValueError: If a policy does not fit its agents.
     """
+    for group in specs.groups:
+        if not isinstance(group.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box):
+            raise TypeError(
+                f"agent {group.agents[0]!r} acts in {group.action_space}, and policies of many agents choose in a Discrete, "
+                "MultiDiscrete, MultiBinary or Box space: wrap the environment so that an action is one of those"
+            )
     groups: dict[str, dict[int, AgentID]] = {}
     for names in acts:
         for agent, name in names.items():

@@ -172,9 +172,9 @@ class Report:
         """The report's words: a line above the table, the table with its head, and lines below."""
         returns, lengths = self.returns, self.lengths
         rows: list[tuple[str, ...]] = [("agent", "policy", "return", "length")]
-        rows += [(str(a), name, str(returns[a]), str(lengths[a])) for a, name in self.policy_of.items()]
+        rows += [(str(a), str(name), str(returns[a]), str(lengths[a])) for a, name in self.policy_of.items()]
         of_policies, lengths_of = self.returns_of_policies, self.lengths_of_policies
-        rows += [("(mean)", name, str(summary), str(lengths_of[name])) for name, summary in of_policies.items()]
+        rows += [("(mean)", str(name), str(summary), str(lengths_of[name])) for name, summary in of_policies.items()]
         title = (
             f"{len(self.episodes)} episodes, {self.steps:,} steps in {self.seconds:.2f} s ({self.steps_per_second:,.0f} a second), "
             f"seed {self.seed}, fingerprint {self.fingerprint}"

@@ -23,7 +23,7 @@ from reactor_pettingzoo.runner.shards import RunSeeds
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
 
-__all__ = ["MultiAgentRunner", "fresh_seed"]
+__all__ = ["MultiAgentRunner", "checked_seed"]
 
 Array = npt.NDArray[Any]
 
@@ -42,10 +42,12 @@ class MultiAgentRunner(MultiAgentProgram):
         policies: Policies by name, or a single one for all agents. A ``torch.nn.Module`` gets a batch of observations, those in a
             ``Box`` in its own precision (of observations with an ``action_mask`` the part besides it), and returns for discrete
             actions their scores, unnormalised log-probabilities of shape ``(batch, actions)``, for continuous ones the actions, or
-            for either a ``torch.distributions`` distribution. An SB3 model acts as it has learned to. A :class:`RandomPolicy` acts
-            at random. A function is called with a batch of observations, and with the action masks if there are any, and returns
-            actions. Policies are copied when the runner is made.
-        policy_of: The name of an agent's policy. By default the agent's own name, or the only policy that there is.
+            for either a ``torch.distributions`` distribution. An SB3 model acts as it has learned to; one whose environment is a
+            ``VecNormalize`` sees what that makes of observations now. A :class:`RandomPolicy` acts at random. A function is called
+            with a batch of observations, and with the action masks if there are any, and returns actions. Policies are copied when
+            the runner is made.
+        policy_of: From an agent to the name of its policy, a function or a dict. By default its own name, also as a string (such as
+            ``SyncIPPO`` has for agents that are numbers), or the only policy that there is.
         num_envs: Copies of the environment.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which times a throw-away environment and chooses.
@@ -63,7 +65,8 @@ class MultiAgentRunner(MultiAgentProgram):
             copies in the calling process are not timed.
 
     Raises:
-        TypeError: If ``env_fn`` makes something else than a PettingZoo environment, or a policy cannot be asked.
+        TypeError: If ``env_fn`` makes something else than a PettingZoo environment, actions are neither numbers nor arrays, or a
+            policy cannot be asked or remembers what it has seen.
         ValueError: If an agent has no policy, a policy acts for agents whose spaces differ or that it was not made for, or there
             are ``restarts`` and the environment could not be brought back.
         ProgramError: If ``env_fn`` cannot be pickled.
@@ -82,7 +85,7 @@ class MultiAgentRunner(MultiAgentProgram):
         env_fn: EnvFn,
         policies: Mapping[str, Any] | Any,
         *,
-        policy_of: Callable[[AgentID], str] | None = None,
+        policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None = None,
         num_envs: int = 1,
         workers: int | None = None,
         executor: ExecutorName = "auto",
@@ -93,6 +96,7 @@ class MultiAgentRunner(MultiAgentProgram):
         step_timeout: float | None = None,
     ) -> None:
         checked_number("num_envs", num_envs, 1)
+        num_envs = int(num_envs)
         specs = probe_agents(env_fn)
         if not isinstance(policies, Mapping):
             policies = single(policies)
@@ -130,16 +134,18 @@ class MultiAgentRunner(MultiAgentProgram):
                 where the output goes to a file. Needs tqdm.
 
         Raises:
-            ValueError: If neither or both of ``steps`` and ``episodes`` are given.
+            ValueError: If neither or both of ``steps`` and ``episodes`` are given, or a number is not a whole one, or too small.
+            ValueError: If a policy answers something that is no action, or numbers that are not finite.
             Exception: What an environment or a policy raised.
         """
         if (steps is None) == (episodes is None):
             raise ValueError("give either steps= or episodes=")
-        checked_number("steps" if episodes is None else "episodes", steps if episodes is None else episodes, 1)
-        seed = fresh_seed() if seed is None else seed
-        limit = math.inf if steps is None else -(-steps // self.num_envs)
+        name, total = ("steps", steps) if episodes is None else ("episodes", episodes)
+        checked_number(name, total, 1)
+        seed, total = checked_seed(seed), int(total or 0)
+        limit = math.inf if steps is None else -(-total // self.num_envs)
         began = time.perf_counter()
-        played = self._play(limit, episodes or 0, seed, record, progress_bar, steps or episodes or 0)
+        played = self._play(limit, 0 if episodes is None else total, seed, record, progress_bar, total)
         seconds = time.perf_counter() - began
         return Report(
             seed=seed,
@@ -161,12 +167,14 @@ class MultiAgentRunner(MultiAgentProgram):
             fps: Frames per second; by default what the environment's metadata says, else 15.
 
         Raises:
-            ValueError: If the environment renders no frames: make it with ``render_mode="rgb_array"``.
+            ValueError: If the environment renders no frames (make it with ``render_mode="rgb_array"``), or a number makes no sense.
         """
+        checked_number("steps", steps, 1)
+        seed = checked_seed(seed)
         frames: list[Array] = []
         self._running()
         with self._guard:
-            for results in self._ticks(0, seed, False, [1] * steps, render=True):
+            for results in self._ticks(0, seed, False, [1] * int(steps), render=True):
                 frames += results[0].frames
                 if any(one.copy == 0 for one in results[0].episodes):
                     break
@@ -203,7 +211,16 @@ class MultiAgentRunner(MultiAgentProgram):
         return arrays
 
 
-def fresh_seed() -> int:
-    """A seed from the system's entropy."""
-    entropy: Any = np.random.SeedSequence().entropy
-    return int(entropy) % 2**31
+def checked_seed(seed: int | None) -> int:
+    """A seed as a plain number; for ``None`` one from the system's entropy.
+
+    Raises:
+        ValueError: If it is not a whole number from 0 on, or has more than 63 bits.
+    """
+    if seed is None:
+        entropy: Any = np.random.SeedSequence().entropy
+        return int(entropy) % 2**31
+    checked_number("seed", seed, 0)
+    if seed >= 2**63:
+        raise ValueError(f"`seed` must be below 2**63, got {seed}.")
+    return int(seed)

@@ -19,7 +19,7 @@ from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram
 from reactor_pettingzoo.runner.policies import checked
 from reactor_pettingzoo.runner.report import Summary
-from reactor_pettingzoo.runner.runner import fresh_seed
+from reactor_pettingzoo.runner.runner import checked_seed
 from reactor_pettingzoo.runner.shards import RunSeeds
 from reactor_rl.plugin import html_figure, html_table, require_extra
 
@@ -45,6 +45,8 @@ class Tournament:
         seed: Seed of the tournament.
         seconds: How long it took.
         fingerprint: A hash of every action and reward.
+        won: For each side the share of episodes in which it got more than the other one, ``(2, policies, policies)``; one in which
+            both got the same counts half. ``None`` of a game that is won (1), lost (-1) or drawn, where payoffs tell it.
     """
 
     names: tuple[str, ...]
@@ -55,6 +57,7 @@ class Tournament:
     seed: int
     seconds: float
     fingerprint: str
+    won: Floats | None = None
 
     @property
     def scores(self) -> dict[str, float]:
@@ -89,9 +92,9 @@ class Tournament:
     def _told(self) -> tuple[str, list[list[str]], list[str]]:
         """The report's words: a line above the table, the table with its head, and lines below."""
         half = (self.high[0] - self.low[0]) / 2
-        rows = [["", *self.names]]
+        rows = [["", *map(str, self.names)]]
         for name, means, halves in zip(self.names, self.payoffs[0].tolist(), half.tolist(), strict=True):
-            rows.append([name, *(f"{mean:.3g} ±{width:.2g}" for mean, width in zip(means, halves, strict=True))])
+            rows.append([str(name), *(f"{mean:.3g} ±{width:.2g}" for mean, width in zip(means, halves, strict=True))])
         scores = ", ".join(f"{name} {score:.3g}" for name, score in self.scores.items())
         title = f"{self.episodes} episodes a pairing, {self.seconds:.2f} s, seed {self.seed}, fingerprint {self.fingerprint}"
         alike = (
@@ -113,8 +116,8 @@ class Tournament:
         for row, column in np.ndindex(n, n):
             value = self.payoffs[0, row, column]
             axes.text(column, row, f"{value:.3g}", ha="center", va="center", color="white" if value <= middle else "black")
-        axes.set_xticks(range(n), self.names, rotation=45, ha="right")
-        axes.set_yticks(range(n), self.names)
+        axes.set_xticks(range(n), list(map(str, self.names)), rotation=45, ha="right")
+        axes.set_yticks(range(n), list(map(str, self.names)))
         axes.set_xlabel("second side")
         axes.set_ylabel("first side")
         figure.colorbar(image, label=f"return of the first side,\nmean of {self.episodes} episodes")
@@ -161,7 +164,7 @@ def tournament(
 
     Raises:
         TypeError: If something is not a policy.
-        ValueError: If there are no sides, or the numbers do not fit together.
+        ValueError: If there are no sides, or numbers make no sense or do not fit together.
 
     Example:
         >>> from pettingzoo.classic import tictactoe_v3
@@ -172,6 +175,7 @@ def tournament(
     """
     for name, number in (("episodes", episodes), ("num_envs", num_envs)):
         checked_number(name, number, 1)
+    episodes, num_envs, seed = int(episodes), int(num_envs), checked_seed(seed)
     if episodes % num_envs:
         raise ValueError(
             f"num_envs={num_envs} does not divide episodes={episodes}: every copy plays as many episodes as the others"
@@ -184,7 +188,6 @@ def tournament(
     pairings = [(first, second) for first in names for second in names]
     acts = [{agent: pairing[side] for agent, side in sides.items()} for pairing in pairings for _ in range(num_envs)]
     checked(specs, population, acts)
-    seed = fresh_seed() if seed is None else seed
     offsets = [copy for _ in pairings for copy in range(num_envs)]
     total = episodes * len(pairings)
     seeds = RunSeeds(offsets, each=True)
@@ -197,18 +200,25 @@ def tournament(
         played = ensemble._play(math.inf, total, seed, False, progress_bar, total)
         seconds = time.perf_counter() - began
     returns: list[list[list[float]]] = [[[] for _ in pairings] for _ in range(2)]
+    won: list[list[float]] = [[] for _ in pairings]
     for episode in played.episodes:
+        pairing, scores = episode.copy // num_envs, list[float]()
         for side in range(2):
             of_side = [at for at, agent in enumerate(specs.agents) if sides[agent] == side and episode.present[at]]
             if of_side:  # an episode in which nobody plays for a side says nothing of it
-                returns[side][episode.copy // num_envs].append(fmean(episode.returns[at] for at in of_side))
+                scores.append(fmean(episode.returns[at] for at in of_side))
+                returns[side][pairing].append(scores[-1])
+        if len(scores) == 2:
+            won[pairing].append(float(scores[0] > scores[1]) - float(scores[0] < scores[1]))
     summaries = [[Summary.of(of_pairing) for of_pairing in of_side] for of_side in returns]
     shape = 2, len(names), len(names)
     payoffs, low, high = (
         np.array([[getattr(one, field) for one in of_side] for of_side in summaries]).reshape(shape)
         for field in ("mean", "low", "high")
     )
-    return Tournament(names, payoffs, low, high, episodes, seed, seconds, played.fingerprint)
+    ahead = np.array([fmean(of_pairing or [0.0]) for of_pairing in won]).reshape(shape[1:])
+    shares = (np.array([ahead, -ahead]) + 1) / 2
+    return Tournament(names, payoffs, low, high, episodes, seed, seconds, played.fingerprint, shares)
 
 
 def _sides(specs: AgentSpecs, side_of: Callable[[AgentID], int] | None) -> dict[AgentID, int]:

@@ -72,6 +72,7 @@ class ReactorEvalCallback(EvalCallback):
         if isinstance(env, VecEnv):
             raise TypeError(f"env must be an id or a function that makes an environment, got {env!r}")
         checked_number("n_eval_episodes", n_eval_episodes, 1)
+        checked_number("seed", seed, 0)
         EventCallback.__init__(self, callback_after_eval, verbose=verbose)  # EvalCallback's own would make an environment
         self.callback_on_new_best = callback_on_new_best
         if callback_on_new_best is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,17 +20,17 @@ from stable_baselines3.common.distributions import (
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
-from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 from torch import nn
 
-from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed, own
+from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, PolicyContext, PredictPolicy, Turn, counted, hashed, own
 from reactor_sb3.acting.actor_critic import FORBIDDEN
 from reactor_sb3.acting.forwards import as_written, copied
 from reactor_sb3.environments.wrapped_alone import channels_first
-from reactor_torch import DenseNetwork, dense_network_of, is_compiled, stack
+from reactor_sb3.evaluation.normalizer import Normalizer, changes_of, normalizer_of
+from reactor_torch import DenseNetwork, dense_network_of, is_compiled, naming_spoilt, refuse_spoilt, spoilt_rows, stack
 
 __all__ = ["asked"]
 
@@ -48,35 +47,63 @@ def asked(policy: Any, context: PolicyContext) -> AskedPolicy | None:
         context: What it is to act in.
 
     Returns:
-        ``None`` for what is better asked by its ``predict``, as models that remember are.
+        ``None`` for what is better asked by its ``predict``.
 
     Raises:
-        ValueError: If it was made for other spaces.
+        ValueError: If it was made for other spaces, or answers by numbers that are not finite.
     """
-    normalize = None
+    normalizer = None
     if isinstance(policy, BaseAlgorithm):
         model, policy = policy, policy.policy
-        normalize = model.get_vec_normalize_env()
-        _check_spaces(policy, context, type(model).__name__)
-        if hasattr(policy, "lstm_actor") or (isinstance(policy, DQNPolicy) and not context.deterministic):
-            return None  # one remembers, the other one's model explores
+        _check_spaces(policy, context, type(model).__name__, changes_of(model))
+        normalizer = normalizer_of(model, context.observation_space)
+        explores = hasattr(model, "exploration_rate") and not context.deterministic
+        if hasattr(policy, "lstm_actor") or explores:  # one remembers, the other one's model draws from all actions
+            return PredictPolicy(NormalizedModel(model, normalizer), context)
     elif isinstance(policy, BasePolicy):
         _check_spaces(policy, context, type(policy).__name__)
     elif isinstance(policy, nn.Module):
         return ModulePolicy(policy, context)
     else:
         return None
-    return SB3Policy(policy, context, normalize)
+    return SB3Policy(policy, context, normalizer)
 
 
-def _check_spaces(policy: BasePolicy, context: PolicyContext, named: str) -> None:
+def _check_spaces(policy: BasePolicy, context: PolicyContext, named: str, hint: str = "") -> None:
     given: Any = context.observation_space
     if policy.observation_space not in (given, channels_first(given)):
-        raise ValueError(f"{named} was trained to observe {policy.observation_space}, and the environment shows {given}")
+        raise ValueError(f"{named} was trained to observe {policy.observation_space}, and the environment shows {given}{hint}")
     if policy.action_space != context.action_space:
         raise ValueError(
             f"{named} was trained for the actions {policy.action_space}, and the environment takes {context.action_space}"
         )
+
+
+class NormalizedModel:
+    """A model that is asked by its ``predict``, and is shown what it has learned from.
+
+    Args:
+        model: The model.
+        normalizer: What normalises its observations, if anything does.
+    """
+
+    def __init__(self, model: Any, normalizer: Normalizer | None) -> None:
+        self.model, self.normalizer = model, normalizer
+        refuse_spoilt(model.policy, f"the policy of {type(model).__name__}")
+
+    def predict(self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False) -> Any:
+        """See SB3's models."""
+        shown = observation if self.normalizer is None else self.normalizer(observation)
+        if deterministic or not hasattr(self.model, "exploration_rate"):
+            return self.model.predict(shown, state, episode_start, deterministic)
+        # It explores by a generator of its own, which is lent a state that belongs to the episode's step.
+        bits = self.model.action_space.np_random.bit_generator
+        before = bits.state
+        bits.state = np.random.PCG64(np.random.randint(2**31)).state
+        try:
+            return self.model.predict(shown, state, episode_start, deterministic)
+        finally:
+            bits.state = before
 
 
 class _TorchPolicy(AskedPolicy):
@@ -178,7 +205,7 @@ class ModulePolicy(_TorchPolicy):
             wanted = (rows, int(space.n))
 
             def choose(turn: Turn) -> Array:
-                scores = outputs()
+                scores = _checked(outputs(), named, scores=True)
                 if scores.shape != wanted:
                     raise ValueError(
                         f"the policy {named} returned scores of shape {scores.shape} for {rows} observations; of {space} they have "
@@ -188,7 +215,7 @@ class ModulePolicy(_TorchPolicy):
 
             return choose
         assert isinstance(space, spaces.Box)
-        return lambda turn: counted(np.clip(outputs(), space.low, space.high), rows, space, named)
+        return lambda turn: counted(np.clip(_checked(outputs(), named), space.low, space.high), rows, space, named)
 
 
 class SB3Policy(_TorchPolicy):
@@ -197,20 +224,19 @@ class SB3Policy(_TorchPolicy):
     Args:
         policy: The policy.
         context: What it acts in.
-        normalize: What normalises its observations, with the statistics of now.
+        normalizer: What normalises its observations, if anything does.
     """
 
     module: Any
 
-    def __init__(self, policy: Any, context: PolicyContext, normalize: VecNormalize | None) -> None:
+    def __init__(self, policy: Any, context: PolicyContext, normalizer: Normalizer | None) -> None:
         self.context, self.module, self.named = context, self._evaluated(policy), type(policy).__name__
+        self.normalizer = normalizer
         self.module.set_training_mode(False)
-        self.normalize: Any = None
-        if normalize is not None and normalize.norm_obs:
-            self.normalize = pickle.loads(pickle.dumps(normalize))  # without its environments
-            self.normalize.class_attributes, self.normalize.returns = {}, None  # else it cannot travel again
         self.kind, self.masked = _kind_of(policy), _base_with_masks(policy) is not None
         self.std: Array | None = None
+        if self.kind == "any" and not isinstance(context.action_space, spaces.Box):
+            refuse_spoilt(policy, f"the policy {type(policy).__name__}")  # its answers are choices, of which none is NaN
         if self.in_workers and not is_image_space(context.observation_space):
             self._dense(_layers(self.module, context))
         if context.deterministic or self.kind == "any":
@@ -226,11 +252,11 @@ class SB3Policy(_TorchPolicy):
             self.network, self.by_row = None, False
 
     def _normalized(self, observations: Any) -> Any:
-        return observations if self.normalize is None else self.normalize.normalize_obs(observations)
+        return observations if self.normalizer is None else self.normalizer(observations)
 
     def _by_torch(self, observations: Any, rows: int) -> Any:
         module = self.module
-        with torch.inference_mode():
+        with torch.inference_mode(), naming_spoilt(module, f"the policy {type(module).__name__}"):
             tensors, _ = module.obs_to_tensor(self._normalized(observations))
             match self.kind:
                 case "categorical":
@@ -264,10 +290,11 @@ class SB3Policy(_TorchPolicy):
         outputs, space = self._outputs(observations, rows), self.context.action_space
         named = type(self.module).__name__
         choices = _choices(space) if self.masked and self.kind != "any" else []
+        scores = self.kind in ("categorical", "categoricals", "scores")
 
         def act(turn: Turn) -> Any:
             self.masks = turn.masks
-            found = outputs()
+            found = _checked(outputs(), named, scores)
             if choices:
                 found = _allowed(found, turn.masks, choices)
             return counted(self._fitting(self._drawn(found, turn.noise)), rows, space, named)
@@ -317,11 +344,21 @@ class SB3Policy(_TorchPolicy):
 
     def digest(self) -> str | None:
         """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
-        if self.normalize is None:
+        if self.normalizer is None:
             return super().digest()
-        rms = self.normalize.obs_rms
-        known = rms if isinstance(rms, dict) else {"": rms}
-        return hashed([super().digest(), {key: (one.mean, one.var) for key, one in known.items()}])
+        return hashed([super().digest(), *self.normalizer.statistics()])
+
+
+def _checked(outputs: Array, named: str, scores: bool = False) -> Array:
+    """What a policy answers by, if it is finite numbers.
+
+    Raises:
+        ValueError: Naming the policy.
+    """
+    spoilt = spoilt_rows(outputs, scores)
+    if spoilt is not None:
+        raise ValueError(f"the policy {named} answered {outputs[spoilt][0].tolist()}, which are not finite numbers")
+    return outputs
 
 
 def _kind_of(policy: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from killing import Killing
 from learning_envs import EVALUATED, Late, make, outcome
 from pettingzoo import AECEnv
 from pettingzoo.classic.tictactoe import tictactoe
-from runner_envs import Herd
+from runner_envs import Herd, Matrix
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from reactor_pettingzoo.learning import League, Payoffs, SyncIPPO
 from reactor_pettingzoo.learning.league import Pool
 from reactor_pettingzoo.learning.payoffs import nash_of
-from reactor_pettingzoo.runner.tournament import Tournament
+from reactor_pettingzoo.runner.tournament import Tournament, tournament
 from reactor_rl import RecoveryWarning
 
 GAME = tictactoe.env
@@ -221,6 +224,118 @@ def test_snapshots_of_centralised_policies_act_alone() -> None:
             pool.put(place, model.policy.agents["main"])
             assert torch.equal(scores[f"round {round}"], model.policies["main"](seen).logits)
     assert report.tournament.names == (*snapshots, "now") and np.isfinite(report.tournament.payoffs).all()
+
+
+class Counted(BaseFeaturesExtractor):
+    """Says how often it has been learned from, in a buffer; and keeps what it says in another one, of whole numbers."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, 2)
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("times", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean.add_(0.5)
+            self.times.add_(1)
+        return seen.flatten(1)[:, :2] - self.mean
+
+
+class Chances(BaseCallback):
+    """The policy's probabilities at the beginning of each round."""
+
+    def _init_callback(self) -> None:
+        self.found: list[Any] = []
+
+    def _on_rollout_start(self) -> None:
+        self.found.append(chances(self.model.policy.agents["main"]))  # type: ignore[union-attr, index]
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def chances(policy: Any) -> Any:
+    with torch.no_grad():
+        return policy.get_distribution(torch.ones(1, *policy.observation_space.shape)).distribution.probs.tolist()
+
+
+def test_snapshots_and_opponents_have_buffers_of_their_own(tmp_path: Path) -> None:
+    arguments = {"features_extractor_class": Counted, "net_arch": [8]}
+    with trained(Late, policy_kwargs=arguments, league=League(every=2, size=3, opponents=2, games=0)) as model:
+        kept = Chances()
+        model.learn(24 * 4 * 4, callback=kept)
+        found = {name: chances(one) for name, one in model.snapshots().items()}
+        assert found == {f"round {round}": kept.found[round] for round in (0, 2)} | {"round 4": chances(model.policies["main"])}
+        agents: Any = model.policy.agents
+        assert all(chances(agents[f"opponent_{number}"]) in found.values() for number in range(2))
+        times = [int(agents[name].features_extractor.times) for name in ("main", "opponent_0")]
+        model.save(tmp_path / "model.zip")
+    assert times[0] == times[1] > 0
+    assert {name: chances(one) for name, one in SyncIPPO.load(tmp_path / "model.zip").snapshots().items()} == found
+
+
+class Stateful(Counted):
+    """It has more to it."""
+
+    def get_extra_state(self) -> Any:
+        return {"more": 1}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+def test_what_no_snapshot_has_is_refused() -> None:
+    with pytest.raises(ValueError, match="Stateful 'features_extractor' has an extra state besides"):
+        trained(Late, policy_kwargs={"features_extractor_class": Stateful})
+
+
+def always(action: int) -> Any:
+    """A policy that never does anything else."""
+    return lambda seen: np.full(len(seen), action)
+
+
+class Paid(Matrix):
+    """What both sides do is paid in another way: the agents of each side by the side's action and the other's."""
+
+    def __init__(self, pays: Any, sizes: tuple[int, int] = (1, 1)) -> None:
+        super().__init__(sizes)
+        self.pays = pays
+
+    def step(self, actions: Any) -> Any:
+        seen, _, *rest = super().step(actions)
+        did = [actions[side[0]] for side in self.sides]
+        paid = {agent: self.pays(did[at], did[1 - at]) for at, side in enumerate(self.sides) for agent in side}
+        return seen, paid, *rest
+
+
+GAMES: dict[str, tuple[Any, tuple[int, int]]] = {
+    "won or lost": (lambda own, other: float(np.sign(own - other)), (1, 1)),
+    "points": (lambda own, other: 60 + own, (1, 1)),
+    "losses": (lambda own, other: -100 + 0.1 * (own - other), (1, 1)),
+    "small": (lambda own, other: 1e-6 * own, (1, 1)),
+    "general sum": (lambda own, other: 3.0 * own + other, (1, 1)),
+    "teams": (lambda own, other: 60 + own, (2, 2)),
+    "uneven teams": (lambda own, other: 60 + own, (3, 1)),
+}
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_who_has_got_more_has_won(game: str) -> None:
+    """Whatever is paid: 4 beats 2 and 0, 2 beats 0, and the two that do the same draw."""
+    pays, sizes = GAMES[game]
+    population = {"worst": always(0), "good": always(2), "even": always(2), "best": always(4)}
+    env_fn = partial(Paid, pays, sizes)
+    sides: Any = {agent: at for at, side in enumerate(env_fn().sides) for agent in side}
+    found = tournament(env_fn, population, episodes=2, side_of=sides.get, executor="inline", workers=1)
+    table = Payoffs.of(found)
+    expected = [[np.nan, 0, 0, 0], [1, np.nan, 0.5, 0], [1, 0.5, np.nan, 0], [1, 1, 1, np.nan]]
+    assert np.array_equal(table.shares, expected, equal_nan=True) and np.array_equal(table.games, 4 * (1 - np.eye(4)))
+    ratings = table.elo
+    assert ratings["worst"] < ratings["good"] == pytest.approx(ratings["even"]) and ratings["good"] < ratings["best"]
+    assert max(table.nash().items(), key=lambda one: one[1])[0] == "best"
+    if game == "won or lost":  # payoffs alone tell it, too
+        told = Payoffs.of(replace(found, won=None))
+        assert np.array_equal(told.won, table.won) and told.elo == ratings
 
 
 def test_ratings() -> None:

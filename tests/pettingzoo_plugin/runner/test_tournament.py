@@ -10,54 +10,11 @@ from typing import Any
 import imageio.v3 as imageio
 import numpy as np
 import pytest
-from gymnasium import spaces
-from pettingzoo import ParallelEnv
 from pettingzoo.classic.connect_four import connect_four
-from runner_envs import mlp
+from runner_envs import Matrix, mlp
 
 from reactor_pettingzoo import RandomPolicy, Tournament, tournament
 from reactor_pettingzoo.runner.shards import RunSeeds
-
-
-class Matrix(ParallelEnv):
-    """The reward of each side's agents is known from what both sides do, or is the seed of the episode's environment.
-
-    Args:
-        sizes: How many agents each side has.
-        seeds: Whether seeds are what is paid.
-    """
-
-    metadata = {"name": "matrix"}
-
-    def __init__(self, sizes: tuple[int, int] = (1, 1), seeds: bool = False) -> None:
-        self.sides = [[f"{name}{number}" for number in range(size)] for name, size in zip("ab", sizes, strict=True)]
-        self.possible_agents = [*self.sides[0], *self.sides[1]]
-        self.seeds, self.seed = seeds, 0
-        self.seen, self.done = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(5)
-
-    def observation_space(self, agent: str) -> Any:
-        return self.seen
-
-    def action_space(self, agent: str) -> Any:
-        return self.done
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self.seed = self.seed if seed is None else seed
-        self.agents = list(self.possible_agents)
-        return {agent: np.zeros(1, np.float32) for agent in self.agents}, {agent: {} for agent in self.agents}
-
-    def step(self, actions: dict[str, int]) -> Any:
-        first, second = (float(np.mean([actions[agent] for agent in side])) for side in self.sides)
-        paid = (self.seed, -self.seed) if self.seeds else (10 * first + second, first - second)
-        # Within a side one agent gets more and another less; the mean is what counts.
-        rewards = {
-            agent: paid[side] + number - (len(agents) - 1) / 2
-            for side, agents in enumerate(self.sides)
-            for number, agent in enumerate(agents)
-        }
-        ended, self.agents = self.agents, []
-        every = dict.fromkeys(ended, True)
-        return {agent: np.ones(1, np.float32) for agent in ended}, rewards, every, dict.fromkeys(ended, False), {}
 
 
 def always(action: int, observations: Any) -> Any:

@@ -17,14 +17,18 @@ import pytest
 import torch
 from every_other import in_turn
 from gymnasium import spaces
+from sb3_contrib import QRDQN, RecurrentPPO
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import nn
 
 from reactor_gymnasium import evaluate
 from reactor_rl import RecoveryWarning
+from reactor_sb3 import PQN, ReactorEvalCallback, SyncDQN
+from reactor_sb3.contrib import SyncQRDQN, SyncRecurrentPPO
 
 
 class Pairs(gymnasium.Env[dict[str, Any], np.int64]):
@@ -212,6 +216,52 @@ def test_observations_are_normalised_as_they_were_learned() -> None:
     )
     assert report.digests == by_hand.digests
     assert report.digests != evaluate(model.policy, "CartPole-v1", episodes=5, executor="inline").digests
+
+
+class Shown:
+    """A model that is shown normalised observations by hand."""
+
+    def __init__(self, model: Any, env: VecNormalize) -> None:
+        self.model, self.env = model, env
+
+    def predict(self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False) -> Any:
+        return self.model.predict(self.env.normalize_obs(observation), state, episode_start, deterministic)
+
+
+@in_turn("kind", [DQN, QRDQN, RecurrentPPO, SyncDQN, PQN, SyncQRDQN, SyncRecurrentPPO], kept=2)
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_models_that_are_asked_by_predict_see_normalised_observations(kind: Any, deterministic: bool) -> None:
+    """Those that remember, and those that explore; also in the callback, whose model goes on learning."""
+    env = VecNormalize(make_vec_env("CartPole-v1", 1))
+    policy = "MlpLstmPolicy" if hasattr(kind, "policy_aliases") and "MlpLstmPolicy" in kind.policy_aliases else "MlpPolicy"
+    ours: dict[str, Any] = {"executor": "inline"} if kind.__module__.startswith("reactor") else {}
+    model = kind(policy, env, policy_kwargs={} if kind is PQN else {"net_arch": [8]}, seed=0, **ours)
+    env.obs_rms.mean[:], env.obs_rms.var[:] = [0.5, -0.5, 0.02, 1.0], [0.01, 0.1, 0.001, 0.1]  # type: ignore[union-attr]
+    with torch.no_grad():
+        torch.manual_seed(3)  # policies that do something else without the statistics
+        for one in model.policy.parameters():
+            one += torch.randn_like(one)
+    explores = hasattr(model, "exploration_rate") and not deterministic
+    if explores:
+        model.exploration_rate = 0.3
+    played: dict[str, Any] = {"episodes": 4, "executor": "inline", "deterministic": deterministic}
+    random = model.action_space.np_random.bit_generator.state
+    report = evaluate(model, "CartPole-v1", **played)
+    assert report.digests == evaluate(model, "CartPole-v1", num_envs=1, **played).digests
+    if not explores:
+        assert report.digests == evaluate(Shown(model, env), "CartPole-v1", **played).digests
+    assert model.action_space.np_random.bit_generator.state == random
+    env.norm_obs = False
+    assert report.digests != evaluate(model, "CartPole-v1", **played).digests
+    env.norm_obs = True
+    callback = ReactorEvalCallback("CartPole-v1", n_eval_episodes=4, eval_freq=1, deterministic=deterministic, verbose=0)
+    model.set_logger(Logger(None, []))
+    callback.init_callback(model)
+    callback.on_step()
+    assert callback.report is not None and callback.report.digests == report.digests
+    callback.on_training_end()
+    if ours:
+        model.close()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,102 @@
+"""What a model of Stable-Baselines3 is shown in place of what an environment shows: ``VecNormalize`` with the statistics of now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize, VecTransposeImage
+
+from reactor_rl.plugin import decode, encode
+
+__all__ = ["Normalizer", "changes_of", "normalizer_of"]
+
+
+class Normalizer:
+    """Normalises observations as the environments of a model do, by statistics that stand still.
+
+    Args:
+        wrappers: The environments' ``VecNormalize`` wrappers, the innermost first.
+    """
+
+    def __init__(self, wrappers: Sequence[VecNormalize]) -> None:
+        self.wrappers: list[Any] = [decode(encode(one)) for one in wrappers]  # without their environments
+        for one in self.wrappers:
+            one.class_attributes, one.returns = {}, None  # else it cannot travel again
+
+    def __call__(self, observations: Any) -> Any:
+        """Normalised observations, ``(rows, ...)``; those that are given stay as they are."""
+        for one in self.wrappers:
+            observations = one.normalize_obs(observations)
+        return observations
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """For each wrapper the means and variances by key of an observation; of one that is an array the key is empty."""
+        return [{key: (rms.mean, rms.var) for key, rms in _by_key(one).items()} for one in self.wrappers]
+
+
+def _wrappers_of(model: BaseAlgorithm) -> list[VecEnvWrapper]:
+    """The wrappers around a model's environments, the innermost first."""
+    found: list[VecEnvWrapper] = []
+    env: Any = model.get_env()
+    while isinstance(env, VecEnvWrapper):
+        found.insert(0, env)
+        env = env.venv
+    return found
+
+
+def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Normalizer | None:
+    """What normalises the observations of a model; ``None`` if nothing does.
+
+    Args:
+        model: The model.
+        space: Of the observations that are to be normalised; ``None`` if it has been looked at.
+
+    Raises:
+        ValueError: If other observations than those are normalised, such as frames before they are stacked.
+    """
+    wrappers = _wrappers_of(model)
+    found = [one for one in wrappers if isinstance(one, VecNormalize) and one.norm_obs]
+    if not found:  # an environment of its own kind may hold one elsewhere
+        held = model.get_vec_normalize_env()
+        found = [held] if held is not None and held.norm_obs else []
+    if space is None:
+        return Normalizer(found) if found else None
+    shown = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
+    for one in found:
+        shapes = {key: rms.mean.shape for key, rms in _by_key(one).items()}
+        if any(key not in shown or shown[key].shape != shape for key, shape in shapes.items()):
+            raise ValueError(
+                f"the VecNormalize of {type(model).__name__} normalises observations of the shapes {_told(shapes)}, and the "
+                f"environment shows {space}: put VecNormalize around {_others(wrappers)}, or pass a function that shows the "
+                "model what it has learned from"
+            )
+    return Normalizer(found) if found else None
+
+
+def changes_of(model: BaseAlgorithm) -> str:
+    """What to do where an environment shows something else than a model has learned from, if wrappers are why; else empty."""
+    named = [
+        type(one).__name__
+        for one in _wrappers_of(model)
+        if not isinstance(one, VecNormalize | VecTransposeImage) and one.observation_space != one.venv.observation_space
+    ]
+    if not named:
+        return ""
+    return f"; its environments are wrapped in {' and '.join(named)}: pass an environment that shows what those do"
+
+
+def _by_key(normalizer: Any) -> dict[str, Any]:
+    return dict(normalizer.obs_rms) if isinstance(normalizer.obs_rms, dict) else {"": normalizer.obs_rms}
+
+
+def _told(shapes: dict[str, Any]) -> Any:
+    return shapes.get("", shapes)
+
+
+def _others(wrappers: Sequence[VecEnvWrapper]) -> str:
+    """The wrappers that may change what is observed, for messages."""
+    named = [type(one).__name__ for one in wrappers if not isinstance(one, VecNormalize)]
+    return " and ".join(named) or "what shows them"
