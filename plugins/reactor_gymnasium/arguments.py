@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import operator
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import numpy.typing as npt
@@ -166,6 +168,21 @@ SHARED = 1 << 24
 """Bytes of functions that are compared at most."""
 
 
+class _Contents(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles what objects contain. Classes are theirs who wrote them, and a space's generator is nobody's counter."""
+
+    def persistent_id(self, obj: Any) -> str | None:
+        if isinstance(obj, type):
+            return f"{obj.__module__}.{obj.__qualname__}"
+        return repr(obj) if isinstance(obj, Space) else None
+
+
+def _contents(value: Any) -> bytes:
+    file = io.BytesIO()
+    _Contents(file, protocol=5).dump(value)
+    return file.getvalue()
+
+
 class MakerTrial:
     """One call of what makes environments, on a copy: nothing of the caller's is changed, and what a call changes is seen.
 
@@ -185,8 +202,8 @@ class MakerTrial:
             data = dumps((makers[0], other))
             self.maker, after = loads(data)
             if other is not None and len(data) <= SHARED:
-                self._before = dumps(after)
-                if dumps(after) == self._before:
+                self._before = _contents(after)
+                if _contents(after) == self._before:
                     self._after = after
 
     def warn(self, name: str) -> None:
@@ -196,7 +213,7 @@ class MakerTrial:
             name: What the user calls the functions.
         """
         with contextlib.suppress(Exception):
-            if self._after is None or dumps(self._after) == self._before:
+            if self._after is None or _contents(self._after) == self._before:
                 return
             warn_caller(
                 f"calling {name}[0] changes what makes the next environment (a counter, an iterator, a list that it takes from), "

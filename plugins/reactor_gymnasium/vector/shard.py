@@ -325,7 +325,9 @@ class EnvShard(Shard):
         stepper = self.block.stepper
         if stepper is not self.told:
             self.told = stepper
-            extras = Handed(Told(self.first, stepper, extras.value if type(extras) is Handed else extras))
+            handed = type(extras) is Handed
+            told = Told(self.first, stepper, extras.value if handed else extras)
+            extras = Handed(told) if handed else told
         self.extras.set(extras)
 
     def _take_rows(self) -> None:

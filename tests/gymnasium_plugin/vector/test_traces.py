@@ -26,7 +26,7 @@ from reactor_gymnasium import ReactorVectorEnv, evaluate
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
     {"workers": 2},
-    {"executor": "threads", "workers": 2},
+    {"executor": "threads", "workers": 2, "caller_works": False},
 ]
 
 
@@ -61,7 +61,8 @@ def test_files_are_those_of_sync(kind: type[Any], place: dict[str, Any], before:
         if before:
             (folder / "log.txt").write_text("mine\n")
             (folder / "best.txt").write_text("mine")
-        _played(vector, [partial(make, kind, str(folder))] * 2, **how)
+        number = 1 if place.get("executor") == "threads" else 2  # two threads would write one file at the same time
+        _played(vector, [partial(make, kind, str(folder))] * number, **how)
         found.append(_files(folder))
     assert found[1] == found[0]
 
