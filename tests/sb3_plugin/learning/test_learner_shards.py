@@ -295,6 +295,6 @@ def test_a_larger_batch_needs_other_workers() -> None:
     with new(n_steps=256, batch_size=128) as model:
         model.learn(512)
         model.batch_size = 512
-        with pytest.raises(ValueError, match=r"call close\(\) after changing batch_size"):
+        with pytest.raises(ValueError, match=r"Call close\(\) before you change batch_size"):
             model.learn(512)
         assert np.isfinite(model.learn(512).num_timesteps)
