@@ -417,7 +417,8 @@ def test_last_and_rewards_that_disagree(reader: str) -> None:
         READERS[reader](odd.Disagreeing)
 
 
-@pytest.mark.parametrize("name", ["of parts", pytest.param("zeros of one who waits", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["of parts", "zeros of one who waits"])
 def test_what_is_learned_is_allowed(name: str) -> None:
     """Actions are drawn, and the best ones taken."""
     with SyncIPPO(

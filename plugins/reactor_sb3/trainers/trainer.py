@@ -599,7 +599,10 @@ class Trainer(RunOwner, BaseAlgorithm):
             kwargs["device"] = get_device(kwargs["device"])  # as in SB3, a model from a GPU is loaded on a machine without one
         elif len(args) < 2:
             kwargs["device"] = "cpu"  # as by the constructor
-        model = super().load(path, *args, **kwargs)
+        try:
+            model = super().load(path, *args, **kwargs)
+        except KeyError as error:  # a name in the zip's directory is another one
+            raise ValueError(f"{path} is damaged: it has no {error}") from error
         model.arguments = {**model.arguments, "device": str(model.device)}
         return model
 

@@ -555,7 +555,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("step", 1, ValueError, "have shape"),
     ("step", None, ValueError, "have shape"),
     ("step_async", [0, 0, 4], ValueError, "action 4 of environment 2"),
-    ("reset", {"seed": -1}, ValueError, "seed -1 is not between 0 and"),
+    ("reset", {"seed": -1}, ValueError, "a seed must be 0 or greater, got -1"),
     ("reset", {"seed": 2**31 - 2}, ValueError, "seed 2147483648 is not between"),
     ("reset", {"seed": [1, 2]}, ValueError, "one entry for each of the 3 games that are reset, got 2"),
     ("reset", {"seed": [1, 2, 3], "options": {"reset_mask": MASK}}, ValueError, "each of the 1 games that are reset, got 3"),

@@ -184,6 +184,7 @@ class Infos(Walk):
         return *others, over, cut, self.infos if over else {}
 
 
+@pytest.mark.slow
 def test_infos_of_any_name_and_value_cost_no_report(tmp_path: Path) -> None:
     path = tmp_path / "log"
     report = evaluate(rightwards, Infos, 4, executor="inline", resume=path)

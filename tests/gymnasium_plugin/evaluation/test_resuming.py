@@ -295,6 +295,7 @@ for more in (0, 1):  # in one process, too
 """
 
 
+@pytest.mark.slow
 def test_a_script_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
     def run(episodes: int, limit: float, hashes: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", SCRIPT, str(tmp_path / "log"), str(episodes), str(limit)]

@@ -57,7 +57,7 @@ MUJOCO: dict[str, tuple[str, dict[str, Any]]] = {
     "Hopper, goes on": ("Hopper-v5", {"terminate_when_unhealthy": False, "healthy_reward": 3, "max_episode_steps": 50}),
     "Hopper-v4, goes on": ("Hopper-v4", {"terminate_when_unhealthy": False, "max_episode_steps": 50}),
     "Walker2d, other arguments": (
-        "Walker2d-v5", {"healthy_reward": 2, "healthy_z_range": [1, 1.26], "exclude_current_positions_from_observation": False}
+        "Walker2d-v5", {"healthy_reward": 2, "healthy_z_range": (1, 1.26), "exclude_current_positions_from_observation": False}
     ),
     "Swimmer, observed": ("Swimmer-v5", {"exclude_current_positions_from_observation": False, "max_episode_steps": 20}),
     "InvertedDoublePendulum, int": ("InvertedDoublePendulum-v5", {"healthy_reward": 7}),

@@ -80,13 +80,14 @@ READERS: dict[str, tuple[Callable[[], Any], Callable[[Any, Any], Any]]] = {
     "from_vector_env": (_from_vector_env, _seed_and_reset),
 }
 """Whoever reads a seed."""
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name.startswith("Atari") else name for name in READERS]  # loads its ROM anew
 
 FIVES = [np.int64(5), np.uint8(5), np.int32(5), np.array(5), np.array(5, np.uint64)]
 LISTS = [[5, 6], (5, np.int64(6)), np.array([5, 6], np.uint16), [np.array(5), 6]]
 WRONG = [1.5, np.float64(5), "a", -1, np.int64(-1), np.array(1.5), {"seed": 5}]
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", NAMES)
 def test_seeds_of_every_kind(reader: str) -> None:
     new, begin = READERS[reader]
     envs = new()
@@ -100,7 +101,7 @@ def test_seeds_of_every_kind(reader: str) -> None:
         envs.close()
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", NAMES)
 def test_wrong_seeds_are_named_and_change_nothing(reader: str) -> None:
     new, begin = READERS[reader]
     envs = new()

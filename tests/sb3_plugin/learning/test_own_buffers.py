@@ -131,7 +131,7 @@ def made(algorithm: str, features: Any, **changed: Any) -> Any:
     return (make if algorithm in CONTRIB else new)(algorithm, policy_kwargs=network, **{**more, **changed})
 
 
-@every_other(kept=3, algorithm=ALL, features=[Largest, Exchanged, ByData, Tied, Unsaved, Remembering])
+@every_other(kept=2, algorithm=ALL, features=[Largest, Exchanged, ByData, Tied, Unsaved, Remembering])
 def test_one_result_whatever_executes_it(algorithm: str, features: Any) -> None:
     found = []
     for place in (INLINE, PROCESSES, SHARED):
