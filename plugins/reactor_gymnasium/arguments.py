@@ -17,6 +17,8 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
+from reactor_gymnasium.evaluation.contents import changes, contents, only_added, only_written
+from reactor_gymnasium.traces import no_traces
 from reactor_rl import ProgramError
 from reactor_rl.plugin import CHOICES, Pickled, decode, dumps, encode, loads, warn_caller
 
@@ -199,7 +201,7 @@ class MakerTrial:
         others = makers[1:]
         other = next((one for one in others if one is makers[0]), others[0] if others else None)
         with contextlib.suppress(Exception):
-            data = dumps((makers[0], other))
+            self._data = data = dumps((makers[0], other))
             self.maker, after = loads(data)
             if other is not None and len(data) <= SHARED:
                 self._before = _contents(after)
@@ -213,13 +215,23 @@ class MakerTrial:
             name: What the user calls the functions.
         """
         with contextlib.suppress(Exception):
-            if self._after is None or _contents(self._after) == self._before:
+            if self._after is None or _contents(self._after) == self._before or self._only_keeps():
                 return
             warn_caller(
                 f"calling {name}[0] changes what makes the next environment (a counter, an iterator, a list that it takes from), "
                 "but every environment is made from a copy of its function as it is now, so that none depends on the others: they "
                 f"all begin with the same state. Give each its own: {name}=[partial(make, number) for number in range(n)]"
             )
+
+    def _only_keeps(self) -> bool:
+        """Whether the call has kept what later ones take from there, as a cache does, or has noted what no code reads."""
+        fresh, first = contents(loads(self._data)[1]), contents(self._after)
+        if not only_added(fresh, first, only_written(changes(fresh, first)[0], self._after)):
+            return False
+        with no_traces():
+            self.maker().close()
+        again, drawn = changes(first, contents(self._after))
+        return not drawn and only_written(again, self._after) >= {*again}
 
 
 def observation_spaces(

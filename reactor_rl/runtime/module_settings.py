@@ -15,9 +15,10 @@ import site
 import sys
 import sysconfig
 import warnings
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from types import CodeType, FunctionType, ModuleType
+from dataclasses import dataclass, field, is_dataclass
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 __all__ = ["ModuleSettings", "names_modules", "settings_of", "warn_caller", "what_differs"]
@@ -44,7 +45,7 @@ class ModuleSettings:
 
     Attributes:
         roots: The modules that reactors need.
-        constants: By module, what its constants and those of its classes are.
+        constants: By module, what its constants are, and those of its classes and of objects that only hold settings.
     """
 
     roots: tuple[str, ...] = ()
@@ -196,6 +197,10 @@ def _constants(name: str, module: ModuleType) -> dict[str, Any]:
             for own, constant in list(vars(value).items()):
                 if not own.startswith("_") and (kept := _plain(constant)) is not _NotPlain:
                     found[f"{attribute}.{own}"] = kept
+        elif isinstance(value, (SimpleNamespace, Namespace)) or (is_dataclass(value) and not isinstance(value, type)):
+            for own, constant in list(getattr(value, "__dict__", {}).items()):
+                if not own.startswith("_") and (kept := _plain(constant)) is not _NotPlain:
+                    found[f"{attribute}.{own}"] = kept
         elif (kept := _plain(value)) is not _NotPlain:
             found[attribute] = kept
     return found
@@ -224,9 +229,10 @@ def _look_up(module: ModuleType, attribute: str) -> Any:
     """What is there under a name that has no plain constant."""
     value: Any = module
     for part in attribute.split("."):
-        if part not in vars(value):
+        names = getattr(value, "__dict__", {})
+        if part not in names:
             return _Missing()
-        value = vars(value)[part]
+        value = names[part]
     return _NotPlain
 
 
@@ -246,7 +252,7 @@ def _changes_by_itself(module: str, name: str, value: Any, modules: Iterable[str
     if any(re.search(rf"\b{name}\s*(?:[-+*/%|&^@]|//|\*\*|<<|>>)=", _source(one)) for one in modules):
         return True
     source = _source(module)
-    for given in re.findall(rf"^[ \t]*{name}\s*(?::[^=\n]+)?=\s*(.*)$", source, re.MULTILINE):
+    for given in re.findall(rf"(?:^|;)[ \t]*{name}\s*(?::[^=\n]+)?=\s*([^;\n]*)", source, re.MULTILINE):
         if re.search(r"time|perf_counter|monotonic|now\(|today\(|getpid|uuid|rand|token_|id\(|tempfile|mkdtemp", given):
             return True
     changed = rf"\b{name}\s*(?:\[[^\n]*\]\s*=[^=]|\.(?:append|add|update|setdefault|extend|insert|pop|clear|remove)\()"

@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import (
@@ -37,7 +37,7 @@ import numpy as np
 import reactor_rl
 from reactor_rl.plugin import canonical, new_hash
 
-__all__ = ["Contents", "changes", "contents", "generators_of", "hashes", "only_written", "replaced", "seeded"]
+__all__ = ["Contents", "changes", "contents", "generators_of", "hashes", "only_added", "only_written", "replaced", "seeded"]
 
 MOST = 20_000
 """Values that are looked at."""
@@ -106,6 +106,26 @@ def replaced(before: Contents, after: Contents) -> list[str]:
     """What was there already, and is another now. What was not is made when it is needed first, and stays."""
     known = [path for path, part in before.items() if path in after and part.content != "NoneType None"]
     return changes({path: before[path] for path in known}, {path: after[path] for path in known})[0]
+
+
+def only_added(before: Contents, after: Contents, besides: Collection[str]) -> bool:
+    """Whether what was there is as it was, but for mappings with more entries and for what was ``None``, as a cache leaves it.
+
+    Args:
+        before: What was there.
+        after: What is there.
+        besides: Names that do not count.
+    """
+    for path, part in before.items():
+        now = after.get(path)
+        if part == now or _holder(path) in besides or part.content == "NoneType None":
+            continue
+        if now is None or part.kind != "value" or not _ENTRIES.fullmatch(str(part.content)):
+            return False
+    return True
+
+
+_ENTRIES = re.compile(r"\w*(dict|Dict|proxy|Counter) of \d+")
 
 
 def generators_of(*roots: Any) -> list[Any]:

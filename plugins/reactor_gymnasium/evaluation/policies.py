@@ -174,7 +174,8 @@ def adapted(policy: Any, context: PolicyContext) -> AskedPolicy:
     if isinstance(policy, type):
         raise TypeError(f"the policy is the class {policy.__name__}; pass an object of it")
     packages = {cls.__module__.partition(".")[0] for cls in type(policy).__mro__}
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+    # Plain functions are no library's: there is no need to read the list of all that is installed.
+    for entry in sorted(entry_points(group=GROUP) if packages != {"builtins"} else (), key=lambda entry: entry.name):
         if entry.name in packages:
             adapter: Adapter = entry.load()
             found = adapter(policy, context)

@@ -34,12 +34,26 @@ def space_of(space: Any) -> Any:
         for name, one in space.items():
             if not isinstance(name, str) or not isinstance(one, BaseDistribution):
                 raise TypeError(f"space must map names to Optuna's distributions, got {name!r}: {one!r}")
+            for choice in one.choices if isinstance(one, CategoricalDistribution) else ():
+                if not _found_again(choice):
+                    raise TypeError(
+                        f"{name!r} has the choice {choice!r} ({type(choice).__name__}), which Optuna cannot find again: a copy is "
+                        "not equal to it. Give each a name, and look that up in the training"
+                    )
         if not space:
             raise ValueError("space is empty")
         return {name: distribution_to_json(one) if _wrong_choice(one) is None else repr(one) for name, one in space.items()}
     if not callable(space):
         raise TypeError(f"space must be a dict of Optuna's distributions, or a function of a trial of Optuna's, got {space!r}")
     return getattr(space, "__qualname__", type(space).__qualname__)
+
+
+def _found_again(choice: Any) -> bool:
+    """Whether a copy of a choice is told to be the same, as Optuna does that."""
+    try:
+        return isinstance(choice, float) or bool(copy.deepcopy(choice) == choice)
+    except Exception:  # of arrays, say, or of what cannot be copied
+        return False
 
 
 def _check_kept(distributions: Mapping[str, BaseDistribution], stored: bool) -> None:

@@ -239,7 +239,60 @@ def _draws() -> Any:
     return lambda: Facts(int(generator.integers(10)))
 
 
-@pytest.mark.parametrize("new", [_Counts, _pops, _counted, _draws])
+def _once() -> Any:
+    special = [True]
+
+    def function() -> Any:
+        was, special[0] = special[0], False
+        return Facts(int(was))
+
+    return function
+
+
+def _grows() -> Any:
+    made: dict[int, int] = {}
+
+    def function() -> Any:
+        made[len(made)] = 1
+        return Facts(len(made))
+
+    return function
+
+
+def _caches() -> Any:
+    cache: dict[str, int] = {}
+
+    def function() -> Any:
+        if "level" not in cache:
+            cache["level"] = 3
+        return Facts(cache["level"])
+
+    return function
+
+
+def _finds() -> Any:
+    level: int | None = None
+
+    def function() -> Any:
+        nonlocal level
+        if level is None:
+            level = 3
+        return Facts(level)
+
+    return function
+
+
+def _notes() -> Any:
+    made: list[float] = []
+
+    def function() -> Any:
+        made.append(0.5)
+        return Facts(1)
+
+    return function
+
+
+@pytest.mark.parametrize("new", [_Counts, _pops, _counted, _draws, _once, _grows])
 @pytest.mark.parametrize("apart", [False, True], ids=["one", "each"])
 def test_functions_that_a_call_changes_are_warned_of(new: Callable[[], Any], apart: bool) -> None:
     function = new()
@@ -251,6 +304,9 @@ def test_functions_that_a_call_changes_are_warned_of(new: Callable[[], Any], apa
     assert getattr(function, "made", 0) == before  # the caller's own is not called
 
 
-@pytest.mark.parametrize("makers", [lambda: [_Counts()], lambda: [_Counts(), _Counts()], lambda: [partial(Facts, 1)] * 2])
+@pytest.mark.parametrize("makers", [
+    lambda: [_Counts()], lambda: [_Counts(), _Counts()], lambda: [partial(Facts, 1)] * 2,
+    lambda: [_caches()] * 2, lambda: [_finds()] * 2, lambda: [_notes()] * 2,
+])  # fmt: skip
 def test_functions_that_change_nothing_of_others_are_not(makers: Callable[[], list[Any]]) -> None:
     ReactorVectorEnv(makers(), executor="inline").close()  # warnings are errors here

@@ -206,6 +206,13 @@ def test_a_choice_of_any_kind_is_taken_or_named(choice: Any, by_function: bool, 
             searched(lambda trial: 1.0, 6, space, **more)
 
 
+@pytest.mark.parametrize("choice", [np.zeros(2), Small(), [np.zeros(2)]])
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution:UserWarning")
+def test_a_choice_that_a_copy_is_not_equal_to_is_named(choice: Any) -> None:
+    with pytest.raises(TypeError, match=r"'net' has the choice .* a copy is not equal to it"):
+        searched(lambda trial: 1.0, 4, {"net": CategoricalDistribution([choice, None])})
+
+
 def stored(folder: Path) -> optuna.Study:
     sampler = TPESampler(seed=0)
     return optuna.create_study(study_name="one", storage=f"sqlite:///{folder}/study.db", sampler=sampler, load_if_exists=True)
