@@ -7,13 +7,13 @@ user may freeze a parameter, hang a hook onto a layer, or replace a layer, an op
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cache
 from inspect import unwrap
 from itertools import chain
 from operator import attrgetter, call, is_, itemgetter
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -253,11 +253,11 @@ def _acting(facts: Facts) -> Facts:
 
 def _settings_of(module: nn.Module) -> list[str]:
     """Names of numbers and the like that say what a module computes; without those in which a module of a user's keeps count."""
-    moving = _MOVING.get(module, ())
-    if _root_of(type(module)) not in _LIBRARIES:
-        if (own := _stored_by(type(module))) is None or any(hooks_of(module)) or "forward" in vars(module):
+    cls, moving = type(module), frozenset(_MOVING.get(module, ()))
+    if _root_of(cls) not in _LIBRARIES:
+        if (own := _stored_by(cast(Hashable, cls))) is None or any(hooks_of(module)) or "forward" in vars(module):
             return []
-        moving = own.union(moving)
+        moving |= own
     return [name for name, value in vars(module).items() if type(value) in _PLAIN and name != "training" and name not in moving]
 
 
