@@ -389,6 +389,14 @@ def test_policies_of_other_numbers_are_refused(algorithm: str) -> None:
             model.learn(ROUND)
 
 
+@pytest.mark.parametrize("policy", [None, nn.Linear(4, 2)])
+def test_what_is_no_policy_is_refused(policy: Any) -> None:
+    with new("ppo") as model:
+        model.learn(ROUND).policy = policy
+        with pytest.raises(TypeError, match=r"model\.policy must be a policy of Stable-Baselines3, got (None|Linear)"):
+            model.learn(ROUND)
+
+
 @pytest.mark.parametrize("algorithm", ["dqn", "sac", "td3"])
 def test_networks_of_the_model_alone_are_refused(algorithm: str) -> None:
     name = "q_net" if algorithm == "dqn" else "actor"
