@@ -264,7 +264,7 @@ class JointPolicy(AskedPolicy):
                     if masks is not None and group.mask == "later" and masks.all():
                         masks = None
                     chosen = policy(own(observations[f"{at}"]), masks, sampler)
-                    sampler.refuse_spoilt(name, chosen, alive)
+                    sampler.refuse_spoilt(name, self.ids[at], chosen, alive)
                     _check(name, self.ids[at], group, chosen, alive, masks)
                     actions[alive] = chosen[alive]  # what others would do is nobody's business
                 for row in range(rows):

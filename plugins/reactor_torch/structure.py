@@ -6,10 +6,15 @@ user may freeze a parameter, hang a hook onto a layer, or replace a layer, an op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import dis
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import cache
+from inspect import unwrap
 from itertools import chain
 from operator import attrgetter, call, is_, itemgetter
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -24,7 +29,7 @@ Facts = dict[str, dict[str, Any]]
 
 _END = object()
 _LEARNS, _GROUPS, _PLACE = attrgetter("requires_grad"), attrgetter("param_groups"), torch.Tensor.data_ptr
-_STEPPED = "the optimizer of "
+_STEPPED, _SETTINGS = "the optimizer of ", "has other settings"
 _TENSOR_HOOKS = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 _OPTIMIZER_HOOKS = attrgetter("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _GLOBAL_HOOKS: tuple[Any, ...] = tuple(
@@ -37,6 +42,9 @@ _METHODS = frozenset(
 """Names of methods of networks that somebody may replace for one object."""
 _LIBRARIES = ("torch", "stable_baselines3", "sb3_contrib")
 _PLAIN = (bool, int, float, str)
+_BY_NAME = frozenset(("setattr", "delattr", "vars", "__dict__", "__setattr__", "__delattr__"))
+_MOVING: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
+"""Settings that modules were seen to change themselves while they learned."""
 
 
 def refuse_global_hooks() -> None:
@@ -138,6 +146,31 @@ class Structure:
         self._settled, self._getters = [values for values, _ in settled], [itemgetter(*names) for _, names in settled]
         self._settings = [*map(call, self._getters, self._settled)]
 
+    def let_move(self) -> None:
+        """Take what modules have changed of their settings since they were last looked at for their own: they count, say.
+
+        To be called when they have learned, and before somebody else has a say.
+        """
+        if [*map(call, self._getters, self._settled)] == self._settings:
+            return
+        for module in self._modules:
+            known = self._facts[self._modules[module]][_SETTINGS]
+            if moved := {name for name, value in known.items() if vars(module).get(name, _END) != value}:
+                _MOVING.setdefault(module, set()).update(moved)
+                for name in moved:
+                    del known[name]
+        self._remember()
+
+    def forget_moving(self, contents: Facts) -> None:
+        """Take settings that modules change themselves out of what :meth:`contents` gave before it was known of them.
+
+        Args:
+            contents: Is changed.
+        """
+        for module, path in self._modules.items():
+            for name in _MOVING.get(module, ()):
+                contents.get(path, {}).get(_SETTINGS, {}).pop(name, None)
+
     def acts_as(self, other: Structure) -> bool:
         """Whether what acts is the same, whatever is frozen, and whoever steps it."""
         return _acting(self._facts) == _acting(other._facts)
@@ -193,7 +226,7 @@ class Structure:
             own = {name: of(value) for name, value in vars(module).items() if name in _METHODS}
             yield path, {
                 "is replaced": (of(module), type(module)), "has other hooks": hooks, f"has another {_first(own)}": own,
-                "has other settings": {name: vars(module)[name] for name in _settings_of(module)},
+                _SETTINGS: {name: vars(module)[name] for name in _settings_of(module)},
             }  # fmt: skip
             for name, one in self._named(module):
                 yield name, {"is replaced": of(one) if isinstance(one, nn.Parameter) else None, **_of_tensor(one)}
@@ -219,10 +252,51 @@ def _acting(facts: Facts) -> Facts:
 
 
 def _settings_of(module: nn.Module) -> list[str]:
-    """Names of numbers and the like that say what a module of a library computes. Modules of a user's may count in such."""
-    if type(module).__module__.partition(".")[0] not in _LIBRARIES:
-        return []
-    return [name for name, value in vars(module).items() if name != "training" and type(value) in _PLAIN]
+    """Names of numbers and the like that say what a module computes; without those in which a module of a user's keeps count."""
+    cls, moving = type(module), frozenset(_MOVING.get(module, ()))
+    if _root_of(cls) not in _LIBRARIES:
+        if (own := _stored_by(cast(Hashable, cls))) is None or any(hooks_of(module)) or "forward" in vars(module):
+            return []
+        moving |= own
+    return [name for name, value in vars(module).items() if type(value) in _PLAIN and name != "training" and name not in moving]
+
+
+def _root_of(one: Any) -> str:
+    """The package that a class or a function is from."""
+    return str(one.__module__).partition(".")[0]
+
+
+@cache
+def _stored_by(cls: type[nn.Module]) -> frozenset[str] | None:
+    """Attributes that a class's methods, and functions they call by name, store as it computes; ``None`` if that is not known."""
+    methods: dict[str, list[FunctionType]] = {}  # those of bases, too, which super() calls
+    for base in cls.__mro__[: cls.__mro__.index(nn.Module)]:
+        for name, value in vars(base).items():
+            function = unwrap(getattr(value, "fget", None) or getattr(value, "__func__", None) or value)
+            if isinstance(function, FunctionType):
+                methods.setdefault(name, []).append(function)
+    stored: set[str] = set()
+    done: set[CodeType] = set()
+    due = [(one.__code__, one.__globals__) for name in (*_METHODS, "train") for one in methods.get(name, ())]
+    while due:
+        code, names = due.pop()
+        if code in done:
+            continue
+        done.add(code)
+        if not _BY_NAME.isdisjoint(code.co_names):
+            return None
+        called: list[Any] = []
+        for one in dis.get_instructions(code):
+            if one.opname in ("STORE_ATTR", "DELETE_ATTR"):
+                stored.add(one.argval)
+            elif one.opname == "LOAD_GLOBAL":
+                called.append(names.get(one.argval))
+            elif one.opname.startswith("LOAD_") and isinstance(one.argval, str):
+                called += methods.get(one.argval, ())
+        called = [one for one in called if isinstance(one, FunctionType) and _root_of(one) not in _LIBRARIES]
+        due += [(one.__code__, one.__globals__) for one in called]
+        due += [(one, names) for one in code.co_consts if isinstance(one, CodeType)]
+    return frozenset(stored)
 
 
 def _first(names: Mapping[str, Any]) -> str:

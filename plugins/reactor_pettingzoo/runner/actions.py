@@ -136,11 +136,11 @@ class ActionSampler:
         if found is not None:
             self.spoilt = (found if self.spoilt is None else found | self.spoilt[0]), outputs
 
-    def refuse_spoilt(self, name: str, actions: Array, alive: Array) -> None:
-        """Refuse actions that are not finite, or are chosen by what is not, of agents that are there; arguments by row.
+    def refuse_spoilt(self, name: str, agent: Any, actions: Array, alive: Array) -> None:
+        """Refuse actions of an agent that are not finite, or are chosen by what is not, where it is there; arrays by row.
 
         Raises:
-            ValueError: Naming the policy.
+            ValueError: Naming the policy and the agent.
         """
         self.look(actions)
         if self.spoilt is None:
@@ -148,7 +148,9 @@ class ActionSampler:
         (spoilt, outputs), self.spoilt = self.spoilt, None
         wrong = np.flatnonzero(spoilt & alive)
         if len(wrong):
-            raise ValueError(f"the policy {name!r} answered {outputs[wrong[0]].tolist()}, which are not finite numbers")
+            raise ValueError(
+                f"the policy {name!r} answered {outputs[wrong[0]].tolist()}, which are not finite numbers, for agent {agent!r}"
+            )
 
     def binary(self, values: Array, masks: Array | None, greedy: bool) -> Array:
         """Choices of 0 or 1, by how much more likely 1 is, ``(rows, ...)``; masks have two numbers for each."""

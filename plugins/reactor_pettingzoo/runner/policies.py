@@ -227,13 +227,23 @@ class _Function:
     def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
         with sampler.own:
             actions = self.function(observations) if masks is None else self.function(observations, masks)
-        actions = np.asarray(actions.detach().cpu() if isinstance(actions, torch.Tensor) else actions)
         rows, shape = _count(observations), self.group.action_space.shape or ()
+        given = actions.detach().cpu() if isinstance(actions, torch.Tensor) else actions
+        try:
+            actions = np.asarray(given)
+        except ValueError as error:  # lists of several lengths
+            raise ValueError(
+                f"the policy {self.name!r} returned {given!r:.200} for {rows} observations; expected is an array of shape "
+                f"{(rows, *shape)}"
+            ) from error
         if actions.shape != (rows, *shape):
             raise ValueError(
                 f"the policy {self.name!r} returned actions of shape {actions.shape} for {rows} observations; expected is "
                 f"{(rows, *shape)}"
             )
+        if actions.dtype.kind not in "biuf":
+            whole = "whole " if np.dtype(self.group.action_space.dtype).kind in "iu" else ""
+            raise ValueError(f"the policy {self.name!r} returned actions of type {actions.dtype}; expected are {whole}numbers")
         return actions
 
 

@@ -119,6 +119,29 @@ class EnvFacts:
         self.render_mode = env.get_wrapper_attr("render_mode") if env.has_wrapper_attr("render_mode") else None
 
 
+_OWN = frozenset(
+    (
+        "makes",
+        "number",
+        "observation_space",
+        "action_space",
+        "metadata",
+        "spec",
+        "render_mode",
+        "_env",
+        "_np_random",
+        "_np_random_seed",
+    )
+)
+
+
+def _not_there(name: str, remedy: str) -> AttributeError:
+    return AttributeError(
+        f"there is no attribute {name!r} here: the environments that a trainer steps are its actors', and those in .envs of "
+        f"get_env() and training_env are others. Call {remedy} or env_method() of get_env(), which reach the actors'"
+    )
+
+
 class LazyEnv(gymnasium.Env[Any, Any]):
     """An environment that is made when it is first used. What ``get_env()`` holds: the actors have their own.
 
@@ -133,6 +156,19 @@ class LazyEnv(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space = like.observation_space, like.action_space
         self.metadata, self.spec, self.render_mode = dict(like.metadata), like.spec, like.render_mode
         self._env: gymnasium.Env[Any, Any] | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse what would reach nobody.
+
+        Raises:
+            AttributeError: If this is no attribute of an environment that has not been made.
+        """
+        if name not in _OWN and not hasattr(type(self), name):
+            raise _not_there(name, f"set_attr({name!r}, ...)")
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise _not_there(name, f"get_attr({name!r})")
 
     @property
     def env(self) -> gymnasium.Env[Any, Any]:

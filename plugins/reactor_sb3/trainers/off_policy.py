@@ -257,6 +257,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         """Make gradient steps on the replay buffer; see SB3's ``train``."""
         self.look()
         finish(self._updates(gradient_steps, batch_size), self.nets)
+        self.session.structure.let_move()
 
     def cut_episodes(self, which: Array) -> None:
         """Mark the last transitions in the replay buffer as truncated, or n-step returns would go on in other episodes."""

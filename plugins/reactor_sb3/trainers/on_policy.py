@@ -284,6 +284,7 @@ class OnPolicyTrainer(Trainer):
         """Make all updates from the last round once more; see SB3's ``PPO.train``."""
         self.look()
         finish(self._updates(), self.nets)
+        self.session.structure.let_move()
 
     def example(self) -> Any:
         """A minibatch of zeros, as large as there are any."""

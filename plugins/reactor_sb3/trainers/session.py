@@ -223,7 +223,9 @@ class Session:
         Raises:
             ValueError: If somebody has changed more about it than values of parameters and buffers that are saved.
         """
-        if changed := differences(self._made, Structure({"policy": model.policy}, model.networks()).contents()):
+        now = Structure({"policy": model.policy}, model.networks())
+        now.forget_moving(self._made)
+        if changed := differences(self._made, now.contents()):
             raise ValueError(
                 f"the policy is no longer as the constructor makes it ({listed(changed)}), and with one that is a run would not go "
                 "on as it does: make the change in a class of policies, or save the weights alone with save()"
@@ -315,6 +317,7 @@ class Session:
         self.sent = config.parameters.tobytes()
         self.afresh = False  # they will begin with new episodes anyway
         self.settings.begin(model, config)
+        self.structure.let_move()  # blocks were planned, and costs measured
         return run
 
     def expected_run(self, model: Model) -> dict[str, Any]:
@@ -352,6 +355,7 @@ class Session:
         if due is not None:
             run.set(pairing=np.array(due))
         run.tick()
+        self.structure.let_move()
         if self.referee is not None and (match := run.match) is not None:
             self.referee.over(match)
         self.late_cut = None

@@ -18,6 +18,7 @@ import torch
 from stable_baselines3.common import utils
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import get_device
@@ -348,9 +349,11 @@ class Trainer(RunOwner, BaseAlgorithm):
 
         Raises:
             ValueError: If what is there cannot be followed, learn, or act.
-            TypeError: If parameters are not float32 on one device.
+            TypeError: If parameters are not float32 on one device, or ``model.policy`` is no policy.
         """
         refuse_global_hooks()
+        if not isinstance(self.policy, BasePolicy):
+            raise TypeError(f"model.policy must be a policy of Stable-Baselines3, got {self.policy!r:.200}")
         session = self.session
         if session.has_other_parts(self):
             cast(Any, self)._create_aliases()

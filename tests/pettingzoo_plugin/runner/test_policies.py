@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from runner_envs import BOX, FIVE, Alone, Herd, Residual, Still, by_sum, first_l
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from torch import nn
 
-from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
+from reactor_pettingzoo import MultiAgentRunner, RandomPolicy, evaluate
 from reactor_pettingzoo.agents import probe_agents
 from reactor_pettingzoo.runner.policies import acting_part, dense_layers
 from reactor_torch import dense_network_of
@@ -494,6 +495,29 @@ def fails(policy: Any, action_space: spaces.Space[Any] = FIVE, masks: str = "") 
         with pytest.raises((ValueError, TypeError)) as caught:
             runner.run(steps=60, seed=0, progress_bar=False)
         return message(caught.value)
+
+
+@pytest.mark.parametrize("reader", ["runner", "evaluate"])
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (["x"], "actions of type <U1; expected are whole numbers"),
+        ([None], "actions of type object; expected are whole numbers"),
+        ([1j], "actions of type complex128; expected are whole numbers"),
+        ([[1], [1, 2]], r"\[\[1\], \[1, 2\]\].* observations; expected is an array of shape"),
+    ],
+)
+def test_answers_that_are_no_numbers_are_refused(reader: str, answer: Any, words: str) -> None:
+    def answers(seen: Any) -> Any:
+        return answer if len(answer) > 1 else answer * len(seen)
+
+    if reader == "runner":
+        told = fails(answers)
+    else:
+        with pytest.raises(ValueError, match="the policy") as caught:
+            evaluate({"all": answers}, partial(Herd, "", FIVE), episodes=1, seed=0, workers=1)
+        told = message(caught.value)
+    assert re.search(f"the policy 'all' returned {words}", told)
 
 
 def test_wrong_answers_are_refused() -> None:

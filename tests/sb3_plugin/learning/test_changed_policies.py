@@ -12,6 +12,7 @@ import torch
 from contrib_trainers import CONTRIB, make
 from every_other import every_other, in_turn
 from stable_baselines3 import PPO
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 from trainers import ALGORITHMS, INLINE, PROCESSES, AfterRounds, new
 
@@ -267,6 +268,88 @@ def deeper(model: Any) -> None:
     owner.optimizer = torch.optim.Adam(owner.parameters(), 1e-2)
 
 
+def counted(module: Any) -> None:
+    module.outside += 1
+
+
+class Scaled(FlattenExtractor):
+    """A setting of its own, beside numbers in which it keeps count."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.scale, self.rows, self.outside = 1.0, 0, 0
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.noted(observations) * self.scale
+
+    def noted(self, observations: torch.Tensor) -> torch.Tensor:
+        self.rows = len(observations)
+        counted(self)
+        features: torch.Tensor = super().forward(observations)
+        return features
+
+
+class OfThat(Scaled):
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return super().forward(observations)
+
+
+class Hooked(Scaled):
+    """Counts where no method of its own does."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.calls = 0
+        self.flatten.register_forward_hook(self.called)
+
+    def called(self, *given: Any) -> None:
+        self.calls += 1
+
+
+def of_own(algorithm: str, extractor: type, **more: Any) -> Any:
+    model = made(algorithm, **more)
+    named = {"features_extractor_class": extractor, "net_arch": [16]}
+    return model.close() or made(algorithm, policy_kwargs={**model.policy_kwargs, **named}, **more)
+
+
+def scale(model: Any) -> None:
+    for one in model.policy.modules():
+        if isinstance(one, Scaled):
+            one.scale = 3.0
+
+
+@pytest.mark.filterwarnings("ignore:the policy acts in another way")
+@every_other(kept=3, algorithm=ALL, when=["between", "callback"])
+def test_settings_of_own_modules_reach_the_actors(algorithm: str, when: str) -> None:
+    with of_own(algorithm, OfThat) as model:
+        if when == "between":
+            model.learn(ROUND)
+            run = model._run
+            scale(model)
+            model.learn(ROUND, reset_num_timesteps=False)
+        else:
+            runs: list[Any] = []
+            model.learn(3 * ROUND, callback=AfterRounds(lambda model: runs.append(model._run) or scale(model)))
+            run = runs[0]
+        assert model._run is not run
+
+
+@pytest.mark.parametrize("extractor", [Scaled, OfThat, Hooked])
+@in_turn("algorithm", ALL, kept=2)
+def test_what_own_modules_count_is_theirs(algorithm: str, extractor: Any, tmp_path: Any) -> None:
+    with of_own(algorithm, extractor) as model:
+        run = model.learn(ROUND)._run
+        model.predict(model.observation_space.sample())
+        model.learn(2 * ROUND, reset_num_timesteps=False).save_checkpoint(tmp_path / "run.zip")
+        assert model._run is run
+        model.learn(ROUND, reset_num_timesteps=False)
+        with type(model).resume(tmp_path / "run.zip") as resumed:
+            assert resumed.learn(ROUND, reset_num_timesteps=False).fingerprint() == model.fingerprint()
+        scale(model)
+        with pytest.raises(ValueError, match="has other settings"):
+            model.save_checkpoint(tmp_path / "other.zip")
+
+
 SHARED: dict[str, Any] = {"executor": "threads", "workers": 2, "n_learners": 2}
 
 
@@ -303,6 +386,14 @@ def test_policies_of_other_numbers_are_refused(algorithm: str) -> None:
         model.learn(ROUND)
         model.policy.double()
         with pytest.raises(TypeError, match="learners want float32"):
+            model.learn(ROUND)
+
+
+@pytest.mark.parametrize("policy", [None, nn.Linear(4, 2)])
+def test_what_is_no_policy_is_refused(policy: Any) -> None:
+    with new("ppo") as model:
+        model.learn(ROUND).policy = policy
+        with pytest.raises(TypeError, match=r"model\.policy must be a policy of Stable-Baselines3, got (None|Linear)"):
             model.learn(ROUND)
 
 

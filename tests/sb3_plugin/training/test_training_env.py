@@ -202,3 +202,12 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
         model.get_env().env_method("set_level", 1)
         with pytest.raises(RuntimeError, match=r"environment 0 was changed by env_method\('set_level'\)"):
             model.save_checkpoint(tmp_path / "run.zip")
+
+
+def test_attributes_of_other_environments_are_refused() -> None:
+    with SyncPPO("MlpPolicy", LevelOf("ppo"), n_actors=2, n_steps=16, batch_size=16, seed=0, **INLINE) as model:
+        env: Any = model.get_env()
+        with pytest.raises(AttributeError, match=r"'level' here.*Call set_attr\('level', \.\.\.\)"):
+            env.envs[0].unwrapped.level = 4
+        with pytest.raises(AttributeError, match=r"'level' here.*Call get_attr\('level'\)"):
+            env.envs[0].unwrapped.level  # noqa: B018
