@@ -1,17 +1,16 @@
-"""Environments that are made to be looked at, timed or tried leave no traces: generators are put back, and nothing is written.
+"""Make environments only to inspect, time or try them, without traces: restore generators, and keep files as they were.
 
-Somebody's recorders and logs must not tell of episodes that nobody asked for. What such an environment opens for writing is
-therefore another file, which is thrown away, wherever the file that was meant is one that others may write, too: one that is there
-already, or is appended to. Such a file is never touched, so nothing of others' can be lost, whatever they write meanwhile. What it
-makes anew is removed again. What it logs is dropped.
+A user's recorders and logs must not tell of episodes that nobody asked for. Others may write a file, too, if it exists already or
+is appended to. When such an environment opens such a file for writing, it gets another one, which is thrown away. The file itself
+is never touched, so nothing that others write meanwhile can be lost. New files are removed again. Log records are dropped.
 
-Left alone is what somebody may count on later, because a module remembers that it is there: whatever is made while a module is
-imported, in a package's folder, in a hidden one, in a cache, and by the usual name in the folder of temporary files; and folders
-that a constructor makes unless they are there. Files that stay open when the environment is gone (a log that a module keeps for all
-its environments) become what they were meant to be, with all that was written.
+Some files stay, because a module may remember that they exist: those that are made while a module is imported, in a package's
+folder, in a hidden one, in a cache, and by the usual name in the folder of temporary files; and folders that a constructor makes
+unless they exist. A file that stays open when the environment is gone (a log that a module keeps for all its environments) becomes
+the file that was meant, with all that was written.
 
-Only what Python opens is seen, in the thread that makes the environment. What writes by itself has to be known by its class; see
-:func:`without_films`.
+Only files that Python opens are seen, in the thread that makes the environment. Classes that write in another way have to be known;
+see :func:`without_films`.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 
 
 def looked_at(make: Callable[[], _Env], look: Callable[[_Env], _Seen]) -> _Seen:
-    """What ``look`` says of an environment that is made, and closed, for it alone, and leaves no traces."""
+    """Make an environment for ``look`` alone, without traces, and close it; return what ``look`` returns."""
     traces = Traces()
     try:
         with traces.kept_out(making=True):
@@ -84,7 +83,7 @@ def no_traces() -> Iterator[None]:
 
 
 def without_films(env: Any) -> Any:
-    """What is to be timed of an environment: the part that no recorder is around, for an encoder's files are nobody's to undo."""
+    """Return the part of an environment to time: the one inside all recorders, because an encoder's files cannot be undone."""
     inner = env
     while isinstance(inner, (gymnasium.Wrapper, VectorWrapper)):
         if isinstance(inner, (RecordVideo, VectorRecordVideo)):
@@ -110,7 +109,7 @@ class _Opened(NamedTuple):
 
 
 class Traces:
-    """What environments would leave that are made to be looked at; :meth:`close` is to be called when they are gone."""
+    """Keeps out the traces of environments that are made to be looked at; call :meth:`close` when they are gone."""
 
     def __init__(self) -> None:
         self._making = False
@@ -207,7 +206,7 @@ class Traces:
             self._made.append(path)
 
     def _place_of(self, path: str, writes: bool, appends: bool, empties: bool, new: bool) -> str | None:
-        """What is to be opened in the place of a file, ``None`` for the file itself."""
+        """Return the path to open in place of a file, ``None`` for the file itself."""
         if path in self._instead or not writes:
             return self._instead.get(path)
         if os.path.exists(path):
@@ -257,7 +256,7 @@ def _ordinary(file: Any) -> str | None:
 
 
 def _state_of(path: str) -> Any:
-    """What changes when somebody writes a file; of a folder nothing, for it is only removed when it is empty."""
+    """Return numbers that change when somebody writes a file; those of a folder stay, as it is only removed when it is empty."""
     try:
         found = os.stat(path)
     except OSError:

@@ -295,7 +295,7 @@ def _specs_of(env: Any) -> AgentSpecs:
 
 
 def _turn(env: Any) -> Mapping[AgentID, Any]:
-    """What the agent sees whose turn it is first."""
+    """Return the observation of the agent whose turn it is first, by agent."""
     agent = getattr(env, "agent_selection", None)
     return {} if agent is None else {agent: env.observe(agent)}
 

@@ -93,7 +93,7 @@ class Copy(ABC):
     # ------------------------------------------------------------------ what is asked
 
     def observation(self, agent: AgentID) -> Any:
-        """What an agent sees, or saw last.
+        """Return what an agent sees, or saw last.
 
         Raises:
             Exception: If the environment has not said it.
@@ -237,7 +237,7 @@ class ParallelCopy(Copy):
         self._account(*step_of(returned, self.broken), names)
 
     def _spread(self, gains: Sequence[Any]) -> list[Any]:
-        """What those who are there were paid, by the rows of all."""
+        """Spread the rewards of the agents that are there over the rows of all agents."""
         assert self._rows is not None
         of_all = [*self.none]
         for row, gain in zip(self._rows, gains, strict=True):

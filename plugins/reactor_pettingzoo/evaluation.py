@@ -282,7 +282,7 @@ class JointPolicy(AskedPolicy):
         return self.asked
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels: a worker makes copies of its own."""
+        """Pickle without the copies: each worker makes its own."""
         return {**vars(self), "asked": ()}
 
 

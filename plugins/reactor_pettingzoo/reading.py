@@ -1,6 +1,6 @@
-"""How what a PettingZoo environment says is read: its agents, a reset, a step, rewards, infos, action masks.
+"""Read what a PettingZoo environment returns: its agents, a reset, a step, rewards, infos, action masks.
 
-Everybody who steps or looks at one reads it by these rules, so that all say the same of it, and refuse the same.
+All code that steps or inspects an environment uses these rules, so that all of it accepts and refuses the same.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _by_value(agent: AgentID) -> tuple[str, Any]:
 
 
 def reset_with(env: Any, **kwargs: Any) -> Any:
-    """What ``env.reset()`` returns, with those of the arguments that somebody has given: it may not know the others.
+    """Call ``env.reset()`` with only those arguments that were given, because it may not know the others.
 
     Raises:
         Exception: What it raises; with a note if it takes no seed, or no options.
@@ -130,7 +130,7 @@ def step_of(returned: Any, broken: Broken) -> tuple[Of, Of, Of, Of, Of]:
 
 
 def _parts(returned: Any) -> Sequence[Any] | None:
-    """What a call returned as a sequence; ``None`` if it is no sequence but one thing, as a dict of observations."""
+    """Convert what a call returned to a sequence; ``None`` if it is one thing instead, such as a dict of observations."""
     if isinstance(returned, Mapping | str | bytes | np.ndarray | Set) or not isinstance(returned, Iterable):
         return None
     return tuple(returned)

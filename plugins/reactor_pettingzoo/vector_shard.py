@@ -145,7 +145,7 @@ class PaddedCopy(ParallelCopy):
 
 
 _NO_STATE = frozenset({"padding", "check", "_check_agents", "observations", "infos", "gains", "ends", "none"})
-"""What a copy has for the step that it takes, or was made with."""
+"""Attributes that a copy has for the step that it takes, or was made with."""
 
 
 class ProbeRows(PaddedCopy):

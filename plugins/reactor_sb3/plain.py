@@ -1,4 +1,4 @@
-"""Numbers of numpy's as Python's: what a trainer is given, and what a file can hold."""
+"""Convert numpy's numbers to Python's: in the arguments of a trainer, and in what a file can hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether networks answer numbers: one that has been spoilt answers NaN, of which ``argmax`` makes an action all the same."""
+"""Check that networks answer finite numbers: ``argmax`` makes an action even of the NaN of a spoilt network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made once for a number of rows, and kept: there may be another number in every round, where agents die say."""
+"""Keep things that are made once for a number of rows. Each round may have another number, for example where agents die."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _all_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def computed_in(module: nn.Module) -> dict[int, torch.Tensor]:
-    """Of tensors that modules keep although they were computed, which torch does not copy, copies without a graph; by ``id``."""
+    """Copy, without a graph, the computed tensors that modules keep, because torch does not copy them; return copies by ``id``."""
     values = [value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Tensor)]
     return {id(value): value.detach().clone() for value in values if value.grad_fn is not None}
 

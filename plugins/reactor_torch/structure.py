@@ -1,4 +1,4 @@
-"""What networks consist of, as far as others have taken copies of it, and whether it is still so: asked once in each round.
+"""Notice changes to the structure of networks that learners and actors have copied; checked once in each round.
 
 Learners have parameters as flat arrays and layers as formulas, actors have layers as values: all made from modules at one time. A
 user may freeze a parameter, hang a hook onto a layer, or replace a layer, an optimiser or a whole network at any other time.
@@ -61,7 +61,7 @@ def refuse_global_hooks() -> None:
 
 
 class Structure:
-    """What networks consist of: modules, their hooks and settings, parameters and what is frozen, buffers, optimisers.
+    """The structure of networks: modules, their hooks and settings, parameters and what is frozen, buffers, optimisers.
 
     Values of parameters and buffers do not belong to it, nor where they lie, nor settings of optimisers and hooks of tensors, which
     are looked at where they are used. Types and shapes do.
@@ -178,7 +178,7 @@ class Structure:
     # ------------------------------------------------------------------ in words
 
     def difference(self, now: Structure) -> list[str]:
-        """What is different now, in words; a root that is another one stands for all that is in it."""
+        """Say in words what is different now; a root that was replaced stands for all that is in it."""
         roots = [f"{name} is replaced" for name, root in self._roots.items() if now._roots[name] is not root]
         return roots or differences(self._facts, now._facts)
 
@@ -216,7 +216,7 @@ class Structure:
                 yield f"{self._modules[module]}.{name}".removeprefix("."), one
 
     def _found(self, of: Callable[[Any], Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What there is, by name.
+        """Yield each part of the networks: its name, and the facts to compare.
 
         Args:
             of: Makes of an object what is compared.
@@ -238,7 +238,7 @@ class Structure:
 
 
 def differences(before: Facts, now: Facts) -> list[str]:
-    """What is different now, in words, of what :meth:`Structure.contents` has given."""
+    """Say in words what is different now from what :meth:`Structure.contents` returned before."""
     return [_told(name, before.get(name), now.get(name)) for name in {**before, **now} if before.get(name) != now.get(name)]
 
 

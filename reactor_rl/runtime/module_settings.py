@@ -1,8 +1,8 @@
-"""What was set in the user's modules, and helpers do not have, because they import modules anew.
+"""Find settings of the user's modules that helper processes lack, because they import the modules anew.
 
-``config.LEVEL = 7`` before a program is started reaches reactors in the caller's process only. Which plain constants of modules and
-classes the caller has is compared with what a helper has right after it has imported the same modules, before a reactor is built.
-Only modules that reactors need are looked at: those that their pickles name, and what these import.
+``config.LEVEL = 7`` before a program is started reaches only the reactors in the caller's process. So the plain constants of the
+caller's modules and classes are compared with those of a helper, right after it has imported the same modules, and before a reactor
+is built. Only the modules that reactors need are looked at: those that their pickles name, and what these import.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ModuleSettings:
         """For a helper: import the modules, and list what is not as in the caller.
 
         Returns:
-            Module, name, the caller's value and the value here (a :class:`_Missing` if there is none).
+            Module, name, the caller's value and the value here (a :class:`_Missing` if there is no value).
         """
         for name in self.roots:
             with contextlib.suppress(Exception):  # which reactors will raise themselves, if they need it
@@ -74,7 +74,7 @@ class ModuleSettings:
 
 @dataclass(frozen=True)
 class _Keys:
-    """What is registered in a dict."""
+    """The names under which a dict registers classes and functions."""
 
     names: frozenset[str]
 
@@ -226,7 +226,7 @@ def _plain(value: Any, depth: int = 2) -> Any:
 
 
 def _look_up(module: ModuleType, attribute: str) -> Any:
-    """What is there under a name that has no plain constant."""
+    """Look up the value of a name that is not among the plain constants."""
     value: Any = module
     for part in attribute.split("."):
         names = getattr(value, "__dict__", {})
@@ -262,7 +262,7 @@ def _changes_by_itself(module: str, name: str, value: Any, modules: Iterable[str
 def _source(module: str) -> str:
     try:
         return inspect.getsource(sys.modules[module])
-    except Exception:  # there is none
+    except Exception:  # it has no source
         return ""
 
 

@@ -145,7 +145,7 @@ class EnvBlock:
 
     @property
     def bypassed(self) -> list[bool]:
-        """Of each environment, whether wrappers were left out when it was last looked at what it is."""
+        """For each environment: whether its wrappers were left out when it was last inspected."""
         return [held.engaged for held in self._held]
 
     # ------------------------------------------------------------------ steps

@@ -1,4 +1,4 @@
-"""Where the observations of a step are written: rows of a caller's arrays, bound once."""
+"""Write the observations of a step into rows of a caller's arrays, which are bound once."""
 
 from __future__ import annotations
 

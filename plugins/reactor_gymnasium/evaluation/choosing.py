@@ -1,4 +1,4 @@
-"""How a policy is asked: found out by asking it about a few observations, in other orders and beside other ones."""
+"""Find out how a policy may be asked, by asking it about a few observations, in other orders and beside other ones."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def _seen(observation: Any, by: str, env: Any) -> Any:
 
 
 def _hashed(action: Any) -> str:
-    """What tells an answer from another one, its dtype included."""
+    """Return a string that differs between different answers, also between different dtypes."""
     try:
         return hashed(action)
     except TypeError:  # an object of the user's

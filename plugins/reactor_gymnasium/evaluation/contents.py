@@ -1,6 +1,6 @@
-"""What a policy, or what makes an environment, consists of: the values that its code can reach, by their names.
+"""Collect the values that the code of a policy, or of a function that makes an environment, can reach, by their names.
 
-Two looks at a policy tell whether it has changed meanwhile; a hash of a look tells whether it is the same in another process.
+Two such collections show whether a policy has changed meanwhile. Their hashes show whether it is the same in another process.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ Contents = Mapping[str, Part]
 
 
 def contents(*roots: Any, whole: bool = False) -> dict[str, Part]:
-    """What objects consist of, by the names under which their code finds it: ``queue``, ``model.hidden``, ``weights[0]``.
+    """Return the values that make up objects, by the names under which their code finds them: ``queue``, ``weights[0]``.
 
     Of functions these are the variables of other functions and of their module that they use, of objects their attributes. What
     belongs to Python and to installed packages is not looked into, but for attributes of its objects.
@@ -81,7 +81,7 @@ def contents(*roots: Any, whole: bool = False) -> dict[str, Part]:
 
 
 def changes(*looks: Contents, overwritten: bool = False) -> tuple[list[str], list[str]]:
-    """What differs between looks, each and the next: names of values, and names of generators that were drawn from.
+    """Compare each look with the next: return names of values that differ, and of generators that were drawn from.
 
     Args:
         *looks: The looks.
@@ -103,7 +103,7 @@ def changes(*looks: Contents, overwritten: bool = False) -> tuple[list[str], lis
 
 
 def replaced(before: Contents, after: Contents) -> list[str]:
-    """What was there already, and is another now. What was not is made when it is needed first, and stays."""
+    """Return names of values that were there and are others now. New ones are left out: they are made at first use, and stay."""
     known = [path for path, part in before.items() if path in after and part.content != "NoneType None"]
     return changes({path: before[path] for path in known}, {path: after[path] for path in known})[0]
 
@@ -179,9 +179,9 @@ def _installed(*parts: Part | None) -> bool:
 
 
 def only_written(names: Iterable[str], *roots: Any) -> set[str]:
-    """Which of these variables and attributes the code of objects only writes: counts of calls, lists that are appended to.
+    """Return those variables and attributes that the code of objects only writes: counts of calls, lists that are appended to.
 
-    What has such a name, and is nowhere read, cannot matter to what a function answers. In doubt it is read.
+    A value that no code reads cannot change the answers of a function. In doubt, a name counts as read.
     """
     look = _Look(False)
     for root in roots:
@@ -311,7 +311,7 @@ def _globals_of(code: CodeType) -> tuple[str, ...]:
 
 
 def _code_of(code: CodeType) -> tuple[Any, ...]:
-    """What code does, whatever file and line it is in."""
+    """Describe what code does, without the file and the lines that it is in."""
     consts = [_code_of(one) if isinstance(one, CodeType) else repr(sorted(map(repr, one))) if isinstance(one, frozenset)
               else repr(one) for one in code.co_consts]  # fmt: skip
     return (code.co_code, consts, code.co_names, code.co_varnames, code.co_freevars, code.co_flags)
@@ -554,7 +554,7 @@ _OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
 _OF_MODELS = {"BaseAlgorithm": ("policy", "_vec_normalize_env"), "VecNormalize": ("obs_rms", "norm_obs", "clip_obs", "epsilon")}
-"""What a class of Stable-Baselines3 answers by; there are buffers and clocks besides."""
+"""Attributes that decide the answers of a class of Stable-Baselines3; the others include buffers and clocks."""
 
 
 def _lasting(value: Any, attributes: dict[str, Any]) -> dict[str, Any]:

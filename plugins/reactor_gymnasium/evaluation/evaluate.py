@@ -362,7 +362,7 @@ _START_METHODS = ("forkserver", "spawn", "fork")
 
 
 def _whole(number: Any) -> int | None:
-    """As an integer of Python's, also of one of numpy's."""
+    """Convert a number, which may be one of numpy's, to an ``int``; keep ``None``."""
     return None if number is None else int(number)
 
 

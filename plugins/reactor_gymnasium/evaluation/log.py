@@ -163,7 +163,7 @@ def _episodes_in(path: Path, about: Mapping[str, Any], head: bytes) -> tuple[lis
 
 
 def _evaluation_in(path: Path, first: bytes) -> dict[str, Any]:
-    """What is evaluated, by the first line."""
+    """Read from the first line what is evaluated."""
     found = _loaded(path, 1, first) if first.endswith(b"\n") else {}
     if set(found) != {_KEY} or not isinstance(found[_KEY], dict):
         raise _not_ours(path, "its first line does not say what is evaluated")

@@ -134,7 +134,7 @@ class AskedPolicy(ABC):
         return None
 
     def held(self) -> Sequence[Any]:
-        """What of the user's it asks, to be looked at: whether that changes when it is asked."""
+        """Return the user's objects that it asks, so that one can see whether they change when they are asked."""
         return ()
 
     def without_masks(self, env: Any) -> None:
@@ -383,14 +383,14 @@ def counted(actions: Any, rows: int, space: gymnasium.Space[Any], named: str) ->
 
 
 def _numbers(actions: Any, space: gymnasium.Space[Any]) -> Array:
-    """As an array; whole numbers for a space of floats have the dtype that Python's numbers have beside fractions."""
+    """Convert actions to an array; whole numbers for a space of floats get the dtype that Python's have beside fractions."""
     array = np.asarray(actions.detach().cpu() if hasattr(actions, "detach") else actions)
     floats = np.dtype(space.dtype).kind == "f" and array.dtype.kind in "biu"
     return array.astype(np.float64) if floats else array
 
 
 def _check_numbers(array: Array, actions: Any, wanted: tuple[int, ...], rows: int, space: gymnasium.Space[Any], named: str) -> None:
-    """Refuse what no actions are."""
+    """Refuse an array that does not hold actions."""
     if array.dtype.kind not in "biuf":
         raise _refused(actions, rows, space, named, f" of dtype {array.dtype}")
     if array.shape != wanted:

@@ -179,7 +179,7 @@ def _path(folder: Path, number: int) -> Path:
 
 
 def _picture(rendered: Any) -> Any:
-    """What ``render()`` gave as an array, unless it is nothing: that is no picture."""
+    """Convert what ``render()`` returned to an array; keep ``None``, which is not a picture."""
     return None if rendered is None else np.asarray(rendered)
 
 

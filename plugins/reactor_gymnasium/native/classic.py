@@ -40,11 +40,11 @@ def discrete(env: Env, n: int) -> str | None:
 
 class Classic(CompiledKernel):
     names: ClassVar[tuple[str, ...]]
-    """Of constants."""
+    """Names of constants."""
     sources = (UTILS,)
     helpers: ClassVar[tuple[tuple[str, str], ...]] = ((UTILS, "maybe_parse_reset_bounds"),)
     dtypes: ClassVar[tuple[type, ...]] = (np.float64,)
-    """Of a state."""
+    """Dtypes that a state may have."""
     choices: ClassVar[int] = 0
     """How many actions there are, 0 where they are floats."""
     length: ClassVar[int] = 2
@@ -52,7 +52,7 @@ class Classic(CompiledKernel):
     divisors: ClassVar[tuple[str, ...]] = ()
     """Constants that something is divided by."""
     positive: ClassVar[tuple[str, ...]] = ()
-    """Those of which it depends on their sign what numpy makes of them."""
+    """Constants whose sign decides what numpy makes of them."""
     farthest: ClassVar[float] = 1e6
     """The largest number that a state may have."""
     parts = ("state", "action_space")

@@ -89,7 +89,7 @@ class StandsFor(ABC):
 
     @classmethod
     def watched(cls) -> Watched:
-        """What its truth depends on."""
+        """Return the code on which its correctness depends."""
         return Watched(cls.module, cls.owner, cls.methods, cls.helpers, cls.sources if cls.looked_into else None)
 
     @classmethod
@@ -172,7 +172,7 @@ class BlockKernel(StandsFor):
 
     @classmethod
     def shared(cls, env: Any) -> str | None:
-        """The part of an environment that somebody else refers to, and may look at or change; ``None`` if there is none."""
+        """The part of an environment that somebody else refers to, and may look at or change; ``None`` if nobody does."""
         if looked_at(env):
             return "somebody else may look at its attributes"
         if shared(map(vars(env).get, cls.parts)):
@@ -352,7 +352,7 @@ def parts_of(module: ModuleType, kernel: type[StandsFor]) -> Iterator[tuple[type
 
 @cache
 def watch_of(*kinds: type[StandsFor]) -> Watch:
-    """What some classes' work depends on, as it was when it was first asked for."""
+    """Watch the code on which the work of some classes depends, from the first call on."""
     for kind in kinds:
         import_module(kind.module)
     return Watch(*[kind.watched() for kind in kinds])

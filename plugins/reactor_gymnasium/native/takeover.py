@@ -142,7 +142,7 @@ def forecast(env: Env) -> str:
 
 
 def in_words(kernel: type[BlockKernel] | BlockKernel | str) -> str:
-    """What ``repr`` says: which kernel steps environments, or why none does."""
+    """Return the words of ``repr``: which kernel steps environments, or why no kernel does."""
     return f"no kernel: {kernel}" if isinstance(kernel, str) else f"stepped by the {kernel.title} kernel"
 
 

@@ -1,8 +1,8 @@
-"""Whether code that something was written from is still what it was: functions, what their code refers to, classes' attributes.
+"""Watch the Python code that a kernel stands for: functions, what their code refers to, attributes of classes.
 
-A function may be replaced, and so may its code (as IPython's ``%autoreload`` does), a constant that it refers to, a function that
-it calls, or an attribute of its class. All that is found once, by the names that the code mentions, and looked at before each step
-of a kernel: by C where it was compiled.
+A user may replace a function, its code (as IPython's ``%autoreload`` does), a constant that it refers to, a function that it calls,
+or an attribute of its class. All these are found once, by the names that the code mentions. They are checked before each step of a
+kernel: by C where it was compiled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
 class Watched(NamedTuple):
-    """What is looked at for the sake of one class.
+    """The parts to watch for one class.
 
     Attributes:
         module: Its module.
@@ -63,7 +63,7 @@ class _Entry(NamedTuple):
 
 
 class Watch:
-    """What several classes' work depends on, as it is now.
+    """The code on which the work of several classes depends, as it is now.
 
     Args:
         *kinds: The classes. Their modules have been imported.
@@ -109,7 +109,7 @@ class Watch:
         return None
 
     def strange(self) -> str | None:
-        """Complain of a function whose code is not that of its file, where that is there; ``None`` if there is none."""
+        """Complain of a function whose code is not that of its file, where the file exists; return ``None`` if all match."""
         for function, name, module in self._found:
             file = getattr(sys.modules.get(module), "__file__", None)
             codes = _codes_of(str(file))
@@ -279,7 +279,7 @@ def _codes_of(file: str) -> dict[str, list[CodeType]] | None:
 
 @cache
 def _getters() -> tuple[int, ...] | None:
-    """Addresses of CPython's functions that give the parts of a function; ``None`` where there are none."""
+    """Addresses of CPython's functions that give the parts of a function; ``None`` where Python lacks them."""
     try:
         names: Sequence[str] = ("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults")
         addresses = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in names]

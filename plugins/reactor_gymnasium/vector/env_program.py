@@ -232,7 +232,7 @@ class EnvProgram:
         return [part for part, _ in extras], [failure for _, failures in extras for failure in failures]
 
     def _heard(self, extras: Sequence[Any]) -> list[Any]:
-        """What shards have sent, without the news of who steps their environments, which is kept."""
+        """Keep the news of who steps the environments, and return the rest of what shards have sent."""
         self.steppers.update({told.first: told.stepper for told in extras if type(told) is Told})
         of_shards = [sent.extras if type(sent) is Told else sent for sent in extras]
         return [sent for sent in of_shards if sent is not None]

@@ -39,7 +39,7 @@ Failures = list[tuple[int, Failure]]
 
 
 class Told(NamedTuple):
-    """What a shard sends in the place of its extras when it is news who steps its environments.
+    """The message that a shard sends in place of its extras when there is news of who steps its environments.
 
     Attributes:
         first: Index of its first environment.

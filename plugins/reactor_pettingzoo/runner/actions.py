@@ -214,7 +214,7 @@ def choose_discrete(scores: Array, masks: Array | None, uniform: Array | None, s
 
 
 def illegal(space: Space[Any], actions: Array, masks: Array | None) -> npt.NDArray[np.bool_]:
-    """Which actions, ``(..., *shape)``, are not in their space, or forbidden by masks, ``(..., choices)``: ``(...)``, bool."""
+    """Find actions, ``(..., *shape)``, outside of their space, or forbidden by masks, ``(..., choices)``: ``(...)``, bool."""
     low, high = _bounds(space)
     wrong = ~((actions >= low) & (actions <= high))  # a NaN is neither
     rows = actions.shape[: actions.ndim - len(space.shape or ())]

@@ -117,7 +117,7 @@ class NormalizedPolicy(nn.Module):
 
 
 def _normalizer_of(policy: Any, space: Any = None) -> Any:
-    """What normalises the observations of an SB3 model, as it is now; ``None`` if nothing does.
+    """Return the normaliser of an SB3 model's observations, as it is now; ``None`` if nothing normalises them.
 
     Raises:
         ValueError: If it normalises others than those of a space.

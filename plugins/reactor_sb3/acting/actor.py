@@ -129,7 +129,7 @@ class Actor(Reactor):
     """The last round, where the learner is a round behind."""
     infos_under_way = Input()
     answers = Output()
-    """What :meth:`~reactor_sb3.environments.seeded_envs.SeededEnvs.ask` has given."""
+    """The answers of :meth:`~reactor_sb3.environments.seeded_envs.SeededEnvs.ask`."""
     transitions = Output((), np.uint8)
     episodes = Output((0, 0), EPISODE)
     """Which episodes ended, ``(steps, envs)``."""

@@ -170,7 +170,7 @@ def _try_out(module: Any, name: str) -> None:
 
 
 def _fails(module: Any, methods: tuple[str, ...], rows: Any, mode: Any) -> Exception | None:
-    """What goes wrong with methods of a network, those that it has; ``None`` if nothing does."""
+    """Call those of the methods that a network has. Return the exception of the first that fails; ``None`` if all work."""
     try:
         with mode(), torch_stream(torch_state(0)):
             for method in methods:

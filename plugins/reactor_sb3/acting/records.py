@@ -176,7 +176,7 @@ class Observations:
 
 
 _TO_FLOATS = frozenset(np.dtype(kind) for kind in "?bBhHiIlLqQefd")
-"""What becomes a float as it is, but for digits."""
+"""Dtypes whose values become floats unchanged, except for lost digits."""
 
 
 def _scalars(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[type, ...]:

@@ -117,7 +117,7 @@ def alike(saved: Any, fresh: Any, what: str) -> None:
 
 
 class _Described:
-    """What is said of an array."""
+    """The words of an error for an array: its dtype and shape."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -129,7 +129,7 @@ class _Described:
 
 
 class _Keys:
-    """What is said of a dict with other keys."""
+    """The words of an error for a dict with other keys."""
 
     def __init__(self, saved: dict[Any, Any], fresh: dict[Any, Any]) -> None:
         self.more, self.less = ([str(key) for key in one if key not in other] for one, other in ((saved, fresh), (fresh, saved)))

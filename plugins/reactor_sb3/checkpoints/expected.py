@@ -88,7 +88,7 @@ def check_outline(state: Any, size: int) -> None:
 
 
 class Steps(NamedTuple):
-    """What an optimiser's state is like.
+    """The shape of an optimiser's state: all that decides which state it may have.
 
     Attributes:
         kind: Its class.
@@ -106,13 +106,13 @@ class Steps(NamedTuple):
 
     @classmethod
     def of(cls, optimizer: torch.optim.Optimizer) -> Steps:
-        """Of an optimiser as it is; keeps none of its arrays."""
+        """Describe an optimiser as it is, without keeping its arrays."""
         parameters = [outline(parameter) for group in optimizer.param_groups for parameter in group["params"]]
         return cls(type(optimizer), dict(optimizer.defaults), plain(optimizer.state_dict()["param_groups"]), parameters, {})
 
 
 class Made(NamedTuple):
-    """What a trainer's state is like that was made from the same arguments: what it is when it is read again.
+    """The shape of the state of a trainer that was made from the same arguments, as it is when the state is read again.
 
     Attributes:
         state: That state, of whose arrays only the shapes and dtypes count.

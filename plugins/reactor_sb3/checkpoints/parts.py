@@ -63,7 +63,7 @@ def outline(value: Any) -> Any:
 
 
 def replay_outline(buffer: Any) -> Any:
-    """What has the size of a replay buffer, and columns that take no memory."""
+    """Return an object with the size of a replay buffer, and with columns that take no memory."""
     arrays = {name: outline(value) for name, value in vars(buffer).items() if isinstance(value, (np.ndarray, dict))}
     return SimpleNamespace(**arrays, buffer_size=buffer.buffer_size)
 

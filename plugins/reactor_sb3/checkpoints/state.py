@@ -69,7 +69,7 @@ def state_of(model: Model) -> dict[str, Any]:
 
 
 def _own_state(model: Model) -> dict[str, Any]:
-    """What a trainer has without an environment too."""
+    """Return the part of the state that a trainer has even without an environment."""
     return {
         "counters": {name: _number(getattr(model, name)) for name in COUNTERS if hasattr(model, name)},
         "policy": dict(model.policy.state_dict()),
@@ -86,7 +86,7 @@ def _own_state(model: Model) -> dict[str, Any]:
 
 
 def made_of(model: Model) -> Made:
-    """What the state is like of a trainer that was just made; takes hardly any memory."""
+    """Describe the state of a trainer that was just made; this takes hardly any memory."""
     buffer, state = _buffer(model), outline(_own_state(model))
     state |= dict.fromkeys(("arguments", "environment", "sent", "afresh", "run"))
     if model.wants_infos:

@@ -111,7 +111,7 @@ def _lazy(env: VecEnv) -> LazyEnv | None:
 
 
 class EnvFacts:
-    """What an environment says of itself."""
+    """The spaces, metadata, spec and render mode of an environment."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self.observation_space, self.action_space = env.observation_space, env.action_space

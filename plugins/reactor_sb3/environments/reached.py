@@ -1,4 +1,4 @@
-"""Calls on a trainer's vector environment (``env_method``, ``set_attr``, ``get_attr``), which reach the actors' environments.
+"""Pass calls on a trainer's vector environment (``env_method``, ``set_attr``, ``get_attr``) on to the actors' environments.
 
 In SB3 the vector environment of ``model.get_env()``, and of ``training_env`` in callbacks, is the one that is stepped. A trainer's
 actors have environments of their own. So these calls go to the actors, between two rounds, and to what the caller holds as well:
@@ -66,7 +66,7 @@ class Owner(Protocol):
 
 
 class _Reached:
-    """What stands in the place of the methods of a vector environment.
+    """Stands in for the methods of a vector environment.
 
     Args:
         venv: The vector environment, without wrappers.

@@ -134,7 +134,7 @@ class SeededEnvs:
             put: Writes an observation into a row.
 
         Raises:
-            TypeError, ValueError: If one is none of the environment's space, with a note that says whose it is.
+            TypeError, ValueError: If one does not fit the environment's space, with a note that says whose it is.
         """
         for row, observation in enumerate(self.block.observations):
             try:
@@ -151,7 +151,7 @@ class SeededEnvs:
             methods: The method to ask for each.
 
         Raises:
-            AttributeError: If an environment has no such method; of what is returned, masks that are none are a ``ValueError``.
+            AttributeError: If an environment has no such method. For invalid masks, the function raises ``ValueError``.
         """
         self.block.keep_from_kernels("somebody asks it before each step")
         with self.block.opened() as envs:  # what the methods refer to is not left out
@@ -334,7 +334,9 @@ class SeededEnvs:
 
 
 def _fitting(method: str, answer: Any, space: spaces.Space[Any], field: Array) -> Array:
-    """What a method has returned, in the shape of its field; masks flat or, as of a ``MultiDiscrete``, with a row for each choice.
+    """Bring what a method has returned into the shape of its field.
+
+    Masks may be flat or, as for a ``MultiDiscrete``, have a row for each choice.
 
     Raises:
         ValueError: If it has another shape, or masks that are neither true nor false.

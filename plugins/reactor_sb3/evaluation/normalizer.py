@@ -1,4 +1,4 @@
-"""What a model of Stable-Baselines3 is shown in place of what an environment shows: ``VecNormalize`` with the statistics of now."""
+"""Normalise observations for a model of Stable-Baselines3, as its ``VecNormalize`` does, with the present statistics."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _wrappers_of(model: BaseAlgorithm) -> list[VecEnvWrapper]:
 
 
 def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Normalizer | None:
-    """What normalises the observations of a model; ``None`` if nothing does.
+    """Return the normaliser of a model's observations; ``None`` if nothing normalises them.
 
     Args:
         model: The model.
@@ -77,7 +77,7 @@ def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Norm
 
 
 def changes_of(model: BaseAlgorithm) -> str:
-    """What to do where an environment shows something else than a model has learned from, if wrappers are why; else empty."""
+    """Advise on an environment that shows something else than a model has learned from, if wrappers are why; else empty."""
     named = [
         type(one).__name__
         for one in _wrappers_of(model)

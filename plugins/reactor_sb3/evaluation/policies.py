@@ -350,7 +350,7 @@ class SB3Policy(_TorchPolicy):
 
 
 def _checked(outputs: Array, named: str, scores: bool = False) -> Array:
-    """What a policy answers by, if it is finite numbers.
+    """Check that the outputs by which a policy answers are finite numbers, and return them.
 
     Raises:
         ValueError: Naming the policy.

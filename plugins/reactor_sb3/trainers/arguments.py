@@ -1,6 +1,7 @@
-"""The numbers among a trainer's arguments: Python's, and such as make sense. A table for each kind of number.
+"""Check the numbers among a trainer's arguments by tables of their limits, and convert them to Python's.
 
-What an older version was trained with goes on: who takes over a file's arguments (:func:`taken_over`) is spared the tables.
+A model of an older version may have been trained with others, and has to go on. So the arguments that are taken over from a file
+(:func:`taken_over`) are not held against the tables.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from reactor_sb3.plain import plain
 __all__ = ["check_log_interval", "check_numbers", "plain_argument", "plain_timesteps", "taken_over"]
 
 LARGEST_SEED = 2**32 - 1
-"""Of numpy's global generator, which SB3 seeds too."""
+"""The largest seed of numpy's global generator, which SB3 seeds too."""
 
 _taken_over: ContextVar[bool] = ContextVar("taken_over", default=False)
 
@@ -68,7 +69,7 @@ class _Real(NamedTuple):
     Attributes:
         low: The least.
         high: The largest.
-        above: Whether ``low`` itself is none of them.
+        above: Whether ``low`` itself is excluded.
         endless: Whether infinity is one of them, which switches some things off.
         other: Whether a value may be there in place of a number.
         otherwise: What that is.

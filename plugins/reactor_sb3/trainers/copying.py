@@ -1,4 +1,4 @@
-"""A copy of a trainer, as SB3's algorithms can be copied: all of it but its run."""
+"""Copy a trainer, as SB3's algorithms can be copied: all of it except its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that is not finite is learned, or kept as if it were: losses, what they are made from, and parameters."""
+"""Check that losses, the data that they are made from, and parameters are finite."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check_parameters(nets: Networks, advice: str) -> None:
 
 
 def culprit(layout: Observations, record: Array) -> str:
-    """What in a round may have made a loss infinite, and the environment that it is from.
+    """Say what in a round may have made a loss infinite, and which environment it comes from.
 
     Args:
         layout: Of observations as the policy sees them.

@@ -121,7 +121,7 @@ def throw_away_update(model: Any) -> Callable[[], object]:
 def refuse_common(parts: Mapping[str, Network]) -> None:
     """Refuse networks that would learn a parameter of another one's, which learns it alone.
 
-    SB3's shared features extractors are none: with ``share_features_extractor``, critics do not learn them.
+    SB3's shared features extractors are allowed: with ``share_features_extractor``, critics do not learn them.
 
     Raises:
         ValueError: If there is one.

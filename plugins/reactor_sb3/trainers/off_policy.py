@@ -106,7 +106,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         self._make_networks()
 
     def _check_rounds(self) -> None:
-        """Refuse rounds that are none."""
+        """Refuse a ``train_freq`` that does not give rounds of one length."""
         self._convert_train_freq()  # if somebody has given it anew, as a number
         assert isinstance(self.train_freq, TrainFreq)
         if self.train_freq.unit is not TrainFrequencyUnit.STEP:
@@ -138,7 +138,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         self.session.arrays.look(buffer)
 
     def check_settings(self) -> None:
-        """Refuse rounds that are none, and noise that does not fit."""
+        """Refuse a ``train_freq`` that does not give rounds of one length, and noise that does not fit."""
         super().check_settings()
         self._check_rounds()
         self.check_replay()

@@ -269,7 +269,7 @@ class OnPolicyTrainer(Trainer):
         return {}
 
     def _culprit(self) -> str:
-        """What in the last round may have made a loss infinite."""
+        """Say what in the last round may have made a loss infinite."""
         rollouts = self.session.rollouts
         return culprit(self.session.layout, rollouts.record)
 

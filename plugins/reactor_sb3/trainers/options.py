@@ -43,7 +43,7 @@ DEVICES = ("device", "critic_device", "actor_device")
 """Options of any trainer that say where something is computed."""
 
 MOST_THREADS = 1024
-"""Of a learner; a file that says more is none of ours."""
+"""Most threads of a learner; a file that says more was not written by us."""
 _OURS = ("reactor_sb3", "reactor_pettingzoo")
 
 P = ParamSpec("P")

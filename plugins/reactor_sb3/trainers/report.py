@@ -179,7 +179,7 @@ def _with_episode(model: Model, info: dict[str, Any], episode: Any) -> dict[str,
 
 
 class Locals(dict[str, Any]):
-    """What callbacks see of the variables of SB3's loops."""
+    """The variables of SB3's loops that callbacks see."""
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(

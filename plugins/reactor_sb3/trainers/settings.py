@@ -1,4 +1,4 @@
-"""Settings of a trainer as they are now: what SB3 lets one change counts from the next round on, or is refused by name.
+"""Follow changes of a trainer's settings. What SB3 lets one change counts from the next round on, or is refused by name.
 
 SB3's loops read attributes of the model whenever they need them. Here actors have copies, and a run has ports of one size. So the
 model's attributes are compared with what they were at the beginning of each round: by identity, which is quick.
@@ -41,11 +41,11 @@ UNBOUNDED = frozenset({
     "max_grad_norm", "target_kl", "clip_range", "clip_range_vf", "target_noise_clip", "round_timeout", "exploration_fraction",
     "learning_starts",
 })  # fmt: skip
-"""Limits: an infinite one is none."""
+"""Limits that may be infinite, which means no limit."""
 
 
 class Settings:
-    """What a run has been told of its trainer's settings."""
+    """The settings of a trainer that its run has been told."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[str, Any]] = []

@@ -543,8 +543,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         Raises:
             ValueError: If the model has no environment, or its policy is no longer as the constructor makes it: frozen, with other
                 hooks, layers or optimisers. Within a round, :meth:`learn` raises it.
-            TypeError: If the file could not be read again: an attribute or a part of the model is none that the constructor can
-                make. The error names it, and the old file is still there.
+            TypeError: If the file could not be read again: the constructor cannot make an attribute or a part of the model.
+                The error names it, and the old file is still there.
             OSError: If the file cannot be written; the old one is then still there, and the training can go on.
         """
         if self.env is None:

@@ -24,7 +24,7 @@ from reactor_rl.runtime.worker.values import SideBlock
 __all__ = ["Reply", "Pipe", "note_differing", "reply_to", "run_helper"]
 
 _differing: list[Any] = []
-"""What of the caller's settings this process does not have."""
+"""Settings of the caller that this process does not have."""
 
 
 def note_differing(found: Sequence[Any]) -> None:
