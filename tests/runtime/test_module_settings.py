@@ -38,10 +38,10 @@ RULES = """
         made = 0
     @dataclasses.dataclass
     class Config:
-        level: int = 1
+        strictness: int = 1
         used: int = 0
     config = Config()
-    options = types.SimpleNamespace(level=1)
+    options = types.SimpleNamespace(strictness=1)
     arguments = argparse.Namespace(level=1)
     def count():
         global MADE
@@ -99,8 +99,8 @@ SET: dict[str, tuple[Any, str]] = {
     "NAMES": ({"a": 2}, "rrl_rules.NAMES is {'a': 2} here and {'a': 1} there"),
     "NEW": ("x", "rrl_rules.NEW is 'x' here and nothing there"),
     "Rules.speed": (2.0, "rrl_rules.Rules.speed is 2.0 here and 1.0 there"),
-    "config.level": (2, "rrl_rules.config.level is 2 here and 1 there"),
-    "options.level": (2, "rrl_rules.options.level is 2 here and 1 there"),
+    "config.strictness": (2, "rrl_rules.config.strictness is 2 here and 1 there"),
+    "options.strictness": (2, "rrl_rules.options.strictness is 2 here and 1 there"),
     "arguments.more": (2, "rrl_rules.arguments.more is 2 here and nothing there"),
     "REGISTRY": ({"Rules": Reactor, "More": Reactor}, "rrl_rules.REGISTRY is a dict of More, Rules here and a dict of Rules there"),
 }
