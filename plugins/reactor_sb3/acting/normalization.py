@@ -22,6 +22,7 @@ __all__ = [
     "Normalization",
     "Normalizing",
     "add_round",
+    "by_key",
     "normalized_again",
     "normalized_keys",
     "put_statistics",
@@ -92,7 +93,7 @@ def _clipped(rows: Array, most: float) -> Array:
     return np.minimum(np.maximum(rows, -most), most).astype(np.float32)
 
 
-def _by_key(normalizer: VecNormalize) -> dict[str, RunningMeanStd]:
+def by_key(normalizer: VecNormalize) -> dict[str, RunningMeanStd]:
     """The statistics of observations, by key; of an observation that is an array the key is empty."""
     of_observations: Any = getattr(normalizer, "obs_rms", {})
     return dict(of_observations) if isinstance(of_observations, dict) else {"": of_observations}
@@ -100,7 +101,7 @@ def _by_key(normalizer: VecNormalize) -> dict[str, RunningMeanStd]:
 
 def normalized_keys(normalizer: VecNormalize) -> tuple[str, ...]:
     """The parts of observations that have statistics."""
-    return tuple(_by_key(normalizer))
+    return tuple(by_key(normalizer))
 
 
 def statistics_of(normalizer: VecNormalize) -> dict[str, torch.Tensor]:
@@ -110,7 +111,7 @@ def statistics_of(normalizer: VecNormalize) -> dict[str, torch.Tensor]:
         "limits": np.array([normalizer.clip_obs, normalizer.clip_reward, normalizer.epsilon]),
         "var of returns": np.asarray(normalizer.ret_rms.var),
     }
-    for key, of_key in _by_key(normalizer).items():
+    for key, of_key in by_key(normalizer).items():
         values |= {f"mean {key}": np.asarray(of_key.mean), f"var {key}": np.asarray(of_key.var)}
     return {_PREFIX + name: torch.tensor(value) for name, value in values.items()}
 
@@ -127,7 +128,7 @@ def add_round(normalizer: VecNormalize, originals: Observations, transitions: Ar
         return
     if normalizer.norm_obs:
         observations = originals.of(transitions, "original_observations")
-        for key, of_key in _by_key(normalizer).items():
+        for key, of_key in by_key(normalizer).items():
             for rows in by_step(observations[key]):
                 of_key.update(rows)
     for rewards, dones in zip(by_step(transitions["original_rewards"]), by_step(transitions["dones"]), strict=True):
@@ -146,7 +147,7 @@ def statistics_state(normalizer: VecNormalize | None) -> dict[str, Any] | None:
         "switches": {name: bool(getattr(normalizer, name)) for name in SWITCHES},
         "limits": np.array([getattr(normalizer, name) for name in LIMITS], np.float64),
         "norm_obs_keys": normalizer.norm_obs_keys,
-        "observations": {key: _moments(of_key) for key, of_key in _by_key(normalizer).items()},
+        "observations": {key: _moments(of_key) for key, of_key in by_key(normalizer).items()},
         "of_returns": _moments(normalizer.ret_rms),
         "returns": np.array(normalizer.returns, np.float64),
     }
@@ -174,7 +175,7 @@ def put_statistics(normalizer: VecNormalize, saved: dict[str, Any]) -> None:
     """The inverse of :func:`statistics_state`."""
     vars(normalizer).update(_settings(saved))
     normalizer.returns = saved["returns"].copy()
-    statistics = {"": normalizer.ret_rms, **{f"of {key}": of_key for key, of_key in _by_key(normalizer).items()}}
+    statistics = {"": normalizer.ret_rms, **{f"of {key}": of_key for key, of_key in by_key(normalizer).items()}}
     moments = {"": saved["of_returns"], **{f"of {key}": of_key for key, of_key in saved["observations"].items()}}
     for name, of_name in moments.items():
         statistics[name].mean, statistics[name].var = of_name["mean"].copy(), of_name["var"].copy()

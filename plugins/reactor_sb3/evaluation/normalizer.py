@@ -10,6 +10,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize, VecTransposeImage
 
 from reactor_rl.plugin import decode, encode
+from reactor_sb3.acting.normalization import by_key
 
 __all__ = ["Normalizer", "changes_of", "normalizer_of"]
 
@@ -34,7 +35,7 @@ class Normalizer:
 
     def statistics(self) -> list[dict[str, Any]]:
         """For each wrapper the means and variances by key of an observation; of one that is an array the key is empty."""
-        return [{key: (rms.mean, rms.var) for key, rms in _by_key(one).items()} for one in self.wrappers]
+        return [{key: (rms.mean, rms.var) for key, rms in by_key(one).items()} for one in self.wrappers]
 
 
 def _wrappers_of(model: BaseAlgorithm) -> list[VecEnvWrapper]:
@@ -66,7 +67,7 @@ def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Norm
         return Normalizer(found) if found else None
     shown = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     for one in found:
-        shapes = {key: rms.mean.shape for key, rms in _by_key(one).items()}
+        shapes = {key: rms.mean.shape for key, rms in by_key(one).items()}
         if any(key not in shown or shown[key].shape != shape for key, shape in shapes.items()):
             raise ValueError(
                 f"the VecNormalize of {type(model).__name__} normalises observations of the shapes {_told(shapes)}, and the "
@@ -86,10 +87,6 @@ def changes_of(model: BaseAlgorithm) -> str:
     if not named:
         return ""
     return f"; its environments are wrapped in {' and '.join(named)}: pass an environment that shows what those do"
-
-
-def _by_key(normalizer: Any) -> dict[str, Any]:
-    return dict(normalizer.obs_rms) if isinstance(normalizer.obs_rms, dict) else {"": normalizer.obs_rms}
 
 
 def _told(shapes: dict[str, Any]) -> Any:

@@ -136,7 +136,7 @@ class Session:
     parts: Mapping[str, Network]
     structure: Structure
     _aliases: dict[str, nn.Module]
-    _made: dict[str, dict[str, Any]]
+    _contents: dict[str, dict[str, Any]]
     _acts: tuple[Any, np.dtype[Any]]
     arrays: KeptArrays
     _writer: ParameterWriter
@@ -184,7 +184,7 @@ class Session:
         self.acting = None
         parameter_record(self.acting_state(model))  # which refuses what actors could not be sent
         if before is None:
-            self._made = self.structure.contents()
+            self._contents = self.structure.contents()
             return
         self.changed = self.changed or before
         if self.sliced is not None:  # gradient workers have copies of what there was: no bit depends on who computes
@@ -224,8 +224,8 @@ class Session:
             ValueError: If somebody has changed more about it than values of parameters and buffers that are saved.
         """
         now = Structure({"policy": model.policy}, model.networks())
-        now.forget_moving(self._made)
-        if changed := differences(self._made, now.contents()):
+        now.forget_moving(self._contents)
+        if changed := differences(self._contents, now.contents()):
             raise ValueError(
                 f"the policy is no longer as the constructor makes it ({listed(changed)}), and with one that is a run would not go "
                 "on as it does: make the change in a class of policies, or save the weights alone with save()"
