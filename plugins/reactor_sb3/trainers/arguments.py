@@ -16,7 +16,7 @@ import numpy as np
 
 from reactor_sb3.plain import plain
 
-__all__ = ["check_changed", "check_log_interval", "check_numbers", "plain_argument", "plain_timesteps", "taken_over"]
+__all__ = ["check_log_interval", "check_numbers", "plain_argument", "plain_timesteps", "taken_over"]
 
 LARGEST_SEED = 2**32 - 1
 """The largest seed of numpy's global generator, which SB3 seeds too."""
@@ -215,22 +215,6 @@ def check_numbers(arguments: Mapping[str, Any], defaults: Mapping[str, Any], *, 
             if name in kwargs:
                 _want(name, kwargs[name], allowed, " (in policy_kwargs)")
         _check_widths(kwargs.get("net_arch"))
-
-
-def check_changed(arguments: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Refuse attributes that were changed to numbers that the constructor would refuse.
-
-    Args:
-        arguments: A trainer's, as it was made.
-        values: Its attributes by now. Those that are no numbers are something that SB3 has made of an argument.
-
-    Raises:
-        ValueError: Naming the first one.
-    """
-    for name, given in arguments.items():
-        now = plain_argument(name, values.get(name))
-        if name in _NUMBERS and type(now) in (int, float) and now != given:
-            _want(name, now, _NUMBERS[name])
 
 
 def _want(name: str, value: Any, allowed: _Whole | _Real, where: str = "") -> None:

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 
+from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import dumps
-from reactor_sb3.trainers.arguments import check_changed
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
 
@@ -35,6 +35,8 @@ KEPT = (
     "watch", "watch_every", "watch_episodes", "watch_steps", "device", "actor_device", "use_sde",
 )  # fmt: skip
 """Attributes that say what a run consists of."""
+COUNTS = ("n_steps", "batch_size", "n_epochs", "n_minibatches", "policy_delay", "target_update_interval")
+"""Attributes that are whole numbers from 1 on."""
 UNBOUNDED = frozenset({
     "max_grad_norm", "target_kl", "clip_range", "clip_range_vf", "target_noise_clip", "round_timeout", "exploration_fraction",
     "learning_starts",
@@ -169,7 +171,9 @@ def check_settings(model: Model) -> None:
         TypeError, ValueError: Naming it.
     """
     values = vars(model)
-    check_changed(model.arguments, values)
+    for name in COUNTS:
+        if values.get(name) is not None:
+            checked_number(name, values[name], 1)
     check_finite_arguments({name: values[name] for name in model.arguments if name in values})
     actors, envs = values["n_actors"], values["envs_per_actor"]
     if actors * envs != model.n_envs:
