@@ -1,0 +1,291 @@
+"""``UnitRows``: environments that fill several rows at once, or end by a rule of their own: agents, simulators, emulators.
+
+What such an environment shows is written at once into memory of these rows, for it and the others may use their arrays again; from
+there it goes to the caller's buffers in one copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, MakeSeeds, SavedEnv, StepBuffers, close_all, marked
+from reactor_gymnasium.environments.saving import load_env, save_env
+from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_rl.plugin import Pickled, aligned_zeros, decode
+
+__all__ = ["Unit", "UnitRows"]
+
+Array = npt.NDArray[Any]
+
+
+class Unit(Protocol):
+    """An environment of one row or more: all that a new kind of environment has to say.
+
+    What its state is, it says as any object does that is pickled (``__getstate__``); see
+    :func:`~reactor_gymnasium.environments.saving.save_env`.
+
+    Attributes:
+        env: What is called, looked at and closed.
+        rows: How many rows it has.
+        takes_batch: Whether actions that come one by one are one for all its rows, and not one for each.
+        over: Whether its episode is over, or none has begun; ``False`` if it resets its rows itself.
+        rewards: Of its last step, a number for each row.
+        ended: Its rows whose episodes the last step has ended, with ``terminated`` and ``truncated``; few.
+        flags: Instead of these: ``terminated`` and ``truncated`` of all its rows, as arrays.
+        infos: By row those infos of the last step or reset that are not empty.
+        batched: Instead of these: Gymnasium's batched infos.
+    """
+
+    env: Any
+    rows: int
+    takes_batch: bool
+    over: bool
+    rewards: Any
+    ended: Sequence[tuple[int, bool, bool]]
+    flags: tuple[Array, Array] | None
+    infos: Mapping[int, Any]
+    batched: dict[str, Any] | None
+
+    def reset(self, **kwargs: Any) -> None:
+        """Begin an episode; see ``Env.reset``."""
+
+    def step(self, actions: Any) -> None:
+        """Take a step. The actions of its rows are its own, to keep and to change."""
+
+    def show(self, out: StepBuffers, lo: int) -> None:
+        """Write what its rows show now, and its columns, into rows ``lo`` and following. These arrays are the same each time."""
+
+    def leaves(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
+        """Copies of the parts of what its rows show that are not arrays."""
+
+    def last(self, row: int) -> Any:
+        """The last observation of a row, as the environment gave it."""
+
+
+class UnitRows(EnvRows):
+    """Units, one after the other.
+
+    Args:
+        first: Index of the first one.
+        autoreset: When one whose episode is over is reset; ``None`` if they reset their rows themselves.
+        make: Makes a unit of an environment and its index.
+        layout: Of an observation.
+        columns: What its units write for each row besides.
+        unit: The word for one of them in messages.
+        seeds: See :class:`~reactor_gymnasium.environments.rows.EnvRows`.
+
+    Attributes:
+        batched: The batched infos of the last step or reset: first row, number of rows, and Gymnasium's dict.
+    """
+
+    def __init__(
+        self,
+        first: int,
+        autoreset: AutoresetMode | None,
+        make: Callable[[Any, int], Unit],
+        layout: ObservationLayout,
+        columns: Mapping[str, ColumnSpec] | None = None,
+        unit: str = "environment",
+        seeds: MakeSeeds | None = None,
+    ) -> None:
+        super().__init__(first, autoreset, seeds)
+        self.make, self.layout, self.columns, self.unit = make, layout, columns or {}, unit
+        self.units: list[Unit] = []
+
+    def _forget(self) -> None:
+        super()._forget()
+        self.batched: list[tuple[int, int, dict[str, Any]]] = []
+
+    def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Any]], Any] | None = None) -> None:
+        """See :meth:`EnvRows.build`."""
+        for index, maker in enumerate(makers, self.first):
+            try:
+                env_fn = decode(maker)
+                env = env_fn() if construct is None else construct(env_fn)
+                try:
+                    self.units.append(self.make(env, index))
+                except BaseException:
+                    env.close()
+                    raise
+            except Exception as error:
+                error.add_note(f"while {self.unit} {index} was constructed")
+                raise
+        self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
+        self.pending = [False] * len(self.units)
+        self._shown, self._ends = self._memory(), self._memory()
+        self._leaves: list[tuple[Any, ...] | None] = [None] * self.num_rows
+        self._apart: list[slice] = []  # rows of `_ends` that are what the last step led to
+
+    def _memory(self) -> StepBuffers:
+        observations = None
+        if self.layout.arrays:
+            shape, dtype = self.layout.storage()
+            observations = aligned_zeros((self.num_rows, *shape), dtype)
+        columns = {name: np.zeros((self.num_rows, *shape), dtype) for name, (dtype, shape) in self.columns.items()}
+        return StepBuffers(self.layout, observations, columns=columns)
+
+    def close(self) -> None:
+        """See :meth:`EnvRows.close`."""
+        units, self.units = self.units, []
+        close_all(((index, unit.env) for index, unit in enumerate(units, self.first)), self.unit)
+
+    # ------------------------------------------------------------------ steps
+
+    def step(self, actions: Array | Sequence[Any], out: StepBuffers | None) -> None:
+        """See :meth:`EnvRows.step`."""
+        if isinstance(actions, np.ndarray):
+            actions = actions.copy()
+        self._forget()
+        failures, pending, bounds, units = self.failures, self.pending, self.bounds, self.units
+        rewards = None if out is None else out.rewards
+        if rewards is None:
+            self.rewards = [0.0] * self.num_rows
+        else:
+            rewards.fill(0)
+        numbers = range(len(units))
+        parts: Any = actions
+        if type(actions) is not list or not units[0].takes_batch:
+            parts = [actions[lo:hi] for lo, hi in pairwise(bounds)]
+        # `strict=True` takes longer than the rest of this call.
+        work = zip(numbers if self.mark is None else marked(numbers, self.mark), units, parts, bounds, bounds[1:], pending)  # noqa: B905
+        flags: list[tuple[int, int, tuple[Array, Array]]] = []
+        while True:
+            number = 0
+            try:
+                for number, unit, of_unit, lo, hi, over in work:
+                    if over:  # NEXT_STEP: no account is taken of the action
+                        if over == IDLE:
+                            continue
+                        pending[number] = False
+                        unit.reset(**({} if self.seeds is None else self.seeds(number) or {}))
+                    else:
+                        unit.step(of_unit)
+                        if rewards is None:
+                            self.rewards[lo:hi] = unit.rewards
+                        else:
+                            _write_numbers(rewards[lo:hi], unit.rewards)
+                        if unit.flags is not None:
+                            flags.append((lo, hi, unit.flags))
+                        elif unit.ended:
+                            self._end(number, unit, lo, out)
+                    self._keep(number, unit, lo, hi)
+                break
+            except Exception as error:  # the others still take their step
+                failures.append((number, error))
+        if out is not None:
+            self._write(out, flags)
+
+    def _write(self, out: StepBuffers, flags: list[tuple[int, int, tuple[Array, Array]]]) -> None:
+        """Write what a step brought."""
+        terminations, truncations = out.terminations, out.truncations
+        if terminations is not None and truncations is not None:
+            out.write_ends(self.ended)
+            for lo, hi, (terminated, truncated) in flags:
+                terminations[lo:hi], truncations[lo:hi] = terminated, truncated
+        self.show(out)
+        if out.next_observations is not None:
+            for part in out.next_observations.values():
+                part[...] = self._shown.observations
+                for rows in self._apart:
+                    part[rows] = self._ends.observations[rows]
+        self._apart.clear()
+
+    def _end(self, number: int, unit: Unit, lo: int, out: StepBuffers | None) -> None:
+        """Note which of a unit's episodes have ended, and reset it if that is to be in the same step."""
+        self.ended += [(lo + row, terminated, truncated) for row, terminated, truncated in unit.ended]
+        if self.autoreset is AutoresetMode.SAME_STEP:
+            for row in sorted(row for row, _, _ in unit.ended):
+                self.finals[lo + row] = own(unit.last(row)), self.before_reset(lo + row, unit.infos.get(row, {}))
+        if not unit.over:
+            return
+        self.over.append(number)
+        if self.autoreset is AutoresetMode.NEXT_STEP:
+            self.pending[number] = True
+        elif self.autoreset is AutoresetMode.SAME_STEP:
+            if out is not None and out.next_observations is not None:
+                unit.show(self._ends, lo)
+                self._apart.append(slice(lo, lo + unit.rows))
+            kwargs = {} if self.seeds is None else self.seeds(number)
+            if kwargs is None:
+                self.pending[number] = IDLE
+            else:
+                unit.reset(**kwargs)
+
+    def _keep(self, number: int, unit: Unit, lo: int, hi: int) -> None:
+        """Keep what a unit shows, before the next one takes its step: they may share arrays."""
+        unit.show(self._shown, lo)
+        if self.layout.objects:
+            self._leaves[lo:hi] = unit.leaves(self.layout)
+        if not self.keep_infos:
+            return
+        if unit.batched:
+            self.batched.append((lo, unit.rows, own(unit.batched)))
+        if unit.infos and self.pending[number] != IDLE:
+            for row, info in unit.infos.items():
+                self.infos[lo + row] = own(info)
+
+    def _reset(self, env: int, kwargs: Mapping[str, Any]) -> None:
+        unit, (lo, hi) = self.units[env], self.bounds[env : env + 2]
+        unit.reset(**kwargs)
+        self._keep(env, unit, lo, hi)
+
+    def show(self, out: StepBuffers) -> None:
+        """See :meth:`EnvRows.show`."""
+        if out.observations is not None:
+            _only(out.observations)[...] = self._shown.observations
+        for name, column in out.columns.items():
+            column[...] = self._shown.columns[name]
+
+    def objects(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
+        """See :meth:`EnvRows.objects`."""
+        return list(self._leaves)
+
+    # ------------------------------------------------------------------ between steps
+
+    @contextmanager
+    def opened(self, changes: bool = True) -> Iterator[list[Any]]:
+        """See :meth:`EnvRows.opened`. Nothing of them is left out."""
+        envs = [unit.env for unit in self.units]
+        try:
+            yield envs
+        finally:
+            envs.clear()
+
+    def save(self, env: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
+        """See :meth:`EnvRows.save`."""
+        lo, hi = self.bounds[env : env + 2]
+        shown = self._shown
+        observations = None if shown.observations is None else shown.observations[lo:hi].copy()
+        columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
+        return SavedEnv(saving(self.units[env]), (observations, columns, self._leaves[lo:hi]), self.pending[env])
+
+    def load(self, env: int, saved: SavedEnv) -> None:
+        """See :meth:`EnvRows.load`."""
+        lo, hi = self.bounds[env : env + 2]
+        load_env(self.units[env], saved.state)
+        observations, columns, self._leaves[lo:hi] = saved.shown
+        if observations is not None:
+            self._shown.observations[lo:hi] = observations
+        for name, column in columns.items():
+            self._shown.columns[name][lo:hi] = column
+        self.pending[env] = saved.pending
+
+
+def _write_numbers(out: Array, given: Any) -> None:
+    try:
+        out[:] = given
+    except (TypeError, ValueError):  # an array of one element is a number, too
+        out[:] = [np.asarray(one, np.float64).item() for one in given]
+
+
+def _only(rows: Any) -> Any:
+    """The array of rows, where they are in arrays by name as a record has them."""
+    return next(iter(rows.values())) if isinstance(rows, Mapping) and len(rows) == 1 else rows
