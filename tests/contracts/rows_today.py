@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from reactor_gymnasium.environments.block import EnvBlock
-from reactor_gymnasium.environments.rows import EnvRows, SavedEnv, StepBuffers
+from reactor_gymnasium.environments.rows import IDLE, EnvRows, SavedEnv, StepBuffers
 from reactor_gymnasium.environments.saving import load_env, save_env
 
 
@@ -29,6 +29,8 @@ class BlockRows(EnvRows):
         block.mark, block.keep_infos, block.last_info, block.seeds = self.mark, self.keep_infos, self.before_reset, self.seeds
         block.step(actions, out if out is not None and out.put else None)  # type: ignore[arg-type]
         self.rewards, self.ended, self.finals, self.infos = block.rewards, block.ended, block.finals, block.infos
+        for row in [row for row, pending in enumerate(block.pending) if pending == IDLE]:
+            self.infos.pop(row, None)  # a kernel's step leaves them
         self.failures, self.over = list(block.failures), [row for row, _, _ in block.ended]
         if out is not None and out.rewards is not None:
             self.failures += out.write_rewards(self.rewards)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -122,9 +122,9 @@ CASES = {
 USUAL = [name for name, case in CASES.items() if not case.unusual]
 
 
-def cases(names: Sequence[str], only: Any = None) -> Any:
-    """A test for each of them, in each of its modes, or in one."""
-    found = [(name, mode) for name in names for mode in CASES[name].modes if only in (None, mode)]
+def cases(names: Sequence[str], modes: Sequence[Any] = (*MODES, None)) -> Any:
+    """A test for each of them, in each of these modes that it has."""
+    found = [(name, mode) for name in names for mode in CASES[name].modes if mode in modes]
     return pytest.mark.parametrize(("name", "mode"), found, ids=[f"{name}-{getattr(mode, 'name', mode)}" for name, mode in found])
 
 
@@ -227,22 +227,29 @@ class Bench:
 
     def step(self, where: str = "") -> Now:
         """Step all, and compare everything; the caller's actions are others afterwards."""
-        given = self.draw().copy()
+        given, awake = self.draw().copy(), self.awake
         memory, now = self.turn(), self.loop.step(given)
         self.rows.step(self.actions, memory.out)
         self.rows.raise_failure()
         np.testing.assert_array_equal(self.actions, given)  # what the caller has is the caller's
         self.actions[...] = 0
+        self.same_rows(now, awake, where)
+        if len(awake) < self.rows.num_rows:  # what is idle need not be written in each step
+            self.rows.show(memory.out)
         self.same(now, where)
-        assert memory.rewards.tolist() == now.rewards, where
-        ends = list(zip(memory.terminations.tolist(), memory.truncations.tolist(), strict=True))
-        assert ends == now.ends, where
+        self.same_ends(now, range(self.rows.num_rows), where)
         assert self.rows.over == now.over, where
         equal(self.rows.finals, now.finals, where)
         if self.led_to:
             equal(self.seen(memory.led_to), self.batched(now.led_to), where)
         self.hand(self.rows.finals)
         return now
+
+    @property
+    def awake(self) -> list[int]:
+        """Rows of environments that are not idle."""
+        bounds = zip(pairwise(self.loop.bounds), self.loop.pending, strict=True)
+        return [row for (lo, hi), pending in bounds if pending != IDLE for row in range(lo, hi)]
 
     def run(self, steps: int = STEPS, reset: bool = True) -> list[Now]:
         """Play on; where nobody resets what is over, it is reset here."""
@@ -262,21 +269,35 @@ class Bench:
     def same(self, now: Now, where: str = "") -> None:
         """What rows show, and what is told besides."""
         rows, memory = self.rows, self.memory
-        equal(self.seen(memory.observations), self.batched(now.shown), where)
+        self.same_rows(now, range(rows.num_rows), where)
         equal(rows.infos, now.infos, where)
         equal(getattr(rows, "batched", []), now.batched, where)
         assert memory.columns.keys() == now.columns.keys()
         equal({name: column.tolist() for name, column in memory.columns.items()}, now.columns, where)
         self.hand(rows.infos)
 
+    def same_rows(self, now: Now, rows: Sequence[int], where: str = "") -> None:
+        """Some rows show what they should."""
+        found = self.seen(self.memory.observations, rows)
+        equal(found, self.batched([now.shown[row] for row in rows]), where)
+
+    def same_ends(self, now: Now, rows: Sequence[int], where: str = "") -> None:
+        """Rewards and ends of some rows."""
+        memory = self.memory
+        assert [memory.rewards[row] for row in rows] == [now.rewards[row] for row in rows], where
+        ends = list(zip(memory.terminations.tolist(), memory.truncations.tolist(), strict=True))
+        assert [ends[row] for row in rows] == [now.ends[row] for row in rows], where
+
     def hand(self, value: Any) -> None:
         """What is handed out never changes later."""
         if value:
             self.handed.append((value, deepcopy(value)))
 
-    def seen(self, observations: Any) -> Any:
+    def seen(self, observations: Any, rows: Sequence[int] | None = None) -> Any:
         """In the form in which Gymnasium has them."""
-        return self.layout.batched(observations, self.rows.objects(self.layout), True)
+        rows = list(range(self.rows.num_rows)) if rows is None else list(rows)
+        objects = self.rows.objects(self.layout)
+        return self.layout.batched(observations[rows], [objects[row] for row in rows], True)
 
     def batched(self, seen: Sequence[Any]) -> Any:
         return concatenate(self.case.space, seen, create_empty_array(self.case.space, len(seen)))
@@ -310,7 +331,377 @@ def test_it_gives_what_a_plain_loop_gives(name: str, mode: Any) -> None:
     assert any(any(map(any, now.ends)) for now in seen)  # else little was tried
 
 
-@cases([name for name, case in CASES.items() if SAME in case.modes and not ObservationLayout(case.space).objects], only=SAME)
+@cases([name for name, case in CASES.items() if not ObservationLayout(case.space).objects], [SAME])
 def test_what_a_step_led_to_is_written_before_a_reset(name: str, mode: Any) -> None:
     with Bench(CASES[name], mode, led_to=True) as bench:
         assert any(now.over for now in bench.run())
+
+
+@one_mode(list(CASES))
+def test_those_that_a_reset_leaves_alone_show_what_they_showed(name: str, mode: Any) -> None:
+    """Although others of the class may have written into the same arrays since."""
+    with Bench(CASES[name], mode) as bench:
+        bench.run(4)
+        bench.reset({1: {"seed": 77}})
+        bench.step()
+        bench.reset({2: {}, 0: {"seed": 3}})
+        assert bench.rows.rewards == [] and not bench.rows.ended
+        bench.rows.show(bench.turn().out)
+        equal(bench.seen(bench.memory.observations), bench.batched([one for told in bench.loop.told for one in told.seen]))
+        bench.run(4, reset=False)
+
+
+@cases(list(CASES))
+def test_rewards_and_ends_are_the_same_for_who_takes_them_as_they_are(name: str, mode: Any) -> None:
+    with Bench(CASES[name], mode) as bench:
+        bench.reset()
+        rows, observations = bench.rows, bench.memory.observations
+        out = StepBuffers(bench.layout, observations)
+        handed = []
+        for step in range(STEPS):
+            given = bench.draw().copy()
+            now = bench.loop.step(given)
+            rows.step(bench.actions, None if step % 4 == 3 else out)
+            rows.raise_failure()
+            assert [float(np.asarray(reward).item()) for reward in rows.rewards] == now.rewards
+            handed.append((rows.rewards, deepcopy(rows.rewards)))
+            assert ends_of(rows, bench.memory) == now.ends
+            if step % 4 != 3:
+                equal(bench.seen(observations), bench.batched(now.shown))
+            if mode is DISABLED and now.over:
+                bench.reset(dict.fromkeys(now.over, {}))
+        for rewards, before in handed:
+            equal(list(rewards), list(before))
+
+
+def ends_of(rows: EnvRows, memory: Memory) -> list[tuple[bool, bool]]:
+    """Of all rows, from those that are told."""
+    ends = [(False, False)] * rows.num_rows
+    for row, *flags in rows.ended:
+        assert any(flags)
+        ends[row] = tuple(flags)
+    return ends
+
+
+# ---------------------------------------------------------------------- what goes wrong
+
+
+class Rig:
+    """What happens in environments that are :func:`rigged`, which are numbered as they were made.
+
+    Attributes:
+        stepped: Which were stepped, and what ``mark`` was.
+        closed: Which were closed.
+        raises: Which method of which raises.
+        unfit: Of whom observations do not fit.
+    """
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.stepped: list[int] = []
+        self.marks: list[int] = []
+        self.mark: Any = None
+        self.closed: list[int] = []
+        self.raises: dict[int, str] = {}
+        self.unfit = -1
+
+
+RIG = Rig()
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    """One with nothing wrong yet."""
+    RIG.__init__()  # type: ignore[misc]  # environments refer to it
+    return RIG
+
+
+def rigged(make: Callable[[], Any], kind: type[Plain]) -> Any:
+    """An environment that notes what is done with it, and fails where it is told to."""
+    env = make()
+    inner = getattr(env, "unwrapped", env)
+    number, RIG.made = RIG.made, RIG.made + 1
+
+    def checked(method: str) -> None:
+        if RIG.raises.get(number) == method:
+            raise ZeroDivisionError(number)
+
+    class Rigged(type(inner)):  # type: ignore[misc]
+        def reset(self, **kwargs: Any) -> Any:
+            checked("reset")
+            return super().reset(**kwargs)
+
+        def step(self, action: Any) -> Any:
+            RIG.stepped.append(number)
+            RIG.marks.append(0 if RIG.mark is None else int(RIG.mark))
+            checked("step")
+            returned = super().step(action)
+            return kind.unfit(returned) if RIG.unfit == number else returned
+
+        def close(self) -> None:
+            RIG.closed.append(number)
+            checked("close")
+            super().close()
+
+    checked("make")
+    inner.__class__ = Rigged
+    return env
+
+
+def rigged_bench(name: str, mode: Any, **more: Any) -> Bench:
+    """With environments that are rigged."""
+    case = CASES[name]
+    return Bench(replace(case, env=[partial(rigged, make, case.kind) for make in case.makers()], twin=case.twin or case.env), mode, **more)
+
+
+def others(bench: Bench, number: int) -> list[int]:
+    """Rows of all environments but one."""
+    lo, hi = bench.rows.bounds[number : number + 2]
+    return [*range(lo), *range(hi, bench.rows.num_rows)]
+
+
+@one_mode(USUAL)
+def test_one_that_fails_leaves_the_others_their_step(name: str, mode: Any, rig: Rig) -> None:
+    with rigged_bench(name, mode) as bench:
+        bench.reset()
+        rig.raises = {1: "step"}
+        given = bench.draw().copy()
+        memory, now = bench.turn(), bench.loop.step(given)
+        bench.rows.step(bench.actions, memory.out)
+        assert rig.stepped == [0, 1, 2]
+        assert [(number, type(error)) for number, error in bench.rows.failures] == [(1, ZeroDivisionError)]
+        bench.same_ends(now, others(bench, 1))
+        bench.rows.show(memory.out)  # nobody reads what a step wrote that raises
+        bench.same_rows(now, others(bench, 1))
+        assert not bench.rows.finals.keys() - others(bench, 1)
+        with pytest.raises(ZeroDivisionError) as raised:
+            bench.rows.raise_failure()
+        assert raised.value.__notes__ == [f"raised in {bench.rows.unit} 1"]
+        bench.rows.step(bench.draw(), bench.turn().out)  # it may be stepped on
+        assert len(rig.stepped) == 6 and [number for number, _ in bench.rows.failures] == [1]
+
+
+@pytest.mark.filterwarnings("ignore:.*obs returned")
+@pytest.mark.parametrize("name", USUAL)
+def test_an_observation_that_does_not_fit_is_its_environments_failure(name: str, rig: Rig) -> None:
+    with rigged_bench(name, CASES[name].modes[0]) as bench:
+        bench.reset()
+        rig.unfit = 2
+        given = bench.draw().copy()
+        memory, now = bench.turn(), bench.loop.step(given)
+        bench.rows.step(bench.actions, memory.out)
+        assert [number for number, _ in bench.rows.failures] == [2]
+        assert isinstance(bench.rows.failures[0][1], (TypeError, ValueError))
+        bench.same_ends(now, others(bench, 2))
+        bench.rows.show(bench.memory.out)
+        bench.same_rows(now, others(bench, 2))
+
+
+@one_mode(USUAL)
+def test_a_reset_that_fails_leaves_the_others_theirs(name: str, mode: Any, rig: Rig) -> None:
+    with rigged_bench(name, mode) as bench:
+        bench.reset()
+        rig.raises = {1: "reset"}
+        resets = {number: {"seed": 5 + number} for number in range(3)}
+        now = bench.loop.reset(resets)
+        bench.rows.reset(resets, bench.turn().out)
+        assert [(number, type(error)) for number, error in bench.rows.failures] == [(1, ZeroDivisionError)]
+        bench.same_rows(now, others(bench, 1))
+
+
+@cases(USUAL, (NEXT, SAME))
+def test_a_reset_after_an_episode_that_fails(name: str, mode: Any, rig: Rig) -> None:
+    with rigged_bench(name, mode) as bench:
+        bench.reset()
+        rig.raises = {number: "reset" for number in range(3)}
+        for _ in range(20 * STEPS):
+            stepped = len(rig.stepped)
+            bench.rows.step(bench.draw(), bench.turn().out)
+            if bench.rows.failures:
+                break
+        assert len(rig.stepped) == stepped + 3 - (len(bench.rows.failures) if mode is NEXT else 0)
+        assert {type(error) for _, error in bench.rows.failures} == {ZeroDivisionError}
+
+
+@one_mode(USUAL)
+def test_it_is_marked_who_is_being_stepped(name: str, mode: Any, rig: Rig) -> None:
+    with rigged_bench(name, mode) as bench:
+        rig.mark = bench.rows.mark = np.zeros((), np.int64)
+        bench.reset()
+        for raises in ({}, {0: "step"}):
+            rig.raises = raises
+            rig.marks.clear()
+            bench.rows.step(bench.draw(), bench.turn().out)
+            assert rig.marks == [1, 2, 3] and int(rig.mark) == 0
+
+
+@one_mode(USUAL)
+def test_one_that_cannot_be_made_is_named_and_the_others_are_closed(name: str, mode: Any, rig: Rig) -> None:
+    case = CASES[name]
+    rows = case.rows(5, mode)
+    rig.raises = {1: "make"}
+    with pytest.raises(ZeroDivisionError) as raised:
+        rows.build([encode(partial(rigged, make, case.kind)) for make in case.makers()])
+    assert raised.value.__notes__ == [f"while {rows.unit} 6 was constructed"]
+    rows.close()
+    assert rig.closed == [0]
+
+
+@one_mode(USUAL)
+def test_all_are_closed_though_one_cannot_be(name: str, mode: Any, rig: Rig) -> None:
+    case = CASES[name]
+    rows = case.rows(5, mode)
+    rows.build([encode(partial(rigged, make, case.kind)) for make in case.makers()])
+    rig.raises = {1: "close"}
+    with pytest.raises(ZeroDivisionError) as raised:
+        rows.close()
+    assert raised.value.__notes__ == [f"while {rows.unit} 6 was closed"]
+    assert rig.closed == [0, 1, 2]
+    rows.close()
+    assert len(rig.closed) == 3
+
+
+# ---------------------------------------------------------------------- between steps
+
+
+@one_mode(USUAL)
+def test_one_that_is_idle_takes_no_steps(name: str, mode: Any, rig: Rig) -> None:
+    with rigged_bench(name, mode) as bench:
+        bench.reset()
+        bench.step()
+        with bench.rows.opened():
+            bench.rows.pending[0] = bench.loop.pending[0] = IDLE
+        rig.stepped.clear()
+        for _ in range(3):
+            bench.step()
+            assert 0 not in rig.stepped and 1 in rig.stepped
+        bench.reset({0: {"seed": 3}})
+        bench.step()
+        assert 0 in rig.stepped
+
+
+@cases([name for name in CASES if CASES[name].saved])
+def test_it_goes_on_from_a_saved_state(name: str, mode: Any) -> None:
+    with Bench(CASES[name], mode) as bench, Bench(CASES[name], mode) as other:
+        other.run(3)
+        bench.reset()
+        ends = 0
+        for step in range(STEPS):
+            now = bench.step()
+            ends += bool(now.over)
+            if step in (4, 9) or (now.over and ends < 3):
+                saved = [deepcopy(bench.rows.save(number)) for number in range(bench.rows.num_envs)]
+                for number, of_env in enumerate(saved):
+                    other.rows.load(number, of_env)
+                bench.rows, other.rows = other.rows, bench.rows
+                bench.rows.show(bench.turn().out)
+                bench.same_rows(now, range(bench.rows.num_rows))
+            if mode is DISABLED and now.over:
+                bench.reset(dict.fromkeys(now.over, {}))
+        assert ends
+
+
+def refused(env: Any) -> bytes:
+    raise ArithmeticError("it cannot be saved")
+
+
+@one_mode(USUAL)
+def test_what_cannot_be_saved_goes_on(name: str, mode: Any) -> None:
+    with Bench(CASES[name], mode) as bench:
+        bench.run(3)
+        with pytest.raises(ArithmeticError, match="it cannot be saved"):
+            bench.rows.save(1, refused)
+        bench.run(5, reset=False)
+
+
+def stack(env: Any) -> list[type]:
+    """An environment's wrappers, and what is within."""
+    kinds = [type(env)]
+    while (env := vars(env).get("env")) is not None:
+        kinds.append(type(env))
+    return kinds
+
+
+def counted(env: Any) -> int | None:
+    """The steps that its time limit has counted."""
+    while env is not None and not isinstance(env, TimeLimit):
+        env = vars(env).get("env")
+    return env and env._elapsed_steps
+
+
+@one_mode(USUAL)
+def test_calls_see_environments_as_if_nothing_was_left_out(name: str, mode: Any) -> None:
+    with Bench(CASES[name], mode) as bench:
+        bench.run(6)
+        plains = bench.loop.plains
+        twins = [case_env() for case_env in bench.case.makers()]
+        assert bench.rows.call(lambda env, what: (stack(env), what), {0: ("a",), 2: ("b",)}) == {
+            0: (stack(twins[0]), "a"), 2: (stack(twins[2]), "b")
+        }  # fmt: skip
+        assert not bench.rows.failures
+        assert bench.rows.call(counted, dict.fromkeys(range(3), ())) == {n: counted(plain.env) for n, plain in enumerate(plains)}
+        with bench.rows.opened(changes=False) as envs:
+            assert list(map(counted, envs)) == [counted(plain.env) for plain in plains]
+        assert envs == []
+        bench.run(4, reset=False)
+
+
+@one_mode(USUAL)
+def test_a_call_that_fails_leaves_the_others_theirs(name: str, mode: Any) -> None:
+    with Bench(CASES[name], mode) as bench:
+        bench.run(3)
+        assert bench.rows.call(lambda env, there: 1 / there, {0: (1,), 1: (0,), 2: (2,)}) == {0: 1.0, 2: 0.5}
+        assert [(number, type(error)) for number, error in bench.rows.failures] == [(1, ZeroDivisionError)]
+        bench.run(4, reset=False)
+        assert not bench.rows.failures
+
+
+def count_on(env: Any) -> None:
+    """Let its time limit come two steps earlier."""
+    while not isinstance(env, TimeLimit):
+        env = env.env
+    env._elapsed_steps += 2
+
+
+@one_mode([name for name in USUAL if name in ("python", "cartpole", "monitor", "taxi", "statistics, python")])
+def test_a_count_that_somebody_changes_counts(name: str, mode: Any) -> None:
+    with Bench(CASES[name], mode) as bench:
+        bench.run(2)
+        bench.rows.call(count_on, {1: ()})
+        count_on(bench.loop.plains[1].env)
+        bench.run(reset=False)
+
+
+@cases(USUAL, (NEXT, SAME))
+def test_seeds_of_resets_that_follow_an_episode(name: str, mode: Any) -> None:
+    """In the same step, or in the next one; ``None`` is for no reset."""
+
+    class Seeds:
+        def __init__(self) -> None:
+            self.numbers = [0] * 3
+
+        def __call__(self, number: int) -> dict[str, Any] | None:
+            self.numbers[number] += 1
+            if mode is SAME and number and self.numbers[number] > number:
+                return None
+            return {"seed": 100 * number + self.numbers[number]}
+
+    with Bench(CASES[name], mode) as bench:
+        bench.rows.seeds, bench.loop.seeds = asked, expected = Seeds(), Seeds()
+        bench.run(2 * STEPS)
+        assert asked.numbers == expected.numbers
+        assert mode is not SAME or [bool(pending == IDLE) for pending in bench.rows.pending] == [False, True, True]
+
+
+@one_mode(USUAL)
+def test_of_infos_is_kept_what_is_wanted(name: str, mode: Any) -> None:
+    with Bench(CASES[name], SAME) as bench:
+        bench.rows.keep_infos = False
+        bench.rows.before_reset = lambda row, info: (row, len(info))
+        bench.reset()
+        for _ in range(STEPS):
+            now = bench.loop.step(bench.draw().copy())
+            bench.rows.step(bench.actions, bench.turn().out)
+            assert not bench.rows.infos
+            expected = {row: (seen, (row, len(info))) for row, (seen, info) in now.finals.items()}
+            equal(bench.rows.finals, expected)
