@@ -25,7 +25,7 @@ from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.pickling import encode
 
-STEPS = 24
+STEPS = 20
 MODES = (NEXT, SAME, DISABLED)
 
 
@@ -113,7 +113,7 @@ CASES = {
     "python": gym(limited),
     "wrapped": gym(drawn),
     "cartpole": gym(partial(gymnasium.make, "CartPole-v1", max_episode_steps=12)),
-    "taxi": gym(partial(gymnasium.make, "Taxi-v4", max_episode_steps=7)),
+    "lake": gym(partial(gymnasium.make, "FrozenLake-v1", max_episode_steps=7)),
     "blackjack": gym(partial(gymnasium.make, "Blackjack-v1")),
     "statistics": gym(partial(recorded, RecordEpisodeStatistics, "CartPole-v1")),
     "statistics, python": gym(lambda: RecordEpisodeStatistics(limited())),
@@ -317,7 +317,7 @@ def equal(found: Any, expected: Any, where: str = "") -> None:
     elif isinstance(expected, np.ndarray) and expected.dtype != object:
         assert np.array_equal(found, expected), f"{where}: {found!r} is not {expected!r}"
     else:
-        np.testing.assert_equal(found, expected, where)
+        assert found == expected or (found != found and expected != expected), f"{where}: {found!r} is not {expected!r}"
 
 
 # ---------------------------------------------------------------------- what they have to do
@@ -663,7 +663,7 @@ def count_on(env: Any) -> None:
     env._elapsed_steps += 2
 
 
-@one_mode([name for name in USUAL if name in ("python", "cartpole", "monitor", "taxi", "statistics, python")])
+@one_mode([name for name in USUAL if name in ("python", "cartpole", "monitor", "lake", "statistics, python")])
 def test_a_count_that_somebody_changes_counts(name: str, mode: Any) -> None:
     with Bench(CASES[name], mode) as bench:
         bench.run(2)
