@@ -12,8 +12,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from envs import Facts
+from compare import assert_same
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit, TransformReward
 from loops import DISABLED, IDLE, NEXT, SAME, Loop, Now, Plain, Single
@@ -21,6 +22,7 @@ from reusing_envs import HABITS, Reusing
 from rows_today import BlockRows
 from stable_baselines3.common.monitor import Monitor
 
+from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.pickling import encode
@@ -39,6 +41,7 @@ class Case:
         kind: How a plain loop steps one.
         space: Of the observation of a row.
         twin: Makes one for the plain loop, which has no habits; by default it is the same.
+        envs: From makers and mode to the vector environment that has such rows.
         modes: Those that it has.
         unusual: How it uses arrays, and keeps actions, is the only thing that is new about it.
         saved: Whether its state is all there is of it.
@@ -49,6 +52,7 @@ class Case:
     kind: type[Plain]
     space: spaces.Space[Any]
     twin: Any = None
+    envs: Callable[..., VectorEnv[Any, Any, Any]] | None = None
     modes: tuple[Any, ...] = MODES
     unusual: bool = False
     saved: bool = True
@@ -99,8 +103,12 @@ class Texts(Reusing):
         return {"facts": kept, "name": f"n{self.t}"}
 
 
-def gym(env: Any, space: Any = None, **more: Any) -> Case:
-    return Case(BlockRows, env, Single, space or env().observation_space, **more)
+def gym_envs(makers: Any, mode: Any, **place: Any) -> Any:
+    return ReactorVectorEnv(makers, autoreset_mode=mode, **place)
+
+
+def gym(env: Any, **more: Any) -> Case:
+    return Case(BlockRows, env, Single, env().observation_space, envs=gym_envs, **more)
 
 
 CASES = {
@@ -705,3 +713,76 @@ def test_of_infos_is_kept_what_is_wanted(name: str, mode: Any) -> None:
             assert not bench.rows.infos
             expected = {row: (seen, (row, len(info))) for row, (seen, info) in now.finals.items()}
             equal(bench.rows.finals, expected)
+
+
+# ---------------------------------------------------------------------- vector environments, which have such rows
+
+
+def put_together(case: Case, now: Now) -> dict[str, Any]:
+    """Infos row by row, as Gymnasium puts them together."""
+    envs: Any = VectorEnv()
+    envs.num_envs = len(now.shown)
+    infos: dict[str, Any] = {}
+    for row in range(len(now.shown)):
+        if row in now.finals:
+            last, info = now.finals[row]
+            infos = envs._add_info(infos, {"final_obs": last, "final_info": info}, row)
+        infos = envs._add_info(infos, now.infos.get(row, {}), row)
+    return infos
+
+
+def timeless(infos: dict[str, Any]) -> dict[str, Any]:
+    """In the order of keys, and without the time that somebody's episode took."""
+    parts = {key: timeless(value) if isinstance(value, dict) else value for key, value in sorted(infos.items())}
+    return {key: value for key, value in parts.items() if not (key in ("t", "_t") and "r" in infos)}
+
+
+def plays_as_a_loop(case: Case, mode: Any, **place: Any) -> None:
+    """A vector environment of these environments says what comes of a plain loop, put together as Gymnasium does it."""
+    loop = case.loop(mode)
+    envs = case.envs(case.makers(), mode, **place)
+
+    def told(now: Now, found: Any) -> None:
+        count, *_, infos = len(now.shown), *found
+        assert_same(found[0], concatenate(case.space, now.shown, create_empty_array(case.space, count)))
+        assert_same(timeless(infos), timeless(put_together(case, now)))
+
+    def reset(numbers: Sequence[int], **kwargs: Any) -> None:
+        mask = np.zeros(loop.bounds[-1], np.bool_)
+        for number in numbers:
+            mask[slice(*loop.bounds[number : number + 2])] = True
+        told(loop.reset({number: {} for number in numbers}), envs.reset(options={"reset_mask": mask}))
+
+    try:
+        told(loop.reset({number: {"seed": 10 + number} for number in range(3)}), envs.reset(seed=10))
+        for step in range(STEPS):
+            actions = loop.actions()
+            given = actions.copy()
+            found, now = envs.step(actions), loop.step(given)
+            np.testing.assert_array_equal(actions, given)
+            told(now, found)
+            equal(found[1].tolist(), now.rewards)
+            equal(list(zip(found[2].tolist(), found[3].tolist(), strict=True)), now.ends)
+            if mode is DISABLED and now.over:
+                reset(now.over)
+            elif step == STEPS // 2:
+                reset([0, 2])
+    finally:
+        envs.close()
+
+
+@cases([name for name, case in CASES.items() if case.envs])
+def test_a_vector_environment_says_what_a_plain_loop_says(name: str, mode: Any) -> None:
+    plays_as_a_loop(CASES[name], mode, executor="inline")
+
+
+@one_mode(["own observation", "lake", "texts"])
+def test_a_vector_environment_in_processes_says_so_too(name: str, mode: Any) -> None:
+    plays_as_a_loop(CASES[name], mode, executor="processes", workers=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 3])
+@one_mode([name for name, case in CASES.items() if case.envs])
+def test_vector_environments_in_processes_say_so_too(name: str, mode: Any, workers: int) -> None:
+    plays_as_a_loop(CASES[name], mode, executor="processes", workers=workers)
