@@ -1,341 +1,26 @@
-"""What every ``EnvRows`` has to do, whatever steps it. A new kind of environment is a new :class:`Case`."""
+"""What every ``EnvRows`` has to do, whatever steps it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same
-from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
-from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit, TransformReward
-from loops import DISABLED, IDLE, NEXT, SAME, Loop, Now, Plain, Single
-from reusing_envs import HABITS, Reusing
-from stable_baselines3.common.monitor import Monitor
+from gymnasium.wrappers import TimeLimit
+from plain_loops import DISABLED, IDLE, NEXT, SAME, Now, Recorded
+from reactor_gymnasium.environments.player import EpisodeLog, EpisodePlayer, Numbered, OfRounds, OfRuns
+from row_bench import RIG, STEPS, Bench, Rig, equal, rigged
+from row_cases import CASES, USUAL, Case, cases, one_mode
 
-from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
-from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.pickling import encode
-
-STEPS = 20
-MODES = (NEXT, SAME, DISABLED)
-
-
-@dataclass
-class Case:
-    """A kind of environment, and what steps it.
-
-    Attributes:
-        rows: From the first index, the mode and the seeds to rows without environments.
-        env: Makes an environment; or several that make one each.
-        kind: How a plain loop steps one.
-        space: Of the observation of a row.
-        twin: Makes one for the plain loop, which has no habits; by default it is the same.
-        envs: From makers and mode to the vector environment that has such rows.
-        modes: Those that it has.
-        unusual: How it uses arrays, and keeps actions, is the only thing that is new about it.
-        saved: Whether its state is all there is of it.
-    """
-
-    rows: Callable[..., EnvRows]
-    env: Any
-    kind: type[Plain]
-    space: spaces.Space[Any]
-    twin: Any = None
-    envs: Callable[..., VectorEnv[Any, Any, Any]] | None = None
-    modes: tuple[Any, ...] = MODES
-    unusual: bool = False
-    saved: bool = True
-
-    def makers(self, makers: Any = None) -> list[Any]:
-        """Three of them."""
-        makers = makers or self.env
-        return list(makers) if isinstance(makers, (list, tuple)) else [makers] * 3
-
-    def loop(self, mode: Any, seeds: Any = None) -> Loop:
-        """The plain loop."""
-        return Loop([self.kind(make(), number) for number, make in enumerate(self.makers(self.twin))], mode, seeds)
-
-
-# ---------------------------------------------------------------------- cases
-
-
-def limited(*habits: str, space: str = "small") -> Any:
-    """In wrappers that are left out."""
-    return TimeLimit(Reusing(habits, space, length=8), 7)
-
-
-class Drawn(TransformReward[Any, Any]):
-    """A wrapper that nothing is known of."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env, lambda reward: reward * 0.5)
-
-
-def drawn() -> Any:
-    return Drawn(gymnasium.make("CartPole-v1", max_episode_steps=9))
-
-
-def recorded(recorder: Any, name: str) -> Any:
-    return recorder(gymnasium.make(name, max_episode_steps=8))
-
-
-class Texts(Reusing):
-    """Shows texts besides."""
-
-    def __init__(self) -> None:
-        super().__init__(("own observation",), length=5)
-        self.observation_space = spaces.Dict(facts=self.observation_space, name=spaces.Text(4))
-
-    def _observation(self) -> Any:
-        kept = self.mine.setdefault("facts", np.zeros(3, np.float32))
-        kept[...] = self.np_random.standard_normal(3)
-        return {"facts": kept, "name": f"n{self.t}"}
-
-
-def gym_envs(makers: Any, mode: Any, **place: Any) -> Any:
-    return ReactorVectorEnv(makers, autoreset_mode=mode, **place)
-
-
-def gym(env: Any, **more: Any) -> Case:
-    return Case(GymRows, env, Single, env().observation_space, envs=gym_envs, **more)
-
-
-CASES = {
-    **{
-        habit: gym(partial(Reusing, (habit,)), twin=Reusing, unusual=True, saved="class" not in habit) for habit in HABITS
-    },
-    "dict": gym(partial(limited, "own observation", "flags", space="dict"), twin=partial(limited, space="dict")),
-    "large": gym(partial(limited, "class observation", space="large"), twin=partial(limited, space="large"), saved=False),
-    "texts": gym(Texts),
-    "python": gym(limited),
-    "wrapped": gym(drawn),
-    "cartpole": gym(partial(gymnasium.make, "CartPole-v1", max_episode_steps=12)),
-    "lake": gym(partial(gymnasium.make, "FrozenLake-v1", max_episode_steps=7)),
-    "blackjack": gym(partial(gymnasium.make, "Blackjack-v1")),
-    "statistics": gym(partial(recorded, RecordEpisodeStatistics, "CartPole-v1")),
-    "statistics, python": gym(lambda: RecordEpisodeStatistics(limited())),
-    "monitor": gym(partial(recorded, Monitor, "MountainCar-v0")),
-}  # fmt: skip
-USUAL = [name for name, case in CASES.items() if not case.unusual]
-
-
-def cases(names: Sequence[str], modes: Sequence[Any] = (*MODES, None)) -> Any:
-    """A test for each of them, in each of these modes that it has."""
-    found = [(name, mode) for name in names for mode in CASES[name].modes if mode in modes]
-    return pytest.mark.parametrize(("name", "mode"), found, ids=[f"{name}-{getattr(mode, 'name', mode)}" for name, mode in found])
-
-
-def one_mode(names: Sequence[str]) -> Any:
-    """A test for each of them, in one of its modes: not in the same one for all."""
-    found = [(name, CASES[name].modes[at % len(CASES[name].modes)]) for at, name in enumerate(names)]
-    return pytest.mark.parametrize(("name", "mode"), found, ids=[name for name, _ in found])
-
-
-# ---------------------------------------------------------------------- the bench
-
-
-class ByName:
-    """Rows in arrays by name, as a record has them."""
-
-    def __init__(self, layout: ObservationLayout) -> None:
-        self.layout = layout
-
-    def writer(self, rows: Any) -> Any:
-        return self.layout.writer(rows["x"])
-
-    def batch_writer(self, rows: Any) -> Any:
-        return self.layout.batch_writer(rows["x"])
-
-
-class Memory:
-    """A slot of a port, with rubbish in it: whatever is not written is noticed."""
-
-    def __init__(self, layout: ObservationLayout, rows: EnvRows, led_to: bool = False) -> None:
-        count, (shape, dtype) = rows.num_rows, layout.storage()
-        self.observations, self.led_to = np.zeros((2, count, *shape), dtype)
-        self.rewards, (self.terminations, self.truncations) = np.zeros(count), np.zeros((2, count), np.bool_)
-        self.columns = {name: np.zeros((count, *shape), dtype) for name, (dtype, shape) in rows.columns.items()}
-        numbers = self.rewards, self.terminations, self.truncations, self.columns
-        if led_to:
-            self.out = StepBuffers(ByName(layout), {"x": self.observations}, {"x": self.led_to}, *numbers)
-        else:
-            self.out = StepBuffers(layout, self.observations, None, *numbers)
-        self.turns = 0
-
-    def spoil(self) -> None:
-        """Put rubbish in."""
-        self.turns += 1
-        for array in (self.observations, self.led_to, self.rewards, *self.columns.values()):
-            array.view(np.uint8)[...] = 0x55
-        self.terminations[...] = self.truncations[...] = self.turns % 2
-
-
-@dataclass
-class Bench:
-    """Rows and the plain loop that they are held against, over two memories that take turns."""
-
-    case: Case
-    mode: Any
-    seeds: Any = None
-    led_to: bool = False
-    handed: list[tuple[Any, Any]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        case = self.case
-        self.layout = ObservationLayout(case.space)
-        self.rows = case.rows(0, self.mode, self.seeds)
-        self.rows.build([encode(make) for make in case.makers()])
-        self.loop = case.loop(self.mode, self.seeds)
-        self.memories = [Memory(self.layout, self.rows, self.led_to) for _ in range(2)]
-        self.actions = self.loop.actions()
-
-    def __enter__(self) -> Bench:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.rows.close()
-        for plain in self.loop.plains:
-            plain.env.close()
-
-    @property
-    def memory(self) -> Memory:
-        """That of the last step or reset."""
-        return self.memories[0]
-
-    def turn(self) -> Memory:
-        """The other one."""
-        self.memories.reverse()
-        self.memory.spoil()
-        return self.memory
-
-    def reset(self, resets: Any = None) -> Now:
-        """Reset some, and compare what all show."""
-        resets = {number: {"seed": 10 + number} for number in range(self.rows.num_envs)} if resets is None else resets
-        memory, now = self.turn(), self.loop.reset(resets)
-        self.rows.reset(resets, memory.out)
-        self.rows.raise_failure()
-        self.same(now, "reset")
-        return now
-
-    def draw(self) -> Any:
-        """Actions in the caller's memory, which is the same for all steps."""
-        self.actions[...] = self.loop.actions()
-        return self.actions
-
-    def step(self, where: str = "") -> Now:
-        """Step all, and compare everything; the caller's actions are others afterwards."""
-        given, awake = self.draw().copy(), self.awake
-        memory, now = self.turn(), self.loop.step(given)
-        self.rows.step(self.actions, memory.out)
-        self.rows.raise_failure()
-        np.testing.assert_array_equal(self.actions, given)  # what the caller has is the caller's
-        self.actions[...] = 0
-        self.same_rows(now, awake, where)
-        if len(awake) < self.rows.num_rows:  # what is idle need not be written in each step
-            self.rows.show(memory.out)
-        self.same(now, where)
-        self.same_ends(now, range(self.rows.num_rows), where)
-        equal(self.rows.finals, now.finals, where)
-        if self.led_to:
-            equal(self.seen(memory.led_to), self.batched(now.led_to), where)
-        self.hand(self.rows.finals)
-        return now
-
-    @property
-    def awake(self) -> list[int]:
-        """Rows of environments that are not idle."""
-        bounds = zip(pairwise(self.loop.bounds), self.loop.pending, strict=True)
-        return [row for (lo, hi), pending in bounds if pending != IDLE for row in range(lo, hi)]
-
-    def run(self, steps: int = STEPS, reset: bool = True) -> list[Now]:
-        """Play on; where nobody resets what is over, it is reset here."""
-        seen: list[Now] = []
-        if reset:
-            self.reset()
-        for step in range(steps):
-            seen.append(self.step(f"step {step}"))
-            if self.mode is DISABLED and (over := seen[-1].over):
-                self.reset({number: {"seed": 50 + step} if step % 2 else {} for number in over})
-        with self.rows.opened(changes=False):  # a kernel has them to itself before
-            assert list(map(int, self.rows.pending)) == list(map(int, self.loop.pending))
-        self.nothing_changed()
-        return seen
-
-    def nothing_changed(self) -> None:
-        """What was handed out is what it was."""
-        for found, before in self.handed:
-            equal(found, before)
-
-    def same(self, now: Now, where: str = "") -> None:
-        """What rows show, and what is told besides."""
-        rows, memory = self.rows, self.memory
-        self.same_rows(now, range(rows.num_rows), where)
-        if getattr(rows, "stepped", None) is None:  # else they are the kernel's, as are the ends
-            self.same_infos(now, where)
-            assert rows.over == now.over, where
-        assert memory.columns.keys() == now.columns.keys()
-        equal({name: column.tolist() for name, column in memory.columns.items()}, now.columns, where)
-
-    def same_infos(self, now: Now, where: str = "") -> None:
-        """By row; or as they are, where environments put them together themselves."""
-        equal({row: info for row, info in self.rows.infos.items() if row in self.awake}, now.infos, where)
-        equal(getattr(self.rows, "batched", []), now.batched, where)
-        self.hand(self.rows.infos)
-
-    def same_rows(self, now: Now, rows: Sequence[int], where: str = "") -> None:
-        """Some rows show what they should."""
-        found = self.seen(self.memory.observations, rows)
-        equal(found, self.batched([now.shown[row] for row in rows]), where)
-
-    def same_ends(self, now: Now, rows: Sequence[int], where: str = "") -> None:
-        """Rewards and ends of some rows."""
-        memory = self.memory
-        assert [memory.rewards[row] for row in rows] == [now.rewards[row] for row in rows], where
-        ends = list(zip(memory.terminations.tolist(), memory.truncations.tolist(), strict=True))
-        assert [ends[row] for row in rows] == [now.ends[row] for row in rows], where
-
-    def hand(self, value: Any) -> None:
-        """Note what was handed out, which never changes later."""
-        if value:
-            self.handed.append((value, deepcopy(value)))
-
-    def seen(self, observations: Any, rows: Sequence[int] | None = None) -> Any:
-        """In the form in which Gymnasium has them."""
-        rows = list(range(self.rows.num_rows)) if rows is None else list(rows)
-        objects = self.rows.objects(self.layout)
-        return self.layout.batched(observations[rows], [objects[row] for row in rows], True)
-
-    def batched(self, seen: Sequence[Any]) -> Any:
-        return concatenate(self.case.space, seen, create_empty_array(self.case.space, len(seen)))
-
-
-def equal(found: Any, expected: Any, where: str = "") -> None:
-    """Numbers, whatever their type; keys, and the time that somebody's episode took is left out."""
-    if isinstance(expected, dict):
-        timed = {"t"} if {"r", "l"} <= expected.keys() else set()
-        assert found.keys() - timed == expected.keys() - timed, where
-        for key in expected.keys() - timed:
-            equal(found[key], expected[key], f"{where}: {key}")
-    elif isinstance(expected, (list, tuple)):
-        assert len(found) == len(expected), where
-        for one, other in zip(found, expected, strict=True):
-            equal(one, other, where)
-    elif isinstance(expected, np.ndarray) and expected.dtype != object:
-        assert np.array_equal(found, expected), f"{where}: {found!r} is not {expected!r}"
-    else:
-        assert found == expected or (found != found and expected != expected), f"{where}: {found!r} is not {expected!r}"
-
 
 # ---------------------------------------------------------------------- what they have to do
 
@@ -348,7 +33,7 @@ def test_it_gives_what_a_plain_loop_gives(name: str, mode: Any) -> None:
     assert any(any(map(any, now.ends)) for now in seen)  # else little was tried
 
 
-@cases([name for name, case in CASES.items() if not ObservationLayout(case.space).objects], [SAME])
+@cases([name for name, case in CASES.items() if not case.layout.objects], [SAME])
 def test_what_a_step_led_to_is_written_before_a_reset(name: str, mode: Any) -> None:
     with Bench(CASES[name], mode, led_to=True) as bench:
         assert any(now.over for now in bench.run())
@@ -368,7 +53,7 @@ def test_those_that_a_reset_leaves_alone_show_what_they_showed(name: str, mode: 
         bench.run(4, reset=False)
 
 
-@cases(list(CASES))
+@one_mode(list(CASES))
 def test_who_gives_no_buffer_for_rewards_takes_them_as_they_are(name: str, mode: Any) -> None:
     """Ends, too."""
     with Bench(CASES[name], mode) as bench:
@@ -389,7 +74,7 @@ def test_who_gives_no_buffer_for_rewards_takes_them_as_they_are(name: str, mode:
             if step % 4 != 3:
                 bench.same_rows(now, range(rows.num_rows))
             if mode is DISABLED and now.over:
-                bench.reset(dict.fromkeys(now.over, {}))
+                bench.reset({number: {} for number in now.over})
                 out = StepBuffers(bench.layout, observations := bench.memory.observations)
         bench.nothing_changed()
 
@@ -406,72 +91,19 @@ def ends_of(rows: EnvRows) -> list[tuple[bool, bool]]:
 # ---------------------------------------------------------------------- what goes wrong
 
 
-class Rig:
-    """What happens in environments that are :func:`rigged`, which are numbered as they were made.
-
-    Attributes:
-        stepped: Which were stepped, and what ``mark`` was.
-        closed: Which were closed.
-        raises: Which method of which raises.
-        unfit: Of whom observations do not fit.
-    """
-
-    def __init__(self) -> None:
-        self.made = 0
-        self.stepped: list[int] = []
-        self.marks: list[int] = []
-        self.mark: Any = None
-        self.closed: list[int] = []
-        self.raises: dict[int, str] = {}
-        self.unfit = -1
-
-
-RIG = Rig()
-
-
 @pytest.fixture
-def rig() -> Iterator[Rig]:
+def rig() -> Rig:
     """One with nothing wrong yet."""
-    RIG.__init__()  # type: ignore[misc]  # environments refer to it
+    vars(RIG).update(vars(Rig()))  # environments refer to it
     return RIG
-
-
-def rigged(make: Callable[[], Any], kind: type[Plain]) -> Any:
-    """An environment that notes what is done with it, and fails where it is told to."""
-    env = make()
-    inner = getattr(env, "unwrapped", env)
-    number, RIG.made = RIG.made, RIG.made + 1
-
-    def checked(method: str) -> None:
-        if RIG.raises.get(number) == method:
-            raise ZeroDivisionError(number)
-
-    class Rigged(type(inner)):  # type: ignore[misc]
-        def reset(self, **kwargs: Any) -> Any:
-            checked("reset")
-            return super().reset(**kwargs)
-
-        def step(self, action: Any) -> Any:
-            RIG.stepped.append(number)
-            RIG.marks.append(0 if RIG.mark is None else int(RIG.mark))
-            checked("step")
-            returned = super().step(action)
-            return kind.unfit(returned) if RIG.unfit == number else returned
-
-        def close(self) -> None:
-            RIG.closed.append(number)
-            checked("close")
-            super().close()
-
-    checked("make")
-    inner.__class__ = Rigged
-    return env
 
 
 def rigged_bench(name: str, mode: Any, **more: Any) -> Bench:
     """With environments that are rigged."""
     case = CASES[name]
-    return Bench(replace(case, env=[partial(rigged, make, case.kind) for make in case.makers()], twin=case.twin or case.env), mode, **more)
+    return Bench(
+        replace(case, env=[partial(rigged, make, case.kind) for make in case.makers()], twin=case.twin or case.env), mode, **more
+    )
 
 
 def others(bench: Bench, number: int) -> list[int]:
@@ -533,12 +165,13 @@ def test_a_reset_that_fails_leaves_the_others_theirs(name: str, mode: Any, rig: 
 def test_a_reset_after_an_episode_that_fails(name: str, mode: Any, rig: Rig) -> None:
     with rigged_bench(name, mode) as bench:
         bench.reset()
-        rig.raises = {number: "reset" for number in range(3)}
+        rig.raises = dict.fromkeys(range(3), "reset")
         for _ in range(20 * STEPS):
             stepped = len(rig.stepped)
             bench.rows.step(bench.draw(), bench.turn().out)
             if bench.rows.failures:
                 break
+            bench.loop.step(bench.actions)
         assert len(rig.stepped) == stepped + 3 - (len(bench.rows.failures) if mode is NEXT else 0)
         assert {type(error) for _, error in bench.rows.failures} == {ZeroDivisionError}
 
@@ -608,8 +241,9 @@ def test_it_goes_on_from_a_saved_state(name: str, mode: Any) -> None:
         ends = 0
         for step in range(STEPS):
             now = bench.step()
-            ends += bool(now.over)
-            if step in (4, 9) or (now.over and ends < 3):
+            ended = any(map(any, now.ends))
+            ends += ended
+            if step in (4, 9) or (ended and ends < 3):
                 saved = [deepcopy(bench.rows.save(number)) for number in range(bench.rows.num_envs)]
                 for number, of_env in enumerate(saved):
                     other.rows.load(number, of_env)
@@ -617,7 +251,7 @@ def test_it_goes_on_from_a_saved_state(name: str, mode: Any) -> None:
                 bench.rows.show(bench.turn().out)
                 bench.same_rows(now, range(bench.rows.num_rows))
             if mode is DISABLED and now.over:
-                bench.reset(dict.fromkeys(now.over, {}))
+                bench.reset({number: {} for number in now.over})
         assert ends
 
 
@@ -713,18 +347,74 @@ def test_seeds_of_resets_that_follow_an_episode(name: str, mode: Any) -> None:
         assert mode is not SAME or [bool(pending == IDLE) for pending in bench.rows.pending] == [False, True, True]
 
 
-@one_mode(USUAL)
+@cases(USUAL, [SAME])
 def test_of_infos_is_kept_what_is_wanted(name: str, mode: Any) -> None:
-    with Bench(CASES[name], SAME) as bench:
+    with Bench(CASES[name], mode) as bench:
+        bench.reset()
         bench.rows.keep_infos = False
         bench.rows.before_reset = lambda row, info: (row, len(info))
-        bench.reset()
         for _ in range(STEPS):
             now = bench.loop.step(bench.draw().copy())
             bench.rows.step(bench.actions, bench.turn().out)
             assert not bench.rows.infos
             expected = {row: (seen, (row, len(info))) for row, (seen, info) in now.finals.items()}
             equal(bench.rows.finals, expected)
+
+
+# ---------------------------------------------------------------------- who plays episodes
+
+PLAYED = {
+    "runs": lambda: OfRuns([2, 0, 3], lambda env, number: 10 * env + number),
+    "rounds": lambda: OfRounds(3, lambda env, number: 10 * env + number),
+    "queue": lambda: Numbered(3, lambda number: 50 + number),
+}
+
+
+@pytest.mark.parametrize("kind", PLAYED)
+@cases([name for name in USUAL if CASES[name].kind is not Recorded], [SAME])  # there, rows of some agents do not end
+def test_a_player_counts_what_a_plain_loop_counts(name: str, mode: Any, kind: str) -> None:
+    """One player for all: so many episodes of each environment, their sums and lengths, whichever of them comes next."""
+    with Bench(CASES[name], mode) as bench:
+        rows, loop, (seeds, ours) = bench.rows, bench.loop, (PLAYED[kind](), PLAYED[kind]())
+        for each in (seeds, ours):
+            if isinstance(each, Numbered):
+                each.queue.extend(range(5))
+        numbers: dict[int, Any] = {}
+
+        def following(env: int) -> Any:
+            numbers[env] = ours.playing[env]
+            return ours(env)
+
+        loop.seeds = following
+        player = EpisodePlayer(rows, seeds, EpisodeLog(rows.num_rows, floats=True))
+        totals = np.zeros((rows.num_rows, 2))
+        begun = player.begin(bench.turn().out)
+        first = {env: kwargs for env in range(3) if (kwargs := ours(env)) is not None}
+        loop.pending = [IDLE] * 3
+        now = loop.reset(first)
+        assert begun == list(first)
+        episodes = 0
+        for step in range(3 * STEPS):
+            if isinstance(seeds, OfRounds) and isinstance(ours, OfRounds) and step % 5 == 0:
+                seeds.begin_round()
+                ours.begin_round()
+            awake = bench.awake
+            numbers |= dict(enumerate(ours.playing))
+            now = loop.step(bench.draw().copy())
+            ended = player.step(bench.actions, StepBuffers(bench.layout, bench.turn().observations))
+            bench.same_rows(now, awake)
+            totals += np.stack([now.rewards, np.ones(rows.num_rows)], 1)
+            expected = []
+            for row, ends in enumerate(now.ends):
+                if any(ends):
+                    env = int(np.searchsorted(loop.bounds, row, "right")) - 1
+                    expected.append((row, numbers[env], *totals[row], ends[0], env in now.over, now.finals[row][1]))
+                    totals[row] = 0
+            equal(sorted([one[:-1] for one in ended]), sorted(expected))
+            episodes += len(expected)
+            if player.idle:
+                break
+        assert player.idle == (kind != "rounds") and episodes >= 5
 
 
 # ---------------------------------------------------------------------- vector environments, which have such rows
@@ -749,6 +439,9 @@ def timeless(infos: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in parts.items() if not (key in ("t", "_t") and "r" in infos)}
 
 
+PLACES = [{"executor": "inline"}, *({"executor": "processes", "workers": workers} for workers in (2, 3))]
+
+
 def plays_as_a_loop(case: Case, mode: Any, **place: Any) -> None:
     """A vector environment of these environments says what comes of a plain loop, put together as Gymnasium does it."""
     loop = case.loop(mode)
@@ -757,7 +450,8 @@ def plays_as_a_loop(case: Case, mode: Any, **place: Any) -> None:
     def told(now: Now, found: Any) -> None:
         count, *_, infos = len(now.shown), *found
         assert_same(found[0], concatenate(case.space, now.shown, create_empty_array(case.space, count)))
-        assert_same(timeless(infos), timeless(put_together(case, now)))
+        if mode is not None:
+            assert_same(timeless(infos), timeless(put_together(case, now)))
 
     def reset(numbers: Sequence[int], **kwargs: Any) -> None:
         mask = np.zeros(loop.bounds[-1], np.bool_)
@@ -766,7 +460,8 @@ def plays_as_a_loop(case: Case, mode: Any, **place: Any) -> None:
         told(loop.reset({number: {} for number in numbers}), envs.reset(options={"reset_mask": mask}))
 
     try:
-        told(loop.reset({number: {"seed": 10 + number} for number in range(3)}), envs.reset(seed=10))
+        firsts = loop.bounds if mode is None else range(3)  # a vector environment has a seed for each of its rows
+        told(loop.reset({number: {"seed": 10 + firsts[number]} for number in range(3)}), envs.reset(seed=10))
         for step in range(STEPS):
             actions = loop.actions()
             given = actions.copy()
@@ -783,18 +478,18 @@ def plays_as_a_loop(case: Case, mode: Any, **place: Any) -> None:
         envs.close()
 
 
-@cases([name for name, case in CASES.items() if case.envs])
+@one_mode([name for name, case in CASES.items() if case.envs])
 def test_a_vector_environment_says_what_a_plain_loop_says(name: str, mode: Any) -> None:
     plays_as_a_loop(CASES[name], mode, executor="inline")
 
 
-@one_mode(["own observation", "lake", "texts"])
-def test_a_vector_environment_in_processes_says_so_too(name: str, mode: Any) -> None:
+@one_mode(["own observation", "texts", "agents, joining"])
+def test_in_processes_it_says_so_too(name: str, mode: Any) -> None:
     plays_as_a_loop(CASES[name], mode, executor="processes", workers=2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 3])
-@one_mode([name for name, case in CASES.items() if case.envs])
-def test_vector_environments_in_processes_say_so_too(name: str, mode: Any, workers: int) -> None:
-    plays_as_a_loop(CASES[name], mode, executor="processes", workers=workers)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: "".join(map(str, place.values())))
+@cases([name for name, case in CASES.items() if case.envs])
+def test_wherever_it_is_it_says_so_too(name: str, mode: Any, place: dict[str, Any]) -> None:
+    plays_as_a_loop(CASES[name], mode, **place)
