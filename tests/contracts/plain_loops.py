@@ -65,7 +65,7 @@ class Plain(ABC):
         return Told([None] * (1 if self.whole else self.rows), [0.0] * self.rows, [(False, False)] * self.rows, [{}] * self.rows)
 
     observed = "step"
-    """The method that gives observations."""
+    """The method that gives observations; empty if they cannot but fit."""
 
     @staticmethod
     def unfit(returned: Any) -> Any:
@@ -87,6 +87,22 @@ class Single(Plain):
 
     def draw(self) -> Any:
         return [self.choices.sample()]
+
+
+class Game(Single):
+    """An Atari game, which tells of itself by columns."""
+
+    observed = ""
+
+    def reset(self, **kwargs: Any) -> Told:
+        return self._columns(super().reset(**kwargs))
+
+    def step(self, actions: Any) -> Told:
+        return self._columns(super().step(actions))
+
+    @staticmethod
+    def _columns(told: Told) -> Told:
+        return told._replace(infos=[{}], columns={name: [value] for name, value in told.infos[0].items()})
 
 
 class Batch(Plain):

@@ -266,12 +266,12 @@ def rigged(make: Callable[[], Any], kind: type[Plain]) -> Any:
             checked("reset")
             return super().reset(**kwargs)
 
-        def step(self, action: Any) -> Any:
+        def step(self, action: Any, *others: Any) -> Any:
             if action is not None:
                 RIG.stepped.append(number)
                 RIG.marks.append(0 if RIG.mark is None else int(RIG.mark))
                 checked("step")
-            return seen("step", super().step(action))
+            return seen("step", super().step(action, *others))
 
         def observe(self, agent: Any) -> Any:
             return seen("observe", super().observe(agent))

@@ -17,14 +17,17 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit, TransformReward
 from pettingzoo.classic.tictactoe import tictactoe
-from plain_loops import DISABLED, NEXT, SAME, Batch, InTurns, Loop, Plain, Recorded, Single, Together
+from plain_loops import DISABLED, NEXT, SAME, Batch, Game, InTurns, Loop, Plain, Recorded, Single, Together
+from reactor_gymnasium.atari.unit import COLUMNS, AtariUnit
 from reactor_gymnasium.vector.vector_unit import VectorRows
 from reactor_pettingzoo.agent_record import AgentRecord
 from reactor_pettingzoo.rows import AGENT_COLUMNS, AgentsUnit, PaddedUnits
 from reusing_envs import HABITS, Reusing
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium import AtariEnv, ReactorVectorEnv
+from reactor_gymnasium.atari.game import AtariGame, AtariOptions
+from reactor_gymnasium.atari.vector_env import rom_path
 from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.rows import EnvRows
 from reactor_gymnasium.environments.storage import ObservationLayout
@@ -240,6 +243,28 @@ CASES |= {
 }  # fmt: skip
 
 
+SCREEN = np.zeros((210, 160), np.uint8)
+
+
+def played(options: Any) -> Any:
+    """A game whose screen is that of the others, too."""
+    return AtariGame(options, SCREEN)
+
+
+def games() -> Case:
+    """Of Atari, which have columns; in the plain loop each is an environment by itself."""
+    changed = {"max_num_frames_per_episode": 45, "img_height": 20, "img_width": 24, "noop_max": 4}
+    options = AtariOptions(rom_path("breakout")[1], 45, 0.0, False, 20, 24, True, 4, 4, True, 4, False, False, True, True)
+    layout = ObservationLayout(spaces.Box(0, 255, (4, 20, 24), np.uint8))
+
+    def rows(first: int, mode: Any, seeds: Any = None) -> EnvRows:
+        return UnitRows(first, mode, partial(AtariUnit, threshold=None), layout, COLUMNS, "game", seeds)
+
+    twin = partial(AtariEnv, "breakout", **changed)
+    return Case(rows, partial(played, options), Game, layout.space, twin=twin, modes=(NEXT, SAME))
+
+
+CASES["games"] = games()
 USUAL = [name for name, case in CASES.items() if not case.unusual]
 
 
