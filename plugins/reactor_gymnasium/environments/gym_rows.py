@@ -210,7 +210,7 @@ class GymRows(EnvRows):
             self._write_back()
             env, bypassed.settled = bypassed.held[row].env, False  # the next step looks at all of them again
         held = bypassed.held[row]
-        if held.engaged and env is held.target:  # what is left out would name both
+        if env is held.target and env is not held.env:  # what is left out would name both
             kwargs = {"seed": None, "options": None, **kwargs}
         observation, info = env.reset(**kwargs)
         if type(info) is not dict:
