@@ -218,7 +218,8 @@ class InTurns(Plain):
         env, over, acts = self.env, not self.env.agents, [] if not self.env.agents else [self.env.agent_selection]
         observations = {agent: deepcopy(env.observe(agent)) for agent in acts}
         masks = {agent: deepcopy(env.infos[agent].get("action_mask")) for agent in acts}
-        self.masks = [seen.get("action_mask") if isinstance(seen, dict) else masks[agent] for agent, seen in observations.items()]
+        told = observations if self.specs.groups[0].mask == "observation" else {}
+        self.masks = [told.get(agent, {}).get("action_mask", masks[agent]) for agent in acts]
         return Told(
             [record_of(self.specs, acts, observations, masks)], rewards, ends, [{}] * self.rows, over,
             columns={"acting": [agent in acts for agent in self.agents], "present": [agent in there for agent in self.agents]},

@@ -9,12 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from compare import assert_same
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from plain_loops import DISABLED, IDLE, Now, Plain
 from row_cases import Case
 
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
-from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.pickling import encode
 
 STEPS = 20
@@ -41,16 +42,16 @@ def whole(layout: Any) -> bool:
 class Memory:
     """A slot of a port, with rubbish in it: whatever is not written is noticed."""
 
-    def __init__(self, layout: ObservationLayout, rows: EnvRows, led_to: bool = False) -> None:
+    def __init__(self, layout: Any, rows: EnvRows, led_to: str = "") -> None:
         count, (shape, dtype) = rows.num_rows, layout.storage()
         self.observations, self.led_to = np.zeros((2, rows.num_envs if whole(layout) else count, *shape), dtype)
         self.rewards, (self.terminations, self.truncations) = np.zeros(count), np.zeros((2, count), np.bool_)
         self.columns = {name: np.zeros((count, *shape), dtype) for name, (dtype, shape) in rows.columns.items()}
         numbers = self.rewards, self.terminations, self.truncations, self.columns
+        self.out = self.shows = StepBuffers(layout, self.observations, None, *numbers)
         if led_to:
-            self.out = StepBuffers(ByName(layout), {"x": self.observations}, {"x": self.led_to}, *numbers)
-        else:
-            self.out = StepBuffers(layout, self.observations, None, *numbers)
+            shown = None if led_to == "alone" else {"x": self.observations}
+            self.out = StepBuffers(ByName(layout), shown, {"x": self.led_to}, *numbers)
         self.turns = 0
 
     def spoil(self) -> None:
@@ -68,7 +69,7 @@ class Bench:
     case: Case
     mode: Any
     seeds: Any = None
-    led_to: bool = False
+    led_to: str = ""
     handed: list[tuple[Any, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -103,7 +104,7 @@ class Bench:
         """Reset some, and compare what all show."""
         resets = {number: {"seed": 10 + number} for number in range(self.rows.num_envs)} if resets is None else resets
         memory, now = self.turn(), self.loop.reset(resets)
-        self.rows.reset(resets, memory.out)
+        self.rows.reset(resets, memory.shows)
         self.rows.raise_failure()
         self.same(now, "reset")
         return now
@@ -121,9 +122,10 @@ class Bench:
         self.rows.raise_failure()
         np.testing.assert_array_equal(self.actions, given)  # what the caller has is the caller's
         self.actions[...] = 0
-        self.same_rows(now, awake, where)
-        if len(awake) < self.rows.num_rows:  # what is idle need not be written in each step
-            self.rows.show(memory.out)
+        if memory.out.observations is not None:
+            self.same_rows(now, awake, where)
+        if memory.out.observations is None or len(awake) < self.rows.num_rows:  # what is idle need not be written in each step
+            self.rows.show(memory.shows)
         self.same(now, where)
         self.same_ends(now, range(self.rows.num_rows), where)
         equal(self.rows.finals, now.finals, where)
@@ -284,3 +286,58 @@ def rigged(make: Callable[[], Any], kind: type[Plain]) -> Any:
     checked("make")
     inner.__class__ = Rigged
     return env
+
+
+def put_together(case: Case, now: Now) -> dict[str, Any]:
+    """Infos row by row, as Gymnasium puts them together."""
+    envs: Any = VectorEnv()
+    envs.num_envs = len(now.shown)
+    infos: dict[str, Any] = {}
+    for row in range(len(now.shown)):
+        if row in now.finals:
+            last, info = now.finals[row]
+            infos = envs._add_info(infos, {"final_obs": last, "final_info": info}, row)
+        infos = envs._add_info(infos, now.infos.get(row, {}), row)
+    return infos
+
+
+def timeless(infos: dict[str, Any]) -> dict[str, Any]:
+    """In the order of keys, and without the time that somebody's episode took."""
+    parts = {key: timeless(value) if isinstance(value, dict) else value for key, value in sorted(infos.items())}
+    return {key: value for key, value in parts.items() if not (key in ("t", "_t") and "r" in infos)}
+
+
+def plays_as_a_loop(case: Case, mode: Any, steps: int = STEPS, **place: Any) -> None:
+    """A vector environment of these environments says what comes of a plain loop, put together as Gymnasium does it."""
+    loop = case.loop(mode)
+    envs = case.envs(case.makers(), mode, **place)
+
+    def told(now: Now, found: Any) -> None:
+        count, *_, infos = len(now.shown), *found
+        assert_same(found[0], concatenate(case.space, now.shown, create_empty_array(case.space, count)))
+        if mode is not None:
+            assert_same(timeless(infos), timeless(put_together(case, now)))
+
+    def reset(numbers: Sequence[int], **kwargs: Any) -> None:
+        mask = np.zeros(loop.bounds[-1], np.bool_)
+        for number in numbers:
+            mask[slice(*loop.bounds[number : number + 2])] = True
+        told(loop.reset({number: {} for number in numbers}), envs.reset(options={"reset_mask": mask}))
+
+    try:
+        firsts = loop.bounds if mode is None else range(3)  # a vector environment has a seed for each of its rows
+        told(loop.reset({number: {"seed": 10 + firsts[number]} for number in range(3)}), envs.reset(seed=10))
+        for step in range(steps):
+            actions = loop.actions()
+            given = actions.copy()
+            found, now = envs.step(actions), loop.step(given)
+            np.testing.assert_array_equal(actions, given)
+            told(now, found)
+            equal(found[1].tolist(), now.rewards)
+            equal(list(zip(found[2].tolist(), found[3].tolist(), strict=True)), now.ends)
+            if mode is DISABLED and now.over:
+                reset(now.over)
+            elif step == steps // 2:
+                reset([0, 2])
+    finally:
+        envs.close()

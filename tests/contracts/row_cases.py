@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations, product
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
 from agent_envs import Crowd
-from aliasing_envs import Hoarders, Players
+from aliasing_envs import ACTIONS, OBSERVATIONS, Hoarders, Players
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import SyncVectorEnv, VectorEnv
@@ -84,9 +85,9 @@ class Case:
 # ---------------------------------------------------------------------- cases
 
 
-def limited(*habits: str, space: str = "small") -> Any:
+def limited(*habits: str, space: str = "small", actions: str = "box") -> Any:
     """In wrappers that are left out."""
-    return TimeLimit(Reusing(habits, space, length=8), 7)
+    return TimeLimit(Reusing(habits, space, actions, 8), 7)
 
 
 class Drawn(TransformReward[Any, Any]):
@@ -125,10 +126,16 @@ def gym(env: Any, **more: Any) -> Case:
     return Case(GymRows, env, Single, env().observation_space, envs=gym_envs, **more)
 
 
+def reusing(make: Any, *habits: str, space: str = "small", actions: str = "box", **more: Any) -> Case:
+    """Of environments with habits, beside such that have none."""
+    of = {"space": space, "actions": actions}
+    return gym(partial(make, *habits, **of), twin=partial(make, **of), **more)
+
+
 CASES = {
-    **{habit: gym(partial(Reusing, (habit,)), twin=Reusing, unusual=True, saved="class" not in habit) for habit in HABITS},
-    "dict": gym(partial(limited, "own observation", "flags", space="dict"), twin=partial(limited, space="dict")),
-    "large": gym(partial(limited, "class observation", space="large"), twin=partial(limited, space="large"), saved=False),
+    **{habit: reusing(limited, habit, unusual=True, saved="class" not in habit) for habit in HABITS},
+    "dict": reusing(limited, "own observation", "changes actions", space="dict", actions="choices"),
+    "large": reusing(limited, "class observation", "class info", space="large", actions="choice", saved=False),
     "texts": gym(Texts),
     "python": gym(limited),
     "wrapped": gym(drawn),
@@ -222,11 +229,13 @@ def agents(make: Any, kind: type[Plain] = Recorded, **more: Any) -> Case:
     return Case(rows, make, kind, layout=AgentRecord(specs), **more)
 
 
-def hoarding(maker: Any, env: Any, observations: str, actions: str, masks: bool = False, **more: Any) -> Case:
-    """Of environments that use arrays again, which all of them share, keep actions and change them."""
-    twin = partial(env, shared=False, views=False, observations=observations, actions=actions, masks=masks)
-    make = partial(env, **(twin.keywords | {"shared": True, "views": True}))
-    return maker(make, twin=twin, unusual=True, saved=False, **more)
+def hoarding(
+    maker: Any, env: Any, seen: str, done: str, masks: bool = False, shared: bool = True, views: bool = True, **more: Any
+) -> Case:
+    """Of environments that use arrays again, which all of them may share, keep actions and change them."""
+    of = {"observations": seen, "actions": done, "masks": masks}
+    twin = partial(env, shared=False, views=False, **of)
+    return maker(partial(env, shared=shared, views=views, **of), twin=twin, unusual=True, saved=False, **more)
 
 
 CASES |= {
@@ -265,6 +274,22 @@ def games() -> Case:
 
 
 CASES["games"] = games()
+
+
+def habitual(kind: str) -> Iterator[Case]:
+    """Of environments with several habits, of whatever spaces."""
+    if kind == "gym":
+        some = [*((habit,) for habit in HABITS), *list(combinations(HABITS, 2))[::7]]
+        for habits, of in product(some, (("small", "box"), ("large", "choices"), ("dict", "choice"))):
+            yield reusing(limited, *habits, space=of[0], actions=of[1])
+        return
+    for shared, views, seen, done, masks in product((True, False), (True, False), OBSERVATIONS, ACTIONS, (True, False)):
+        if kind == "turns" and done == "discrete":
+            yield hoarding(agents, Players, seen, done, masks, shared, views, kind=InTurns)
+        elif kind != "turns" and (done == "discrete" or not masks):
+            yield hoarding({"rows": padded, "records": agents}[kind], Hoarders, seen, done, masks, shared, views)
+
+
 USUAL = [name for name, case in CASES.items() if not case.unusual]
 
 

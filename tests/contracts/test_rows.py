@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -10,14 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compare import assert_same
-from gymnasium.vector import VectorEnv
-from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers import TimeLimit
-from plain_loops import DISABLED, IDLE, NEXT, SAME, Now, Recorded
+from plain_loops import DISABLED, IDLE, NEXT, SAME, Recorded
 from reactor_gymnasium.environments.player import EpisodeLog, EpisodePlayer, Numbered, OfRounds, OfRuns
-from row_bench import RIG, STEPS, Bench, Rig, equal, rigged
-from row_cases import CASES, USUAL, Case, cases, one_mode
+from row_bench import RIG, STEPS, Bench, Rig, equal, plays_as_a_loop, rigged
+from row_cases import CASES, MODES, USUAL, cases, habitual, one_mode
 
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_rl.pickling import encode
@@ -33,10 +29,21 @@ def test_it_gives_what_a_plain_loop_gives(name: str, mode: Any) -> None:
     assert any(any(map(any, now.ends)) for now in seen)  # else little was tried
 
 
+@pytest.mark.parametrize("led_to", ["beside", "alone"])
 @cases([name for name, case in CASES.items() if not case.layout.objects], [SAME])
-def test_what_a_step_led_to_is_written_before_a_reset(name: str, mode: Any) -> None:
-    with Bench(CASES[name], mode, led_to=True) as bench:
-        assert any(now.over for now in bench.run())
+def test_what_a_step_led_to_is_written_before_a_reset(name: str, mode: Any, led_to: str) -> None:
+    """Beside what is shown after it; or alone, as at the end of a record."""
+    with Bench(CASES[name], mode, led_to=led_to) as bench:
+        assert any(now.over for now in bench.run(12))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gym", "rows", "records", "turns"])
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_it_does_so_whatever_habits_they_have(kind: str, mode: Any) -> None:
+    for case in habitual(kind):
+        with Bench(case, mode) as bench:
+            bench.run()
 
 
 @one_mode(list(CASES))
@@ -420,64 +427,6 @@ def test_a_player_counts_what_a_plain_loop_counts(name: str, mode: Any, kind: st
 # ---------------------------------------------------------------------- vector environments, which have such rows
 
 
-def put_together(case: Case, now: Now) -> dict[str, Any]:
-    """Infos row by row, as Gymnasium puts them together."""
-    envs: Any = VectorEnv()
-    envs.num_envs = len(now.shown)
-    infos: dict[str, Any] = {}
-    for row in range(len(now.shown)):
-        if row in now.finals:
-            last, info = now.finals[row]
-            infos = envs._add_info(infos, {"final_obs": last, "final_info": info}, row)
-        infos = envs._add_info(infos, now.infos.get(row, {}), row)
-    return infos
-
-
-def timeless(infos: dict[str, Any]) -> dict[str, Any]:
-    """In the order of keys, and without the time that somebody's episode took."""
-    parts = {key: timeless(value) if isinstance(value, dict) else value for key, value in sorted(infos.items())}
-    return {key: value for key, value in parts.items() if not (key in ("t", "_t") and "r" in infos)}
-
-
-PLACES = [{"executor": "inline"}, *({"executor": "processes", "workers": workers} for workers in (2, 3))]
-
-
-def plays_as_a_loop(case: Case, mode: Any, **place: Any) -> None:
-    """A vector environment of these environments says what comes of a plain loop, put together as Gymnasium does it."""
-    loop = case.loop(mode)
-    envs = case.envs(case.makers(), mode, **place)
-
-    def told(now: Now, found: Any) -> None:
-        count, *_, infos = len(now.shown), *found
-        assert_same(found[0], concatenate(case.space, now.shown, create_empty_array(case.space, count)))
-        if mode is not None:
-            assert_same(timeless(infos), timeless(put_together(case, now)))
-
-    def reset(numbers: Sequence[int], **kwargs: Any) -> None:
-        mask = np.zeros(loop.bounds[-1], np.bool_)
-        for number in numbers:
-            mask[slice(*loop.bounds[number : number + 2])] = True
-        told(loop.reset({number: {} for number in numbers}), envs.reset(options={"reset_mask": mask}))
-
-    try:
-        firsts = loop.bounds if mode is None else range(3)  # a vector environment has a seed for each of its rows
-        told(loop.reset({number: {"seed": 10 + firsts[number]} for number in range(3)}), envs.reset(seed=10))
-        for step in range(STEPS):
-            actions = loop.actions()
-            given = actions.copy()
-            found, now = envs.step(actions), loop.step(given)
-            np.testing.assert_array_equal(actions, given)
-            told(now, found)
-            equal(found[1].tolist(), now.rewards)
-            equal(list(zip(found[2].tolist(), found[3].tolist(), strict=True)), now.ends)
-            if mode is DISABLED and now.over:
-                reset(now.over)
-            elif step == STEPS // 2:
-                reset([0, 2])
-    finally:
-        envs.close()
-
-
 @one_mode([name for name, case in CASES.items() if case.envs])
 def test_a_vector_environment_says_what_a_plain_loop_says(name: str, mode: Any) -> None:
     plays_as_a_loop(CASES[name], mode, executor="inline")
@@ -489,7 +438,10 @@ def test_in_processes_it_says_so_too(name: str, mode: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: "".join(map(str, place.values())))
+@pytest.mark.parametrize(("executor", "workers"), [("inline", 1), ("threads", 2), ("processes", 2), ("processes", 3)])
 @cases([name for name, case in CASES.items() if case.envs])
-def test_wherever_it_is_it_says_so_too(name: str, mode: Any, place: dict[str, Any]) -> None:
-    plays_as_a_loop(CASES[name], mode, **place)
+def test_wherever_it_is_it_says_so_too(name: str, mode: Any, executor: str, workers: int) -> None:
+    if executor == "threads" and not CASES[name].saved:
+        pytest.skip("what they share they would write at once")
+    for works in (True, False):
+        plays_as_a_loop(CASES[name], mode, executor=executor, workers=workers, caller_works=works)
