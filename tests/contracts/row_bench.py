@@ -307,8 +307,9 @@ def timeless(infos: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in parts.items() if not (key in ("t", "_t") and "r" in infos)}
 
 
-def plays_as_a_loop(case: Case, mode: Any, steps: int = STEPS, **place: Any) -> None:
+def plays_as_a_loop(case: Case, mode: Any, steps: int = STEPS, **place: Any) -> list[Now]:
     """A vector environment of these environments says what comes of a plain loop, put together as Gymnasium does it."""
+    seen = []
     loop = case.loop(mode)
     envs = case.envs(case.makers(), mode, **place)
 
@@ -333,6 +334,7 @@ def plays_as_a_loop(case: Case, mode: Any, steps: int = STEPS, **place: Any) -> 
             found, now = envs.step(actions), loop.step(given)
             np.testing.assert_array_equal(actions, given)
             told(now, found)
+            seen.append(now)
             equal(found[1].tolist(), now.rewards)
             equal(list(zip(found[2].tolist(), found[3].tolist(), strict=True)), now.ends)
             if mode is DISABLED and now.over:
@@ -341,3 +343,4 @@ def plays_as_a_loop(case: Case, mode: Any, steps: int = STEPS, **place: Any) -> 
                 reset([0, 2])
     finally:
         envs.close()
+    return seen
