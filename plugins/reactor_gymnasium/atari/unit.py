@@ -54,7 +54,7 @@ class AtariUnit:
         threshold: Value above which a joystick counts as moved, where actions are continuous; ``None`` otherwise.
     """
 
-    rows, takes_batch, flags, batched = 1, False, None, None
+    rows, keeps, takes_batch, flags, batched = 1, True, False, None, None
     infos: Mapping[int, Any] = {}
 
     def __init__(self, game: AtariGame, index: int, threshold: float | None) -> None:
@@ -83,8 +83,8 @@ class AtariUnit:
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
         self.env.write(out.observations[lo])
-        for name, number in zip(COLUMNS, self.env.numbers(), strict=True):
-            out.columns[name][lo] = number
+        columns = out.columns
+        columns["lives"][lo], columns["frame_number"][lo], columns["episode_frame_number"][lo] = self.env.numbers()
 
     def leaves(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""

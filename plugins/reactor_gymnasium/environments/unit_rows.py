@@ -1,7 +1,7 @@
 """``UnitRows``: environments that fill several rows at once, or end by a rule of their own: agents, simulators, emulators.
 
 What such an environment shows is written at once into memory of these rows, for it and the others may use their arrays again; from
-there it goes to the caller's buffers in one copy.
+there it goes to the caller's buffers in one copy. Units that keep what they show themselves write into these buffers.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Unit(Protocol):
         env: What is called, looked at and closed.
         state: What has its state, as :func:`~reactor_gymnasium.environments.saving.save_env` saves it: its ``env``, or itself.
         rows: How many rows it has.
+        keeps: Whether it can show at any time what it showed after its last step.
         takes_batch: Whether actions that come one by one are one for all its rows, and not one for each.
         over: Whether its episode is over, or none has begun; ``False`` if it resets its rows itself.
         rewards: Of its last step, a number for each row.
@@ -45,6 +46,7 @@ class Unit(Protocol):
     env: Any
     state: Any
     rows: int
+    keeps: bool
     takes_batch: bool
     over: bool
     rewards: Any
@@ -118,6 +120,7 @@ class UnitRows(EnvRows):
             except Exception as error:
                 error.add_note(f"while {self.unit} {index} was constructed")
                 raise
+        self._keeping = all(unit.keeps for unit in self.units)
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
         self.pending = [False] * len(self.units)
         self._shown, self._ends = self._memory(), self._memory()
@@ -180,7 +183,7 @@ class UnitRows(EnvRows):
                             self.ended += [one for one in pairs if one[1] or one[2]]
                         else:
                             flags.append((lo, hi, unit.flags))
-                    self._keep(number, unit, lo, hi)
+                    self._keep(number, unit, lo, hi, out)
                 break
             except Exception as error:  # the others still take their step
                 failures.append((number, error))
@@ -194,8 +197,11 @@ class UnitRows(EnvRows):
             out.write_ends(self.ended)
             for lo, hi, (terminated, truncated) in flags:
                 terminations[lo:hi], truncations[lo:hi] = terminated, truncated
-        self.show(out)
+        if not self._keeping or self.failures or IDLE in self.pending:
+            self.show(out)
         if out.next_observations is not None:
+            if self._keeping:
+                self.show(self._shown)
             for part in out.next_observations.values():
                 part[...] = self._shown.observations
                 for rows in self._apart:
@@ -223,9 +229,12 @@ class UnitRows(EnvRows):
             else:
                 unit.reset(**kwargs)
 
-    def _keep(self, number: int, unit: Unit, lo: int, hi: int) -> None:
+    def _keep(self, number: int, unit: Unit, lo: int, hi: int, out: StepBuffers | None) -> None:
         """Keep what a unit shows, before the next one takes its step: they may share arrays."""
-        unit.show(self._shown, lo)
+        if not self._keeping:
+            unit.show(self._shown, lo)
+        elif out is not None:  # while it is in the cache
+            unit.show(out, lo)
         if self.layout.objects:
             self._leaves[lo:hi] = unit.leaves(self.layout)
         if not self.keep_infos:
@@ -239,10 +248,14 @@ class UnitRows(EnvRows):
     def _reset(self, env: int, kwargs: Mapping[str, Any]) -> None:
         unit, (lo, hi) = self.units[env], self.bounds[env : env + 2]
         unit.reset(**kwargs)
-        self._keep(env, unit, lo, hi)
+        self._keep(env, unit, lo, hi, None)
 
     def show(self, out: StepBuffers) -> None:
         """See :meth:`EnvRows.show`."""
+        if self._keeping:
+            for unit, lo in zip(self.units, self.bounds, strict=False):
+                unit.show(out, lo)
+            return
         if out.observations is not None:
             _only(out.observations)[...] = self._shown.observations
         for name, column in out.columns.items():

@@ -37,7 +37,7 @@ class VectorUnit:
         RuntimeError: If it is another one than was looked at.
     """
 
-    over, takes_batch = False, True
+    over, keeps, takes_batch = False, False, True
     ended: Sequence[tuple[int, bool, bool]] = ()
     infos: Mapping[int, Any] = {}
 
