@@ -21,8 +21,10 @@ from reactor_gymnasium.environments.block import REAL_DONE, EnvBlock
 from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
 from reactor_gymnasium.environments.owning import as_number, own
+from reactor_gymnasium.environments.rows import ColumnSpec, StepBuffers
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
+from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.environments.units import UnitBlock, close_all
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import (
@@ -63,6 +65,7 @@ __all__ = [
     "Bools",
     "BoundRows",
     "Casting",
+    "ColumnSpec",
     "EnvBlock",
     "StepCosts",
     "EnvFn",
@@ -80,7 +83,9 @@ __all__ = [
     "Shard",
     "ShardPorts",
     "ShardedVectorEnv",
+    "StepBuffers",
     "UnitBlock",
+    "UnitRows",
     "as_number",
     "check_actions",
     "checked_seed",
