@@ -42,6 +42,7 @@ class AgentsUnit:
 
     def __init__(self, copy: Copy, places: Sequence[tuple[int, int]] | None = None) -> None:
         self.copy, self.env, self.rows, self.places = copy, copy.env, len(copy.agents), places
+        self.state = self
         self.takes_batch, self.over = places is not None, True
         self.rewards: Sequence[Any] = copy.none
         self.ended: Sequence[tuple[int, bool, bool]] = ()

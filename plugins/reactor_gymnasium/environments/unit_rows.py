@@ -7,7 +7,7 @@ there it goes to the caller's buffers in one copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -56,11 +56,9 @@ class UnitLayout(RowLayout, Protocol):
 class Unit(Protocol):
     """An environment of one row or more: all that a new kind of environment has to say.
 
-    What its state is, it says as any object does that is pickled (``__getstate__``); see
-    :func:`~reactor_gymnasium.environments.saving.save_env`.
-
     Attributes:
         env: What is called, looked at and closed.
+        state: What has its state, as :func:`~reactor_gymnasium.environments.saving.save_env` saves it: its ``env``, or itself.
         rows: How many rows it has.
         takes_batch: Whether actions that come one by one are one for all its rows, and not one for each.
         over: Whether its episode is over, or none has begun; ``False`` if it resets its rows itself.
@@ -68,10 +66,11 @@ class Unit(Protocol):
         ended: Its rows whose episodes the last step has ended, with ``terminated`` and ``truncated``; few.
         flags: Instead of these: ``terminated`` and ``truncated`` of all its rows, as arrays.
         infos: By row those infos of the last step or reset that are not empty.
-        batched: Instead of these: Gymnasium's batched infos.
+        batched: Instead of these: what is told of all its rows at once, if there is something. It is copied.
     """
 
     env: Any
+    state: Any
     rows: int
     takes_batch: bool
     over: bool
@@ -79,7 +78,7 @@ class Unit(Protocol):
     ended: Sequence[tuple[int, bool, bool]]
     flags: tuple[Array, Array] | None
     infos: Mapping[int, Any]
-    batched: dict[str, Any] | None
+    batched: Any
 
     def reset(self, **kwargs: Any) -> None:
         """Begin an episode; see ``Env.reset``."""
@@ -110,7 +109,7 @@ class UnitRows(EnvRows):
         seeds: See :class:`~reactor_gymnasium.environments.rows.EnvRows`.
 
     Attributes:
-        batched: The batched infos of the last step or reset: first row, number of rows, and Gymnasium's dict.
+        batched: Of the last step or reset what units told of all their rows at once: first row, number of rows, and that.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class UnitRows(EnvRows):
 
     def _forget(self) -> None:
         super()._forget()
-        self.batched: list[tuple[int, int, dict[str, Any]]] = []
+        self.batched: list[tuple[int, int, Any]] = []
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Any]], Any] | None = None) -> None:
         """See :meth:`EnvRows.build`."""
@@ -140,7 +139,8 @@ class UnitRows(EnvRows):
                 try:
                     self.units.append(self.make(env, index))
                 except BaseException:
-                    env.close()
+                    with suppress(Exception):  # it may be no environment at all
+                        env.close()
                     raise
             except Exception as error:
                 error.add_note(f"while {self.unit} {index} was constructed")
@@ -200,10 +200,14 @@ class UnitRows(EnvRows):
                             self.rewards[lo:hi] = unit.rewards
                         else:
                             _write_numbers(rewards[lo:hi], unit.rewards)
-                        if unit.flags is not None:
+                        if unit.flags is None:
+                            if unit.ended or unit.over:
+                                self._end(number, unit, lo, out)
+                        elif rewards is None:
+                            pairs = zip(range(lo, hi), *(part.tolist() for part in unit.flags), strict=True)
+                            self.ended += [one for one in pairs if one[1] or one[2]]
+                        else:
                             flags.append((lo, hi, unit.flags))
-                        elif unit.ended or unit.over:
-                            self._end(number, unit, lo, out)
                     self._keep(number, unit, lo, hi)
                 break
             except Exception as error:  # the others still take their step
@@ -293,12 +297,12 @@ class UnitRows(EnvRows):
         shown, seen = self._shown, slice(*self._seen_at[env : env + 2])
         observations = None if shown.observations is None else shown.observations[seen].copy()
         columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
-        return SavedEnv(saving(self.units[env]), (observations, columns, self._leaves[lo:hi]), self.pending[env])
+        return SavedEnv(saving(self.units[env].state), (observations, columns, self._leaves[lo:hi]), self.pending[env])
 
     def load(self, env: int, saved: SavedEnv) -> None:
         """See :meth:`EnvRows.load`."""
         lo, hi = self.bounds[env : env + 2]
-        load_env(self.units[env], saved.state)
+        load_env(self.units[env].state, saved.state)
         observations, columns, self._leaves[lo:hi] = saved.shown
         if observations is not None:
             self._shown.observations[slice(*self._seen_at[env : env + 2])] = observations
