@@ -1,7 +1,7 @@
 """``UnitRows``: environments that fill several rows at once, or end by a rule of their own: agents, simulators, emulators.
 
 What such an environment shows is written at once into memory of these rows, for it and the others may use their arrays again; from
-there it goes to the caller's buffers in one copy.
+there it goes to the caller's buffers in one copy. Units that keep what they show themselves write into these buffers.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Unit(Protocol):
         env: What is called, looked at and closed.
         state: What has its state, as :func:`~reactor_gymnasium.environments.saving.save_env` saves it: its ``env``, or itself.
         rows: How many rows it has.
+        keeps: Whether it can show at any time what it showed after its last step.
         takes_batch: Whether actions that come one by one are one for all its rows, and not one for each.
         over: Whether its episode is over, or none has begun; ``False`` if it resets its rows itself.
         rewards: Of its last step, a number for each row.
@@ -72,6 +73,7 @@ class Unit(Protocol):
     env: Any
     state: Any
     rows: int
+    keeps: bool
     takes_batch: bool
     over: bool
     rewards: Any
@@ -128,6 +130,7 @@ class UnitRows(EnvRows):
 
     def _forget(self) -> None:
         super()._forget()
+        self._over: list[int] = []
         self.batched: list[tuple[int, int, Any]] = []
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Any]], Any] | None = None) -> None:
@@ -145,6 +148,7 @@ class UnitRows(EnvRows):
             except Exception as error:
                 error.add_note(f"while {self.unit} {index} was constructed")
                 raise
+        self._keeping = all(unit.keeps for unit in self.units)
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
         self._seen_at = range(len(makers) + 1) if self.layout.whole else self.bounds  # rows of observations, as `bounds`
         self.pending = [False] * len(self.units)
@@ -164,6 +168,11 @@ class UnitRows(EnvRows):
         """See :meth:`EnvRows.close`."""
         units, self.units = self.units, []
         close_all(((index, unit.env) for index, unit in enumerate(units, self.first)), self.unit)
+
+    @property
+    def over(self) -> list[int]:
+        """See :attr:`EnvRows.over`."""
+        return self._over
 
     # ------------------------------------------------------------------ steps
 
@@ -208,7 +217,7 @@ class UnitRows(EnvRows):
                             self.ended += [one for one in pairs if one[1] or one[2]]
                         else:
                             flags.append((lo, hi, unit.flags))
-                    self._keep(number, unit, lo, hi)
+                    self._keep(number, unit, lo, hi, out)
                 break
             except Exception as error:  # the others still take their step
                 failures.append((number, error))
@@ -222,8 +231,11 @@ class UnitRows(EnvRows):
             out.write_ends(self.ended)
             for lo, hi, (terminated, truncated) in flags:
                 terminations[lo:hi], truncations[lo:hi] = terminated, truncated
-        self.show(out)
+        if not self._keeping or self.failures or IDLE in self.pending:
+            self.show(out)
         if out.next_observations is not None:
+            if self._keeping:
+                self.show(self._shown)
             for part in out.next_observations.values():
                 part[...] = self._shown.observations
                 for rows in self._apart:
@@ -238,7 +250,7 @@ class UnitRows(EnvRows):
                 self.finals[lo + row] = own(unit.last(row)), self.before_reset(lo + row, unit.infos.get(row, {}))
         if not unit.over:
             return
-        self.over.append(number)
+        self._over.append(number)
         if self.autoreset is AutoresetMode.NEXT_STEP:
             self.pending[number] = True
         elif self.autoreset is AutoresetMode.SAME_STEP:
@@ -251,9 +263,12 @@ class UnitRows(EnvRows):
             else:
                 unit.reset(**kwargs)
 
-    def _keep(self, number: int, unit: Unit, lo: int, hi: int) -> None:
+    def _keep(self, number: int, unit: Unit, lo: int, hi: int, out: StepBuffers | None) -> None:
         """Keep what a unit shows, before the next one takes its step: they may share arrays."""
-        unit.show(self._shown, lo)
+        if not self._keeping:
+            unit.show(self._shown, lo)
+        elif out is not None:  # while it is in the cache
+            unit.show(out, lo)
         if self.layout.objects:
             self._leaves[lo:hi] = unit.leaves(self.layout)
         if not self.keep_infos:
@@ -264,13 +279,17 @@ class UnitRows(EnvRows):
             for row, info in unit.infos.items():
                 self.infos[lo + row] = own(info)
 
-    def _reset(self, env: int, kwargs: Mapping[str, Any]) -> None:
-        unit, (lo, hi) = self.units[env], self.bounds[env : env + 2]
+    def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
+        unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
         unit.reset(**kwargs)
-        self._keep(env, unit, lo, hi)
+        self._keep(number, unit, lo, hi, None)
 
     def show(self, out: StepBuffers) -> None:
         """See :meth:`EnvRows.show`."""
+        if self._keeping:
+            for unit, lo in zip(self.units, self.bounds, strict=False):
+                unit.show(out, lo)
+            return
         if out.observations is not None:
             _only(out.observations)[...] = self._shown.observations
         for name, column in out.columns.items():
@@ -291,24 +310,24 @@ class UnitRows(EnvRows):
         finally:
             envs.clear()
 
-    def save(self, env: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
+    def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
-        lo, hi = self.bounds[env : env + 2]
-        shown, seen = self._shown, slice(*self._seen_at[env : env + 2])
+        lo, hi = self.bounds[number : number + 2]
+        shown, seen = self._shown, slice(*self._seen_at[number : number + 2])
         observations = None if shown.observations is None else shown.observations[seen].copy()
         columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
-        return SavedEnv(saving(self.units[env].state), (observations, columns, self._leaves[lo:hi]), self.pending[env])
+        return SavedEnv(saving(self.units[number].state), (observations, columns, self._leaves[lo:hi]), self.pending[number])
 
-    def load(self, env: int, saved: SavedEnv) -> None:
+    def load(self, number: int, saved: SavedEnv) -> None:
         """See :meth:`EnvRows.load`."""
-        lo, hi = self.bounds[env : env + 2]
-        load_env(self.units[env].state, saved.state)
+        lo, hi = self.bounds[number : number + 2]
+        load_env(self.units[number].state, saved.state)
         observations, columns, self._leaves[lo:hi] = saved.shown
         if observations is not None:
-            self._shown.observations[slice(*self._seen_at[env : env + 2])] = observations
+            self._shown.observations[slice(*self._seen_at[number : number + 2])] = observations
         for name, column in columns.items():
             self._shown.columns[name][lo:hi] = column
-        self.pending[env] = saved.pending
+        self.pending[number] = saved.pending
 
 
 def _write_numbers(out: Array, given: Any) -> None:

@@ -37,7 +37,7 @@ class VectorUnit:
         RuntimeError: If it is another one than was looked at.
     """
 
-    over, takes_batch = False, True
+    over, keeps, takes_batch = False, False, True
     ended: Sequence[tuple[int, bool, bool]] = ()
     infos: Mapping[int, Any] = {}
 
@@ -116,13 +116,13 @@ class VectorRows(UnitRows):
     def __init__(self, first: int, layout: ObservationLayout, specs: Mapping[int, SubEnvSpec]) -> None:
         super().__init__(first, None, partial(VectorUnit, specs=specs, layout=layout), layout, unit="shard")
 
-    def _reset(self, env: int, kwargs: Mapping[str, Any]) -> None:
+    def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         """Refuses what resets all its rows when it is to reset some, as those do that know nothing of masks."""
-        (lo, hi), shown = self.bounds[env : env + 2], self._shown.observations
+        (lo, hi), shown = self.bounds[number : number + 2], self._shown.observations
         mask = (kwargs.get("options") or {}).get("reset_mask")
         before = None if mask is None or shown is None else shown[lo:hi].copy()
-        super()._reset(env, kwargs)
-        one = self.units[env].env
+        super()._reset(number, env, kwargs)
+        one = env
         if before is None or isinstance(one, VectorWrapper):  # a wrapper may change what it gives of rows left alone
             return
         for part in before.dtype.names or (...,):
