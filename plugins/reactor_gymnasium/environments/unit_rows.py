@@ -46,8 +46,8 @@ class UnitLayout(RowLayout, Protocol):
     """
 
     whole: bool
-    arrays: Sequence[Any]
-    objects: Sequence[Any]
+    arrays: Any
+    objects: Any
 
     def storage(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of one row of observations."""
@@ -78,7 +78,7 @@ class Unit(Protocol):
     over: bool
     rewards: Any
     ended: Sequence[tuple[int, bool, bool]]
-    flags: tuple[Array, Array] | None
+    flags: Any
     infos: Mapping[int, Any]
     batched: Any
 
