@@ -249,10 +249,9 @@ class VectorShard(Reactor):
         infos = self.rows.infos
         if kernel is None or infos:
             return None if self.rows.finals else together(infos, self.count)
-        columns = kernel.together()
-        if columns is None:
-            return together_columns(kernel.infos(), self.count)
-        return masked(columns, self.count) if columns else {}
+        if (columns := kernel.together()) is not None:
+            return masked(columns, self.count) if columns else {}
+        return together_columns(told, self.count) if (told := kernel.infos()) else {}
 
     # ------------------------------------------------------------------ snapshots
 
