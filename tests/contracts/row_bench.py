@@ -119,7 +119,7 @@ class Bench:
         """Step all, and compare everything; the caller's actions are others afterwards."""
         given, awake = self.draw().copy(), self.awake
         memory, now = self.turn(), self.loop.step(given)
-        self.rows.step(self.actions, memory.out)
+        self.rows.step(self.case.pack(self.actions), memory.out)
         self.rows.raise_failure()
         np.testing.assert_array_equal(self.actions, given)  # what the caller has is the caller's
         self.actions[...] = 0
