@@ -307,7 +307,8 @@ def cases(names: Sequence[str], modes: Sequence[Any] = (*MODES, None)) -> Any:
     return pytest.mark.parametrize(("name", "mode"), found, ids=[f"{name}-{getattr(mode, 'name', mode)}" for name, mode in found])
 
 
-def one_mode(names: Sequence[str]) -> Any:
-    """A test for each of them, in one of its modes: not in the same one for all."""
-    found = [(name, CASES[name].modes[at % len(CASES[name].modes)]) for at, name in enumerate(names)]
+def one_mode(names: Sequence[str], modes: Sequence[Any] = (*MODES, None)) -> Any:
+    """A test for each of them, in one of these modes that it has: not in the same one for all."""
+    having = [(name, [mode for mode in CASES[name].modes if mode in modes]) for name in names]
+    found = [(name, modes[at % len(modes)]) for at, (name, modes) in enumerate(having) if modes]
     return pytest.mark.parametrize(("name", "mode"), found, ids=[name for name, _ in found])

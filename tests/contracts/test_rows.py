@@ -168,7 +168,7 @@ def test_a_reset_that_fails_leaves_the_others_theirs(name: str, mode: Any, rig: 
         bench.same_rows(now, others(bench, 1))
 
 
-@cases(USUAL, (NEXT, SAME))
+@one_mode(USUAL, (NEXT, SAME))
 def test_a_reset_after_an_episode_that_fails(name: str, mode: Any, rig: Rig) -> None:
     with rigged_bench(name, mode) as bench:
         bench.reset()
@@ -240,7 +240,7 @@ def test_one_that_is_idle_takes_no_steps(name: str, mode: Any, rig: Rig) -> None
         assert 0 in rig.stepped
 
 
-@cases([name for name in CASES if CASES[name].saved])
+@cases([name for name in USUAL if CASES[name].saved])
 def test_it_goes_on_from_a_saved_state(name: str, mode: Any) -> None:
     with Bench(CASES[name], mode) as bench, Bench(CASES[name], mode) as other:
         other.run(3)
@@ -333,7 +333,7 @@ def test_a_count_that_somebody_changes_counts(name: str, mode: Any) -> None:
         bench.run(reset=False)
 
 
-@cases(USUAL, (NEXT, SAME))
+@one_mode(USUAL, (NEXT, SAME))
 def test_seeds_of_resets_that_follow_an_episode(name: str, mode: Any) -> None:
     """In the same step, or in the next one; ``None`` is for no reset."""
 
@@ -377,11 +377,15 @@ PLAYED = {
 }
 
 
-@pytest.mark.parametrize("kind", PLAYED)
-@cases([name for name in USUAL if CASES[name].kind is not Recorded], [SAME])  # there, rows of some agents do not end
-def test_a_player_counts_what_a_plain_loop_counts(name: str, mode: Any, kind: str) -> None:
+@pytest.mark.parametrize(("name", "kind"), [
+    pytest.param(name, kind, marks=[pytest.mark.slow] * bool((at + turn) % 3))
+    for at, name in enumerate(USUAL)
+    if SAME in CASES[name].modes and CASES[name].kind is not Recorded  # there, rows of some agents do not end
+    for turn, kind in enumerate(PLAYED)
+])  # fmt: skip
+def test_a_player_counts_what_a_plain_loop_counts(name: str, kind: str) -> None:
     """One player for all: so many episodes of each environment, their sums and lengths, whichever of them comes next."""
-    with Bench(CASES[name], mode) as bench:
+    with Bench(CASES[name], SAME) as bench:
         rows, loop, (seeds, ours) = bench.rows, bench.loop, (PLAYED[kind](), PLAYED[kind]())
         for each in (seeds, ours):
             if isinstance(each, Numbered):
