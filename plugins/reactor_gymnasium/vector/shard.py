@@ -115,6 +115,7 @@ class VectorShard(Reactor):
         self.rows = make_rows(first)
         self.told = self.rows.stepper
         self.out: StepBuffers | None = None
+        self.silent: type[BlockKernel] | None = None  # never has infos
         if layout.arrays:
             shape, dtype = layout.storage()
             self.observations = Output((count, *shape), dtype)
@@ -156,7 +157,9 @@ class VectorShard(Reactor):
         if out is None or out.rewards is not rewards or out.observations is not observations:
             self.out = out = StepBuffers(self.layout, observations, None, rewards, terminations, truncations, self._named(columns))
         rows.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), out)
-        self._send()
+        quiet = type(rows.stepped) is self.silent and rows.stepper is self.told
+        if not quiet or rows.infos or rows.finals or rows.failures or self.layout.objects:
+            self._send()
 
     def _named(self, columns: Any) -> dict[str, npt.NDArray[Any]]:
         """The columns of a port, by name."""
@@ -220,6 +223,7 @@ class VectorShard(Reactor):
                 return Handed(with_finals(masked(merged, count), finals, count)) if merged or finals else None
             columns = kernel.infos()
             if not (columns or finals or failed):
+                self.silent = type(kernel) if type(kernel).infos is BlockKernel.infos else None
                 return None
         elif rows.batched:
             return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], self._failures()
@@ -239,6 +243,8 @@ class VectorShard(Reactor):
 
     def _failures(self) -> list[tuple[int, Failure]]:
         """What environments raised, with their indices."""
+        if not self.rows.failures:
+            return []
         first, unit, tag = self.first, self.rows.unit, self.tag
         return [(first + at, Failure.of(at, f"{unit} {first + at}", tag, error)) for at, error in self.rows.failures]
 
