@@ -36,8 +36,8 @@ class AgentsUnit:
             given the groups. ``None`` if it is given an action for each agent.
     """
 
-    flags, keeps = None, False
-    batched = None
+    flags: tuple[Array, Array] | None = None
+    keeps, batched = False, None
     infos: Mapping[int, Any] = {}
 
     def __init__(self, copy: Copy, places: Sequence[tuple[int, int]] | None = None) -> None:

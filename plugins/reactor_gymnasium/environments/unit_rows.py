@@ -37,17 +37,19 @@ Array = npt.NDArray[Any]
 
 
 class UnitLayout(RowLayout, Protocol):
-    """How units show their observations, as an :class:`~reactor_gymnasium.environments.storage.ObservationLayout` does.
+    """How units show their observations, as an :class:`~reactor_gymnasium.environments.storage.ObservationLayout` does."""
 
-    Attributes:
-        whole: Whether there is one row of observations for each environment, and not one for each of its rows.
-        arrays: Empty if no part of them is an array.
-        objects: Empty if all parts of them are arrays.
-    """
+    @property
+    def whole(self) -> bool:
+        """Whether there is one row of observations for each environment, and not one for each of its rows."""
 
-    whole: bool
-    arrays: Sequence[Any]
-    objects: Sequence[Any]
+    @property
+    def arrays(self) -> Sequence[Any]:
+        """The parts of them that are arrays."""
+
+    @property
+    def objects(self) -> Sequence[Any]:
+        """The parts of them that are not."""
 
     def storage(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of one row of observations."""

@@ -25,7 +25,7 @@ from reactor_gymnasium.environments.infos import (
     with_finals,
 )
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers, close_all, marked
-from reactor_gymnasium.environments.saving import load_env, save_strategy, saved_exactly
+from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout
 from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
