@@ -44,7 +44,6 @@ from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.traces import looked_at, no_traces
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.live import HostStyle
-from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
@@ -71,15 +70,12 @@ __all__ = [
     "FILM_SUFFIXES",
     "Film",
     "GymRows",
-    "Failures",
     "HostStyle",
-    "Infos",
     "KernelKind",
     "Inputs",
     "ObservationLayout",
     "REAL_DONE",
     "Packed",
-    "Shard",
     "ShardPorts",
     "ShardedVectorEnv",
     "StepBuffers",

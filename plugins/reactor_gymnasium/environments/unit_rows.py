@@ -37,19 +37,17 @@ Array = npt.NDArray[Any]
 
 
 class UnitLayout(RowLayout, Protocol):
-    """How units show their observations, as an :class:`~reactor_gymnasium.environments.storage.ObservationLayout` does."""
+    """How units show their observations, as an :class:`~reactor_gymnasium.environments.storage.ObservationLayout` does.
 
-    @property
-    def whole(self) -> bool:
-        """Whether there is one row of observations for each environment, and not one for each of its rows."""
+    Attributes:
+        whole: Whether there is one row of observations for each environment, and not one for each of its rows.
+        arrays: Empty if no part of them is an array.
+        objects: Empty if all parts of them are arrays.
+    """
 
-    @property
-    def arrays(self) -> Sequence[Any]:
-        """The parts of them that are arrays."""
-
-    @property
-    def objects(self) -> Sequence[Any]:
-        """The parts of them that are not."""
+    whole: bool
+    arrays: Any
+    objects: Any
 
     def storage(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of one row of observations."""
@@ -80,7 +78,7 @@ class Unit(Protocol):
     over: bool
     rewards: Any
     ended: Sequence[tuple[int, bool, bool]]
-    flags: tuple[Array, Array] | None
+    flags: Any
     infos: Mapping[int, Any]
     batched: Any
 
