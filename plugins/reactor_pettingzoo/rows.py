@@ -16,15 +16,14 @@ from reactor_pettingzoo.copies import Copy, ParallelCopy
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import decode
 
-__all__ = ["AGENT_COLUMNS", "PRESENT", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
+__all__ = ["AGENT_COLUMNS", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
 
 Array = npt.NDArray[Any]
-Ends = list[tuple[int, bool, bool]]
 
 AGENT_COLUMNS: Mapping[str, ColumnSpec] = {"acting": (np.bool_, ()), "present": (np.bool_, ())}
 """What there is of each agent besides rewards and ends: whether it acts next, and whether it is there, or was until this step."""
-PRESENT: Mapping[str, ColumnSpec] = {"present": AGENT_COLUMNS["present"]}
-"""What there is of them where it is known who acts."""
+_NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})
+"""Attributes that a copy has for the step that it takes."""
 
 
 class AgentsUnit:
@@ -44,7 +43,6 @@ class AgentsUnit:
 
     def __init__(self, copy: Copy, places: Sequence[tuple[int, int]] | None = None) -> None:
         self.copy, self.env, self.rows, self.places = copy, copy.env, len(copy.agents), places
-        self.state = self
         self.takes_batch, self.over = places is not None, True
         self.rewards: Sequence[Any] = copy.none
         self.ended: Sequence[tuple[int, bool, bool]] = ()
@@ -52,12 +50,17 @@ class AgentsUnit:
         self._shown: dict[int, Shown] = {}
         # Looked up once per change of agents: where their actions are.
         self._known: Sequence[AgentID] | None = None
-        self._whole = False
+        self._in_order = False
         self._does: list[tuple[AgentID, Any]] = []
         # The group that acts for all of them, each with its own row, in their order.
         groups = {group for group, _ in places or ()}
-        in_order = [row for _, row in places or ()] == list(range(self.rows))
-        self._only = groups.pop() if len(groups) == 1 and in_order else None
+        rows = [row for _, row in places or ()]
+        self._only = groups.pop() if len(groups) == 1 and rows == list(range(self.rows)) else None
+
+    @property
+    def state(self) -> AgentsUnit:
+        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save_env`."""
@@ -89,7 +92,7 @@ class AgentsUnit:
         else:
             if before is not self._known:
                 self._look(before)
-            if self._whole:
+            if self._in_order:
                 copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
             elif self.places is None:
                 copy.act({agent: actions[row] for agent, row in self._does})
@@ -107,7 +110,7 @@ class AgentsUnit:
         """Find out where the actions of those are who are there."""
         index = self.copy.index
         self._known = agents
-        self._whole = tuple(agents) == self.copy.agents and (self.places is None or self._only is not None)
+        self._in_order = tuple(agents) == self.copy.agents and (self.places is None or self._only is not None)
         self._does = [(agent, index[agent] if self.places is None else self.places[index[agent]]) for agent in agents]
 
     # ------------------------------------------------------------------ what is shown
@@ -139,6 +142,22 @@ class AgentsUnit:
     def last(self, row: int) -> Any:
         """What an agent saw last, ``None`` if the environment has not said it."""
         return self.copy.observations.get(self.copy.agents[row])
+
+
+class Shown:
+    """Where a copy is shown, and who acts and is there as it was shown there last.
+
+    Args:
+        out: The memory.
+        rows: Of the copy.
+    """
+
+    def __init__(self, out: StepBuffers, rows: slice) -> None:
+        self.out = out  # so that nothing else gets its id
+        self.put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
+        self.acting, self.present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
+        self.acts: Sequence[AgentID] | None = None
+        self.there: Sequence[AgentID] | None = None
 
 
 class PaddedUnit(AgentsUnit):
@@ -223,8 +242,9 @@ class PaddedUnit(AgentsUnit):
 
     def _show_each(self, put: Callable[[int, Any], None], lo: int) -> None:
         for row, agent in enumerate(self.copy.agents):
+            seen = self._given(row)
             try:
-                put(lo + row, self._given(row))
+                put(lo + row, seen)
             except Exception as error:
                 error.add_note(f"as {self.copy.call} of {self.copy.name} returned it for agent {agent!r}")
                 raise
@@ -350,22 +370,6 @@ class PaddedProbe:
         self.unit.env.close()
 
 
-class Shown:
-    """Where a copy is shown, and who acts and is there as it was shown there last.
-
-    Args:
-        out: The memory.
-        rows: Of the copy.
-    """
-
-    def __init__(self, out: StepBuffers, rows: slice) -> None:
-        self.out = out  # so that nothing else gets its id
-        self.put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
-        self.acting, self.present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
-        self.acts: Sequence[AgentID] | None = None
-        self.there: Sequence[AgentID] | None = None
-
-
 def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:
     """Whether all observations could be written at once; if not, one of them has another shape."""
     try:
@@ -378,8 +382,5 @@ def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:
 def _mark(column: Array | None, agents: Sequence[AgentID], index: Mapping[AgentID, int]) -> None:
     if column is not None:
         column.fill(False)
-        column[[index[agent] for agent in agents]] = True
-
-
-_NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})
-"""Attributes that a copy has for the step that it takes."""
+        for agent in agents:
+            column[index[agent]] = True
