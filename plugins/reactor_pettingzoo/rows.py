@@ -16,14 +16,14 @@ from reactor_pettingzoo.copies import Copy, ParallelCopy
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import decode
 
-__all__ = ["AGENT_COLUMNS", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
+__all__ = ["AGENT_COLUMNS", "PRESENT", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
 
 Array = npt.NDArray[Any]
 
 AGENT_COLUMNS: Mapping[str, ColumnSpec] = {"acting": (np.bool_, ()), "present": (np.bool_, ())}
 """What there is of each agent besides rewards and ends: whether it acts next, and whether it is there, or was until this step."""
-_NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})
-"""Attributes that a copy has for the step that it takes."""
+PRESENT: Mapping[str, ColumnSpec] = {"present": AGENT_COLUMNS["present"]}
+"""What there is of them where it is known who acts."""
 
 
 class AgentsUnit:
@@ -142,22 +142,6 @@ class AgentsUnit:
     def last(self, row: int) -> Any:
         """What an agent saw last, ``None`` if the environment has not said it."""
         return self.copy.observations.get(self.copy.agents[row])
-
-
-class Shown:
-    """Where a copy is shown, and who acts and is there as it was shown there last.
-
-    Args:
-        out: The memory.
-        rows: Of the copy.
-    """
-
-    def __init__(self, out: StepBuffers, rows: slice) -> None:
-        self.out = out  # so that nothing else gets its id
-        self.put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
-        self.acting, self.present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
-        self.acts: Sequence[AgentID] | None = None
-        self.there: Sequence[AgentID] | None = None
 
 
 class PaddedUnit(AgentsUnit):
@@ -370,6 +354,22 @@ class PaddedProbe:
         self.unit.env.close()
 
 
+class Shown:
+    """Where a copy is shown, and who acts and is there as it was shown there last.
+
+    Args:
+        out: The memory.
+        rows: Of the copy.
+    """
+
+    def __init__(self, out: StepBuffers, rows: slice) -> None:
+        self.out = out  # so that nothing else gets its id
+        self.put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
+        self.acting, self.present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
+        self.acts: Sequence[AgentID] | None = None
+        self.there: Sequence[AgentID] | None = None
+
+
 def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:
     """Whether all observations could be written at once; if not, one of them has another shape."""
     try:
@@ -384,3 +384,7 @@ def _mark(column: Array | None, agents: Sequence[AgentID], index: Mapping[AgentI
         column.fill(False)
         for agent in agents:
             column[index[agent]] = True
+
+
+_NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})
+"""Attributes that a copy has for the step that it takes."""

@@ -32,7 +32,7 @@ from reactor_gymnasium.plugin import (
     without_mask,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, shared_space
-from reactor_pettingzoo.rows import AGENT_COLUMNS, PaddedProbe, PaddedUnits
+from reactor_pettingzoo.rows import PRESENT, PaddedProbe, PaddedUnits
 from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ParallelVectorEnv"]
@@ -204,7 +204,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         return encode_makers((partial(PaddedProbe.of, self._encoded[0], self._make_unit),)) * self.num_copies
 
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
-        columns = {"present": AGENT_COLUMNS["present"]} if self._ports.columns else None
+        columns = PRESENT if self._ports.columns else None
         make_rows = partial(UnitRows, autoreset=self.autoreset_mode, make=self._make_unit, layout=self._layout, columns=columns)
         return {"make_rows": make_rows}
 
