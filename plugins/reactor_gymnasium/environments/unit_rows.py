@@ -31,7 +31,7 @@ from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.plugin import Pickled, aligned_zeros, decode
 
-__all__ = ["Unit", "UnitLayout", "UnitRows"]
+__all__ = ["Unit", "UnitLayout", "UnitRows", "only"]
 
 Array = npt.NDArray[Any]
 
@@ -293,7 +293,7 @@ class UnitRows(EnvRows):
                 unit.show(out, lo)
             return
         if out.observations is not None:
-            _only(out.observations)[...] = self._shown.observations
+            only(out.observations)[...] = self._shown.observations
         for name, column in out.columns.items():
             column[...] = self._shown.columns[name]
 
@@ -341,6 +341,6 @@ def _write_numbers(out: Array, given: Any) -> None:
         out[:] = [np.asarray(one, np.float64).item() for one in given]
 
 
-def _only(rows: Any) -> Any:
+def only(rows: Any) -> Any:
     """The array of rows, where they are in arrays by name as a record has them."""
     return next(iter(rows.values())) if isinstance(rows, Mapping) and len(rows) == 1 else rows

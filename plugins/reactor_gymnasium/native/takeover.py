@@ -275,15 +275,16 @@ class Takeover:
                 rows.failures += out.write_finals(rows.finals)
         if rewards is None:
             rows.rewards = kernel.rewards.tolist()
-            if not rows.keep_infos:
-                rows.infos = {}
-            elif not rows.infos:
-                rows.infos = kernel.infos_by_row()
         else:
             assert out is not None and out.terminations is not None and out.truncations is not None
             rewards[...] = kernel.rewards
             out.terminations[...] = kernel.terminated
             out.truncations[...] = kernel.truncated
+        if rewards is None or rows.stepped is None:  # else the owner asks the kernel
+            if not rows.keep_infos:
+                rows.infos = {}
+            elif not rows.infos:
+                rows.infos = kernel.infos_by_row()
         return True
 
     def _untrue(self) -> bool:
