@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -338,26 +338,26 @@ class EpisodePlayer:
         """Whether no environment plays."""
         return all(over == IDLE for over in self.rows.pending)
 
-    def begin(self, out: StepBuffers | None, afresh: bool = False) -> list[int]:
-        """Begin an episode in each environment that is idle, as long as there are some.
+    def begin(self, out: StepBuffers | None, envs: Iterable[int] | None = None) -> None:
+        """Begin an episode in environments, as long as there are some.
 
         Args:
-            out: Where to write what all rows show.
-            afresh: Whether those begin a new one, too, that are not idle.
-
-        Returns:
-            The environments in which one has begun.
+            out: Where to write what all rows show then.
+            envs: The environments; by default those that are idle.
 
         Raises:
             Exception: What the first of the environments that failed raised, with a note that says which one.
         """
-        rows, log, resets = self.rows, self.log, {}
-        self._before.clear()
-        for env, over in enumerate(rows.pending):
-            if (afresh or over == IDLE) and (kwargs := self.seeds(env)) is not None:
-                resets[env] = kwargs
+        rows, log = self.rows, self.log
+        if envs is None:
+            envs = [env for env, over in enumerate(rows.pending) if over == IDLE]
+        resets = {env: kwargs for env in envs if (kwargs := self.seeds(env)) is not None}
         if not resets:
-            return []
+            return
+        self._before.clear()
+        for env in resets:
+            if env in rows.lives:
+                rows.end_game(env)
         rows.reset(resets, None)
         if rows.failures:
             self._raise(resets)
@@ -367,7 +367,6 @@ class EpisodePlayer:
         if out is not None:
             rows.show(out)
             rows.raise_failure()
-        return list(resets)
 
     def step(self, actions: Any, out: StepBuffers | None) -> list[Episode]:
         """Take a step in each environment that is not idle.
@@ -389,24 +388,28 @@ class EpisodePlayer:
             self._raise(before)
         log.note(rows.rewards, actions.copy() if log.hashing else None)
         ended: list[Episode] = []
-        for row, terminated, truncated in rows.ended:
-            env = self._env_of(row)
-            over = env in rows.over
-            if self.games and not over:
-                if not truncated:
+        if rows.ended:
+            overs = rows.over
+            for row, terminated, truncated in rows.ended:
+                env = self._env_of(row)
+                over = env in overs
+                if self.games and not (over or truncated):
                     continue
-                terminated = False  # of a life alone
-            total, length = log.count(row)
-            number = before.get(env, self.seeds.playing[env])
-            digest = log.digest(row) if log.hashing else ""
-            ended.append(Episode(row, number, total, length, terminated, over, rows.finals[row][1], digest))
-            log.begin(row, rows.pending[env] == IDLE)
+                total, length = log.count(row)
+                number, digest = before.get(env, self.seeds.playing[env]), log.digest(row) if log.hashing else ""
+                ended.append(Episode(row, number, total, length, terminated, over, rows.finals[row][1], digest))
+                log.begin(row, rows.pending[env] == IDLE)
         return ended
 
     def _next(self, env: int) -> Mapping[str, Any] | None:
         """The arguments of the reset after the end of an episode."""
-        self._before[env] = self.seeds.playing[env]
-        return self.seeds(env)
+        rows, seeds = self.rows, self.seeds
+        self._before[env] = seeds.playing[env]
+        over = env not in rows.lives or env in rows.over
+        if self.games and not over and rows.ended[-1][2]:  # a limit ends a game, too
+            rows.end_game(env)
+            over = True
+        return seeds(env, over)
 
     def _raise(self, begun: Mapping[int, Any]) -> None:
         """Raise what the first of the environments that failed raised.
