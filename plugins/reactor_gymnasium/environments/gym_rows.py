@@ -66,6 +66,7 @@ class GymRows(EnvRows):
         self._envs = Bypassed()
         self._takeover = Takeover(self, self._envs)
         self._numbers = range(0)
+        self._lost: set[int] = set()  # where the last step ended an episode with a life alone
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Env]], Env] | None = None) -> None:
         """See :meth:`EnvRows.build`."""
@@ -121,6 +122,9 @@ class GymRows(EnvRows):
         autoreset, ndarray, immutable, counted = self.autoreset, np.ndarray, IMMUTABLE, getrefcount
         limited, keep_infos, before_reset = now >= bypassed.soonest, self.keep_infos, self.before_reset
         put = None if out is None or out.put_all else out.put
+        lives, held = self.lives, bypassed.held
+        if lives:
+            self._lost = set()
         # The caller has counted the actions, and `strict=True` takes longer than the rest of this call. Nobody keeps this, for what
         # is referred to elsewhere is not left out.
         work = zip(self._numbers if self.mark is None else marked(self._numbers, self.mark), actions, envs, pending)  # noqa: B905
@@ -142,6 +146,8 @@ class GymRows(EnvRows):
                             truncated = True
                         if terminated or truncated:
                             ended.append((row, bool(terminated), bool(truncated)))
+                            if lives and row in lives and not held[row].env.get_wrapper_attr(REAL_DONE):
+                                self._lost.add(row)  # it may have another value after the reset
                             if autoreset is AutoresetMode.NEXT_STEP:
                                 pending[row] = True
                             elif autoreset is AutoresetMode.SAME_STEP:
@@ -256,11 +262,7 @@ class GymRows(EnvRows):
     @property
     def over(self) -> list[int]:
         """See :attr:`EnvRows.over`."""
-        over = super().over
-        if self.lives:
-            held = self._envs.held
-            over = [row for row in over if row not in self.lives or held[row].env.get_wrapper_attr(REAL_DONE)]
-        return over
+        return [row for row, _, _ in self.ended if row not in self._lost]
 
     def end_game(self, env: int) -> None:
         """See :meth:`EnvRows.end_game`."""
