@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.bypass import NO_LIMIT, Bypassed, WrapperBypass, steps_pristine, wrappers_pristine
+from reactor_gymnasium.environments.bypass import NO_LIMIT, WRAPPERS, Bypassed, WrapperBypass
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, own
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, close_all, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_gymnasium.native.takeover import Takeover, in_words
 from reactor_rl.plugin import Pickled, decode
 
@@ -49,9 +48,6 @@ class GymRows(EnvRows):
 
     Attributes:
         observations: The last one of each environment, a copy; ``None`` before the first reset.
-        stepped: The kernel that took the last step, whose infos are taken from it where a buffer for rewards was given; ``None``
-            if Python did.
-        stepping: Whether somebody who looks at the environments does so within a step.
     """
 
     autoreset: AutoresetMode
@@ -61,10 +57,8 @@ class GymRows(EnvRows):
         self.kernels = kernels
         self.stepper = "" if kernels else in_words("kernels=False")
         self.observations: list[Any] = []
-        self.stepping = False
-        self.stepped: BlockKernel | None = None
         self._envs = Bypassed()
-        self._takeover = Takeover(self, self._envs)
+        self._takeover = Takeover(self, self._envs, self.observations, kernels)
         self._numbers = range(0)
         self._lost: set[int] = set()  # where the last step ended an episode with a life alone
 
@@ -104,12 +98,12 @@ class GymRows(EnvRows):
             actions = actions.copy()
         if (
             not bypassed.settled
-            or (bypassed.leaves_out and not steps_pristine())
+            or (bypassed.leaves_out and not (WRAPPERS.look([], object) or WRAPPERS.same([], object)))
             or any(kind.changed() for kind in bypassed.screens)
         ):
             self._write_back()
             self._settle()
-        self.stepping = True
+        bypassed.stepping = True
         bypassed.now = now = bypassed.now + 1
         self.stepped = None
         envs, pending, last, due = bypassed.targets, self.pending, self.observations, bypassed.due
@@ -170,9 +164,9 @@ class GymRows(EnvRows):
             except Exception as error:  # the others still take their step
                 failures.append((row, error))
             except BaseException:
-                self.stepping = False
+                bypassed.stepping = False
                 raise
-        self.stepping = False
+        bypassed.stepping = False
         if now >= bypassed.soonest:
             bypassed.soonest = min(due)
         if out is not None:
@@ -194,29 +188,19 @@ class GymRows(EnvRows):
         for part, shown in out.copies:  # what the step led to is seen now, but for the last observations of episodes
             part[...] = shown
         if self.finals:
-            self.write_finals(out)
+            failures += out.write_finals(self.finals)
         if out.rewards is not None:
             failures += out.write_rewards(self.rewards)
             out.write_ends(self.ended)
 
-    def write_finals(self, out: StepBuffers) -> None:
-        """Write the last observations of episodes that the step has ended, as what it led to."""
-        put = out.put_next
-        if put is not None:
-            for row, (observation, _) in self.finals.items():
-                try:
-                    put(row, observation)
-                except Exception as error:
-                    self.failures.append((row, error))
-
     def _begin(self, row: int, env: Env, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Reset an environment whose episode has ended."""
         bypassed = self._envs
-        if bypassed.leaves_out and not wrappers_pristine():
+        if bypassed.leaves_out and not (WRAPPERS.look([], object) or WRAPPERS.same([], object)):
             self._write_back()
             env, bypassed.settled = bypassed.held[row].env, False  # the next step looks at all of them again
         held = bypassed.held[row]
-        if held.engaged and env is held.target:  # what is left out would name both
+        if env is held.target and env is not held.env:  # what is left out would name both
             kwargs = {"seed": None, "options": None, **kwargs}
         observation, info = env.reset(**kwargs)
         if type(info) is not dict:
@@ -239,7 +223,7 @@ class GymRows(EnvRows):
         Raises:
             RuntimeError: Within the step of a kernel.
         """
-        if self.stepping:
+        if self._envs.stepping:
             if self._takeover.kernel is not None:
                 raise RuntimeError("nobody may look at environments within a kernel's step: keep_from_kernels() before")
             changes = False

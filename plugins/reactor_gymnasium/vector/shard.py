@@ -358,7 +358,7 @@ class EnvShard(Shard):
 
     def _take_columns(self, kernel: BlockKernel) -> None:
         """Send what a kernel's step brought."""
-        failures, rows, told = self.block.failures, self.block.num_envs, self.block.infos
+        failures, rows, told = self.block.failures, len(self.last), self.block.infos
         if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
             if columns or self.block.finals:
                 self._set_extras(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
