@@ -298,7 +298,7 @@ class GymRows(EnvRows):
                 observation, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
                     observation, _ = env.reset()
-            self.observations[row] = own(observation)
+            self.observations[row], self.pending[row] = own(observation), False
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
