@@ -21,7 +21,7 @@ from reactor_gymnasium.environments.block import REAL_DONE, EnvBlock
 from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
 from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.rows import ColumnSpec, StepBuffers
+from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, StepBuffers
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
@@ -49,6 +49,7 @@ from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
+    "IDLE",
     "env_maker",
     "Evaluator",
     "hashed",

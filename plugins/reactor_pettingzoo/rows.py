@@ -48,6 +48,7 @@ class AgentsUnit:
         self.ended: Sequence[tuple[int, bool, bool]] = ()
         self.there: Sequence[AgentID] = ()  # who is there, or was until the last step
         self._shown: dict[int, Shown] = {}
+        self._last: Shown | None = None
         # Looked up once per change of agents: where their actions are.
         self._known: Sequence[AgentID] | None = None
         self._whole = False
@@ -93,13 +94,18 @@ class AgentsUnit:
                 copy.act({agent: actions[row] for agent, row in self._does})
             else:
                 copy.act({agent: actions[group][row] for agent, (group, row) in self._does})
-        self.rewards, live, ends = copy.gains, copy.live, copy.ends
-        self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in ends] if ends else ()
-        if live is before:  # as in nearly every step
-            self.there = live
+        self.rewards = copy.gains
+        if copy.live is before and not copy.ends:  # as in nearly every step
+            self.there, self.ended = before, ()
         else:
-            self.there = [*before, *[agent for agent in live if agent not in before]]
-            self.over = copy.over
+            self._change(before)
+
+    def _change(self, before: Sequence[AgentID]) -> None:
+        """Take account of who has ended, left or joined."""
+        copy = self.copy
+        self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in copy.ends]
+        self.there = [*before, *[agent for agent in copy.live if agent not in before]]
+        self.over = copy.over
 
     def _look(self, agents: Sequence[AgentID]) -> None:
         """Find out where the actions of those are who are there."""
@@ -112,10 +118,13 @@ class AgentsUnit:
 
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
-        if out.put is not None:
-            out.put(lo // self.rows, self.copy)
-        if out.columns:
-            self._show_columns(self._shown.get(id(out)) or self._bind(out, lo))
+        shown, copy = self._last, self.copy
+        if shown is None or shown.out is not out:
+            shown = self._last = self._shown.get(id(out)) or self._bind(out, lo)
+        if copy.acts is not shown.acts or self.there is not shown.there:
+            self._show_columns(shown)
+        if shown.put is not None:
+            shown.put(shown.env, copy)
 
     def _bind(self, out: StepBuffers, lo: int) -> Shown:
         shown = self._shown[id(out)] = Shown(out, slice(lo, lo + self.rows))
@@ -354,7 +363,7 @@ class Shown:
     """
 
     def __init__(self, out: StepBuffers, rows: slice) -> None:
-        self.out = out  # so that nothing else gets its id
+        self.out, self.put, self.env = out, out.put, rows.start // (rows.stop - rows.start)  # `out`, so that nothing else gets its id
         self.put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
         self.acting, self.present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
         self.acts: Sequence[AgentID] | None = None
@@ -373,7 +382,8 @@ def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:
 def _mark(column: Array | None, agents: Sequence[AgentID], index: Mapping[AgentID, int]) -> None:
     if column is not None:
         column.fill(False)
-        column[[index[agent] for agent in agents]] = True
+        for agent in agents:
+            column[index[agent]] = True
 
 
 _NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})

@@ -109,6 +109,7 @@ class UnitRows(EnvRows):
         seeds: See :class:`~reactor_gymnasium.environments.rows.EnvRows`.
 
     Attributes:
+        shown: What every row shows, and its columns: memory of these rows, which others only read.
         batched: Of the last step or reset what units told of all their rows at once: first row, number of rows, and that.
     """
 
@@ -125,10 +126,6 @@ class UnitRows(EnvRows):
         super().__init__(first, autoreset, seeds)
         self.make, self.layout, self.columns, self.unit = make, layout, columns or {}, unit
         self.units: list[Unit] = []
-
-    def _forget(self) -> None:
-        super()._forget()
-        self.batched: list[tuple[int, int, Any]] = []
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Any]], Any] | None = None) -> None:
         """See :meth:`EnvRows.build`."""
@@ -148,7 +145,7 @@ class UnitRows(EnvRows):
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
         self._seen_at = range(len(makers) + 1) if self.layout.whole else self.bounds  # rows of observations, as `bounds`
         self.pending = [False] * len(self.units)
-        self._shown, self._ends = self._memory(), self._memory()
+        self.shown, self._ends = self._memory(), self._memory()
         self._leaves: list[tuple[Any, ...] | None] = [None] * self.num_rows
         self._apart: list[slice] = []  # observations of `_ends` that are what the last step led to
 
@@ -159,6 +156,13 @@ class UnitRows(EnvRows):
             observations = aligned_zeros((self._seen_at[-1], *shape), dtype)
         columns = {name: np.zeros((self.num_rows, *shape), dtype) for name, (dtype, shape) in self.columns.items()}
         return StepBuffers(self.layout, observations, columns=columns)
+
+    def rest(self) -> None:
+        """Let all environments be idle, and show nothing."""
+        self.pending[:] = [IDLE] * len(self.units)
+        for array in (self.shown.observations, *self.shown.columns.values()):
+            if array is not None:
+                array.fill(0)
 
     def close(self) -> None:
         """See :meth:`EnvRows.close`."""
@@ -173,10 +177,10 @@ class UnitRows(EnvRows):
             actions = actions.copy()
         self._forget()
         failures, pending, bounds, units = self.failures, self.pending, self.bounds, self.units
+        shown, keeps = self.shown, self.keep_infos or self.layout.objects
         rewards = None if out is None else out.rewards
-        if rewards is None:
-            self.rewards = [0.0] * self.num_rows
-        else:
+        given = self.rewards = [0.0] * bounds[-1] if rewards is None else []
+        if rewards is not None:
             rewards.fill(0)
         numbers = range(len(units))
         parts: Any = actions
@@ -197,7 +201,7 @@ class UnitRows(EnvRows):
                     else:
                         unit.step(of_unit)
                         if rewards is None:
-                            self.rewards[lo:hi] = unit.rewards
+                            given[lo:hi] = unit.rewards
                         else:
                             _write_numbers(rewards[lo:hi], unit.rewards)
                         if unit.flags is None:
@@ -208,7 +212,9 @@ class UnitRows(EnvRows):
                             self.ended += [one for one in pairs if one[1] or one[2]]
                         else:
                             flags.append((lo, hi, unit.flags))
-                    self._keep(number, unit, lo, hi)
+                    unit.show(shown, lo)  # before the next one takes its step: they may share arrays
+                    if keeps:
+                        self._keep(number, unit, lo, hi)
                 break
             except Exception as error:  # the others still take their step
                 failures.append((number, error))
@@ -225,7 +231,7 @@ class UnitRows(EnvRows):
         self.show(out)
         if out.next_observations is not None:
             for part in out.next_observations.values():
-                part[...] = self._shown.observations
+                part[...] = self.shown.observations
                 for rows in self._apart:
                     part[rows] = self._ends.observations[rows]
         self._apart.clear()
@@ -252,8 +258,7 @@ class UnitRows(EnvRows):
                 unit.reset(**kwargs)
 
     def _keep(self, number: int, unit: Unit, lo: int, hi: int) -> None:
-        """Keep what a unit shows, before the next one takes its step: they may share arrays."""
-        unit.show(self._shown, lo)
+        """Keep what a unit shows besides, and its infos."""
         if self.layout.objects:
             self._leaves[lo:hi] = unit.leaves(self.layout)
         if not self.keep_infos:
@@ -267,14 +272,15 @@ class UnitRows(EnvRows):
     def _reset(self, env: int, kwargs: Mapping[str, Any]) -> None:
         unit, (lo, hi) = self.units[env], self.bounds[env : env + 2]
         unit.reset(**kwargs)
+        unit.show(self.shown, lo)
         self._keep(env, unit, lo, hi)
 
     def show(self, out: StepBuffers) -> None:
         """See :meth:`EnvRows.show`."""
         if out.observations is not None:
-            _only(out.observations)[...] = self._shown.observations
+            _only(out.observations)[...] = self.shown.observations
         for name, column in out.columns.items():
-            column[...] = self._shown.columns[name]
+            column[...] = self.shown.columns[name]
 
     def objects(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
         """See :meth:`EnvRows.objects`."""
@@ -294,7 +300,7 @@ class UnitRows(EnvRows):
     def save(self, env: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
         lo, hi = self.bounds[env : env + 2]
-        shown, seen = self._shown, slice(*self._seen_at[env : env + 2])
+        shown, seen = self.shown, slice(*self._seen_at[env : env + 2])
         observations = None if shown.observations is None else shown.observations[seen].copy()
         columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
         return SavedEnv(saving(self.units[env].state), (observations, columns, self._leaves[lo:hi]), self.pending[env])
@@ -305,9 +311,9 @@ class UnitRows(EnvRows):
         load_env(self.units[env].state, saved.state)
         observations, columns, self._leaves[lo:hi] = saved.shown
         if observations is not None:
-            self._shown.observations[slice(*self._seen_at[env : env + 2])] = observations
+            self.shown.observations[slice(*self._seen_at[env : env + 2])] = observations
         for name, column in columns.items():
-            self._shown.columns[name][lo:hi] = column
+            self.shown.columns[name][lo:hi] = column
         self.pending[env] = saved.pending
 
 

@@ -84,7 +84,7 @@ class EpisodeLog:
         self._lengths: Array = np.zeros((self.count, self.agents), np.int64)
         self._hashes = [[new_hash() for _ in range(2 + len(self._actions))] for _ in range(self.count)]
         self._at = 0
-        self._rewards: list[Sequence[float]] = []  # of the agents of a copy: by step, copy
+        self._rewards: list[Any] = []  # by step, copy, agent
         self._ends: list[tuple[int, int, tuple[bool, ...]]] = []  # step, copy, and who took part
         self._forget()
 
@@ -119,8 +119,8 @@ class EpisodeLog:
         """A copy's episode has ended with the step."""
         self._ends.append((self._at, copy, present))
 
-    def end_step(self, rewards: list[Sequence[float]]) -> None:
-        """End a step: for each copy the rewards of its agents."""
+    def end_step(self, rewards: Sequence[Any]) -> None:
+        """End a step: the rewards of the agents of each copy, one copy after the other."""
         self._rewards += rewards
         self._at += 1
         self.taken += 1
