@@ -17,15 +17,14 @@ from reactor_gymnasium.arguments import (
     without_mask,
 )
 from reactor_gymnasium.atari.game import AtariGame
-from reactor_gymnasium.environments.block import REAL_DONE, EnvBlock
-from reactor_gymnasium.environments.bound_rows import BoundRows
+from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
 from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
 from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, StepBuffers
+from reactor_gymnasium.environments.rows import ColumnSpec, EnvRows, StepBuffers, close_all
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
-from reactor_gymnasium.environments.units import UnitBlock, close_all
+from reactor_gymnasium.environments.units import UnitBlock
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import (
     AskedPolicy,
@@ -45,11 +44,9 @@ from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.traces import looked_at, no_traces
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.live import HostStyle
-from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
-    "IDLE",
     "env_maker",
     "Evaluator",
     "hashed",
@@ -64,24 +61,21 @@ __all__ = [
     "check_travel",
     "EnvBatch",
     "Bools",
-    "BoundRows",
     "Casting",
     "ColumnSpec",
-    "EnvBlock",
+    "EnvRows",
     "StepCosts",
     "EnvFn",
     "ExecutionOptions",
     "FILM_SUFFIXES",
     "Film",
-    "Failures",
+    "GymRows",
     "HostStyle",
-    "Infos",
     "KernelKind",
     "Inputs",
     "ObservationLayout",
     "REAL_DONE",
     "Packed",
-    "Shard",
     "ShardPorts",
     "ShardedVectorEnv",
     "StepBuffers",

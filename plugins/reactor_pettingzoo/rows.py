@@ -16,13 +16,15 @@ from reactor_pettingzoo.copies import Copy, ParallelCopy
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import decode
 
-__all__ = ["AGENT_COLUMNS", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
+__all__ = ["AGENT_COLUMNS", "PRESENT", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
 
 Array = npt.NDArray[Any]
 Ends = list[tuple[int, bool, bool]]
 
 AGENT_COLUMNS: Mapping[str, ColumnSpec] = {"acting": (np.bool_, ()), "present": (np.bool_, ())}
 """What there is of each agent besides rewards and ends: whether it acts next, and whether it is there, or was until this step."""
+PRESENT: Mapping[str, ColumnSpec] = {"present": AGENT_COLUMNS["present"]}
+"""What there is of them where it is known who acts."""
 
 
 class AgentsUnit:
@@ -36,8 +38,8 @@ class AgentsUnit:
             given the groups. ``None`` if it is given an action for each agent.
     """
 
-    flags = None
-    batched = None
+    flags: tuple[Array, Array] | None = None
+    keeps, batched = False, None
     infos: Mapping[int, Any] = {}
 
     def __init__(self, copy: Copy, places: Sequence[tuple[int, int]] | None = None) -> None:
@@ -154,15 +156,16 @@ class PaddedUnit(AgentsUnit):
     Args:
         copy: The copy.
         padding: The observation of padded rows.
+        told: Whether infos say which rows are padded.
         check_agents: Raises if the agents of its environment are not those of the others, or have other spaces; called after the
             first reset, as some know their agents only then. ``None`` if that is known.
     """
 
     copy: NamedCopy
 
-    def __init__(self, copy: NamedCopy, padding: Any, check_agents: Callable[[Any], None] | None = None) -> None:
+    def __init__(self, copy: NamedCopy, padding: Any, told: bool, check_agents: Callable[[Any], None] | None) -> None:
         super().__init__(copy)
-        self.padding, self._check_agents = padding, check_agents
+        self.padding, self._told, self._check_agents = padding, told, check_agents
         self.seen: Sequence[Any] = [padding] * self.rows
         self.infos = {}
         self._padded: list[int] = []
@@ -211,7 +214,7 @@ class PaddedUnit(AgentsUnit):
         if there is not self._padded_of:
             self._padded_of, rows = there, {copy.index[agent] for agent in there}
             self._padded = [row for row in range(self.rows) if row not in rows]
-        infos: dict[int, Any] = {row: {"padded": True} for row in self._padded} if self._padded else {}
+        infos: dict[int, Any] = {row: {"padded": True} for row in self._padded} if self._padded and self._told else {}
         if any(copy.infos.values()):
             infos.update((copy.index[agent], info) for agent in there if (info := copy.info(agent)))
             infos = dict(sorted(infos.items()))
@@ -281,11 +284,13 @@ class PaddedUnits:
         agents: The agents of every environment.
         observation_space: Every agent's observation space.
         action_space: Every agent's action space.
+        told: Whether infos say which rows are padded.
     """
 
     agents: tuple[AgentID, ...]
     observation_space: Space[Any]
     action_space: Space[Any]
+    told: bool = True
 
     def __call__(self, env: Any, index: int) -> PaddedUnit:
         """The unit of an environment.
@@ -299,7 +304,7 @@ class PaddedUnits:
         if known:
             self.check(env)
         copy = NamedCopy(env, self.agents, f"environment {index}")
-        return PaddedUnit(copy, padding(self.observation_space), None if known else self.check)
+        return PaddedUnit(copy, padding(self.observation_space), self.told, None if known else self.check)
 
     def check(self, env: Any) -> None:
         """Raise if an environment's agents are not these, or have other spaces."""

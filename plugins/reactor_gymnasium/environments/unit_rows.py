@@ -1,7 +1,7 @@
 """``UnitRows``: environments that fill several rows at once, or end by a rule of their own: agents, simulators, emulators.
 
 What such an environment shows is written at once into memory of these rows, for it and the others may use their arrays again; from
-there it goes to the caller's buffers in one copy.
+there it goes to the caller's buffers in one copy. Units that keep what they show themselves write into these buffers.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class UnitLayout(RowLayout, Protocol):
     """
 
     whole: bool
-    arrays: Sequence[Any]
-    objects: Sequence[Any]
+    arrays: Any
+    objects: Any
 
     def storage(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of one row of observations."""
@@ -60,6 +60,7 @@ class Unit(Protocol):
         env: What is called, looked at and closed.
         state: What has its state, as :func:`~reactor_gymnasium.environments.saving.save_env` saves it: its ``env``, or itself.
         rows: How many rows it has.
+        keeps: Whether it can show at any time what it showed after its last step.
         takes_batch: Whether actions that come one by one are one for all its rows, and not one for each.
         over: Whether its episode is over, or none has begun; ``False`` if it resets its rows itself.
         rewards: Of its last step, a number for each row.
@@ -72,11 +73,12 @@ class Unit(Protocol):
     env: Any
     state: Any
     rows: int
+    keeps: bool
     takes_batch: bool
     over: bool
     rewards: Any
     ended: Sequence[tuple[int, bool, bool]]
-    flags: tuple[Array, Array] | None
+    flags: Any
     infos: Mapping[int, Any]
     batched: Any
 
@@ -109,7 +111,6 @@ class UnitRows(EnvRows):
         seeds: See :class:`~reactor_gymnasium.environments.rows.EnvRows`.
 
     Attributes:
-        shown: What every row shows, and its columns: memory of these rows, which others only read.
         batched: Of the last step or reset what units told of all their rows at once: first row, number of rows, and that.
     """
 
@@ -127,6 +128,11 @@ class UnitRows(EnvRows):
         self.make, self.layout, self.columns, self.unit = make, layout, columns or {}, unit
         self.units: list[Unit] = []
 
+    def _forget(self) -> None:
+        super()._forget()
+        self._over: list[int] = []
+        self.batched: list[tuple[int, int, Any]] = []
+
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Any]], Any] | None = None) -> None:
         """See :meth:`EnvRows.build`."""
         for index, maker in enumerate(makers, self.first):
@@ -142,10 +148,11 @@ class UnitRows(EnvRows):
             except Exception as error:
                 error.add_note(f"while {self.unit} {index} was constructed")
                 raise
+        self._keeping = all(unit.keeps for unit in self.units)
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
         self._seen_at = range(len(makers) + 1) if self.layout.whole else self.bounds  # rows of observations, as `bounds`
         self.pending = [False] * len(self.units)
-        self.shown, self._ends = self._memory(), self._memory()
+        self._shown, self._ends = self._memory(), self._memory()
         self._leaves: list[tuple[Any, ...] | None] = [None] * self.num_rows
         self._apart: list[slice] = []  # observations of `_ends` that are what the last step led to
 
@@ -157,17 +164,15 @@ class UnitRows(EnvRows):
         columns = {name: np.zeros((self.num_rows, *shape), dtype) for name, (dtype, shape) in self.columns.items()}
         return StepBuffers(self.layout, observations, columns=columns)
 
-    def rest(self) -> None:
-        """Let all environments be idle, and show nothing."""
-        self.pending[:] = [IDLE] * len(self.units)
-        for array in (self.shown.observations, *self.shown.columns.values()):
-            if array is not None:
-                array.fill(0)
-
     def close(self) -> None:
         """See :meth:`EnvRows.close`."""
         units, self.units = self.units, []
         close_all(((index, unit.env) for index, unit in enumerate(units, self.first)), self.unit)
+
+    @property
+    def over(self) -> list[int]:
+        """See :attr:`EnvRows.over`."""
+        return self._over
 
     # ------------------------------------------------------------------ steps
 
@@ -177,10 +182,10 @@ class UnitRows(EnvRows):
             actions = actions.copy()
         self._forget()
         failures, pending, bounds, units = self.failures, self.pending, self.bounds, self.units
-        shown, keeps = self.shown, self.keep_infos or self.layout.objects
         rewards = None if out is None else out.rewards
-        given = self.rewards = [0.0] * bounds[-1] if rewards is None else []
-        if rewards is not None:
+        if rewards is None:
+            self.rewards = [0.0] * self.num_rows
+        else:
             rewards.fill(0)
         numbers = range(len(units))
         parts: Any = actions
@@ -201,7 +206,7 @@ class UnitRows(EnvRows):
                     else:
                         unit.step(of_unit)
                         if rewards is None:
-                            given[lo:hi] = unit.rewards
+                            self.rewards[lo:hi] = unit.rewards
                         else:
                             _write_numbers(rewards[lo:hi], unit.rewards)
                         if unit.flags is None:
@@ -212,9 +217,7 @@ class UnitRows(EnvRows):
                             self.ended += [one for one in pairs if one[1] or one[2]]
                         else:
                             flags.append((lo, hi, unit.flags))
-                    unit.show(shown, lo)  # before the next one takes its step: they may share arrays
-                    if keeps:
-                        self._keep(number, unit, lo, hi)
+                    self._keep(number, unit, lo, hi, out)
                 break
             except Exception as error:  # the others still take their step
                 failures.append((number, error))
@@ -228,10 +231,13 @@ class UnitRows(EnvRows):
             out.write_ends(self.ended)
             for lo, hi, (terminated, truncated) in flags:
                 terminations[lo:hi], truncations[lo:hi] = terminated, truncated
-        self.show(out)
+        if not self._keeping or self.failures or IDLE in self.pending:
+            self.show(out)
         if out.next_observations is not None:
+            if self._keeping:
+                self.show(self._shown)
             for part in out.next_observations.values():
-                part[...] = self.shown.observations
+                part[...] = self._shown.observations
                 for rows in self._apart:
                     part[rows] = self._ends.observations[rows]
         self._apart.clear()
@@ -244,7 +250,7 @@ class UnitRows(EnvRows):
                 self.finals[lo + row] = own(unit.last(row)), self.before_reset(lo + row, unit.infos.get(row, {}))
         if not unit.over:
             return
-        self.over.append(number)
+        self._over.append(number)
         if self.autoreset is AutoresetMode.NEXT_STEP:
             self.pending[number] = True
         elif self.autoreset is AutoresetMode.SAME_STEP:
@@ -257,8 +263,12 @@ class UnitRows(EnvRows):
             else:
                 unit.reset(**kwargs)
 
-    def _keep(self, number: int, unit: Unit, lo: int, hi: int) -> None:
-        """Keep what a unit shows besides, and its infos."""
+    def _keep(self, number: int, unit: Unit, lo: int, hi: int, out: StepBuffers | None) -> None:
+        """Keep what a unit shows, before the next one takes its step: they may share arrays."""
+        if not self._keeping:
+            unit.show(self._shown, lo)
+        elif out is not None:  # while it is in the cache
+            unit.show(out, lo)
         if self.layout.objects:
             self._leaves[lo:hi] = unit.leaves(self.layout)
         if not self.keep_infos:
@@ -269,18 +279,21 @@ class UnitRows(EnvRows):
             for row, info in unit.infos.items():
                 self.infos[lo + row] = own(info)
 
-    def _reset(self, env: int, kwargs: Mapping[str, Any]) -> None:
-        unit, (lo, hi) = self.units[env], self.bounds[env : env + 2]
+    def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
+        unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
         unit.reset(**kwargs)
-        unit.show(self.shown, lo)
-        self._keep(env, unit, lo, hi)
+        self._keep(number, unit, lo, hi, None)
 
     def show(self, out: StepBuffers) -> None:
         """See :meth:`EnvRows.show`."""
+        if self._keeping:
+            for unit, lo in zip(self.units, self.bounds, strict=False):
+                unit.show(out, lo)
+            return
         if out.observations is not None:
-            _only(out.observations)[...] = self.shown.observations
+            _only(out.observations)[...] = self._shown.observations
         for name, column in out.columns.items():
-            column[...] = self.shown.columns[name]
+            column[...] = self._shown.columns[name]
 
     def objects(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
         """See :meth:`EnvRows.objects`."""
@@ -297,24 +310,24 @@ class UnitRows(EnvRows):
         finally:
             envs.clear()
 
-    def save(self, env: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
+    def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
-        lo, hi = self.bounds[env : env + 2]
-        shown, seen = self.shown, slice(*self._seen_at[env : env + 2])
+        lo, hi = self.bounds[number : number + 2]
+        shown, seen = self._shown, slice(*self._seen_at[number : number + 2])
         observations = None if shown.observations is None else shown.observations[seen].copy()
         columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
-        return SavedEnv(saving(self.units[env].state), (observations, columns, self._leaves[lo:hi]), self.pending[env])
+        return SavedEnv(saving(self.units[number].state), (observations, columns, self._leaves[lo:hi]), self.pending[number])
 
-    def load(self, env: int, saved: SavedEnv) -> None:
+    def load(self, number: int, saved: SavedEnv) -> None:
         """See :meth:`EnvRows.load`."""
-        lo, hi = self.bounds[env : env + 2]
-        load_env(self.units[env].state, saved.state)
+        lo, hi = self.bounds[number : number + 2]
+        load_env(self.units[number].state, saved.state)
         observations, columns, self._leaves[lo:hi] = saved.shown
         if observations is not None:
-            self.shown.observations[slice(*self._seen_at[env : env + 2])] = observations
+            self._shown.observations[slice(*self._seen_at[number : number + 2])] = observations
         for name, column in columns.items():
-            self.shown.columns[name][lo:hi] = column
-        self.pending[env] = saved.pending
+            self._shown.columns[name][lo:hi] = column
+        self.pending[number] = saved.pending
 
 
 def _write_numbers(out: Array, given: Any) -> None:

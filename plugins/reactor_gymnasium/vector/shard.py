@@ -1,21 +1,15 @@
-"""The reactors that hold environments: what all shards have, and the shard of single environments."""
+"""``VectorShard``: the reactor that holds the environments of a vector environment, of whatever kind."""
 
 from __future__ import annotations
 
-import struct
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from operator import is_
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces.utils import is_space_dtype_shape_equiv
-from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.block import EnvBlock
-from reactor_gymnasium.environments.bound_rows import BoundRows
 from reactor_gymnasium.environments.infos import (
     masked,
     note_whose_info,
@@ -26,19 +20,13 @@ from reactor_gymnasium.environments.infos import (
     with_finals,
 )
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
-from reactor_gymnasium.environments.saving import load_env, save_strategy, saved_exactly
-from reactor_gymnasium.environments.storage import Casting, ObservationLayout
-from reactor_gymnasium.environments.units import close_all, marked
+from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
+from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, Pickled, decode, dumps, loads
 
-__all__ = ["Failures", "Infos", "Shard", "EnvShard", "Told", "VectorShard"]
-
-Infos = dict[int, dict[str, Any]]
-"""Infos that are not empty, by row of the shard."""
-Failures = list[tuple[int, Failure]]
-"""Exceptions of environments, with their indices."""
+__all__ = ["Told", "VectorShard"]
 
 
 class Told(NamedTuple):
@@ -123,11 +111,12 @@ class VectorShard(Reactor):
     ) -> None:
         self.makers, self.layout, self.first, self.row, self.owner = tuple(makers), layout, first, row, owner
         self.construct, self.check, self.split_finals, self.watched = construct, check, split_finals, watched
-        self.whole = whole and split_finals
+        self.whole, self.count = whole, count
         self.tried, self.strategies = tuple(tried), tuple(strategies)
         self.rows = make_rows(first)
         self.told = self.rows.stepper
-        self.buffers: StepBuffers | None = None
+        self.memory: tuple[Any, ...] = (None,) * 5
+        self.buffers: StepBuffers | None = None  # that write to it
         if layout.arrays:
             shape, dtype = layout.storage()
             self.observations = Output((count, *shape), dtype)
@@ -161,15 +150,18 @@ class VectorShard(Reactor):
         if self.watched:
             rows.mark = self.at.buffer
         given = self.actions.value if self.actions.present else list(map(decode, self.items.value))
-        rewards, terminations, truncations = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
-        observations, columns = self._shown()
-        buffers = self.buffers
-        if buffers is None or buffers.rewards is not rewards or buffers.observations is not observations:
-            self.buffers = buffers = StepBuffers(
-                self.layout, observations, None, rewards, terminations, truncations, _fields(columns)
-            )
-        rows.step(given, buffers)
+        rows.step(given, self._buffers())
         self._send()
+
+    def _buffers(self) -> StepBuffers:
+        """Where this tick's results go."""
+        memory = (*self._shown(), self.rewards.buffer, self.terminations.buffer, self.truncations.buffer)
+        if self.buffers is None or not all(map(is_, memory, self.memory)):
+            self.memory = observations, columns, rewards, terminations, truncations = memory
+            self.buffers = StepBuffers(
+                self.layout, observations, None, rewards, terminations, truncations, _fields(columns)
+            )  # fmt: skip
+        return self.buffers
 
     def _shown(self) -> tuple[Any, Any]:
         """The memory of this tick for what rows show: observations and columns, ``None`` for those that there are not."""
@@ -201,40 +193,65 @@ class VectorShard(Reactor):
     def _send(self) -> None:
         """Send what there is besides arrays."""
         rows = self.rows
+        extras: Any = None
         if self.layout.objects:
             self.objects.set(rows.objects(self.layout))
-        extras = None
-        if rows.infos or rows.finals or rows.batched or rows.failures:
-            extras = self._extras()
-        if rows.stepper is not self.told:
-            self.told = rows.stepper
-            handed = type(extras) is Handed
-            told = Told(self.first, self.told, extras.value if handed else extras)
-            extras = Handed(told) if handed else told
-        if extras is None:
-            return
         try:
-            self.extras.set(extras)
+            if rows.stepped is not None or rows.infos or rows.finals or rows.batched or rows.failures:
+                extras = self._extras(rows.stepped)
+            if rows.stepper is not self.told:
+                self.told = rows.stepper
+                handed = type(extras) is Handed
+                told = Told(self.first, self.told, extras.value if handed else extras)
+                extras = Handed(told) if handed else told
+            if extras is not None:
+                self.extras.set(extras)
         except Exception as error:
             of_envs = [(self.first + number, info) for given in (rows.finals, rows.infos) for number, info in given.items()]
             note_whose_info(error, of_envs, rows.unit)
             raise
 
-    def _extras(self) -> Any:
-        """Infos, as they travel, and failures."""
-        rows = self.rows
-        failures = [
-            (self.first + number, Failure.of(number, f"{rows.unit} {self.first + number}", self.tag, error))
-            for number, error in rows.failures
-        ]
-        if rows.batched:
-            return [(self.row + lo, count, told) for lo, count, told in rows.batched], failures
+    def _extras(self, kernel: BlockKernel | None) -> Any:
+        """Infos, as they travel, and failures; ``None`` if there is neither.
+
+        Args:
+            kernel: What took the step and has the infos, unless wrappers around it gave others.
+        """
+        rows, count = self.rows, self.count
+        infos: dict[int, Any] = rows.infos
         finals: dict[int, Any] = rows.finals
+        failures: list[tuple[int, Failure]] = []
+        if rows.failures:  # a comprehension over nothing costs a call
+            failures = [
+                (self.first + number, Failure.of(number, f"{rows.unit} {self.first + number}", self.tag, error))
+                for number, error in rows.failures
+            ]
+        if rows.batched:
+            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
+        if self.whole and not failures:
+            if not self.split_finals:
+                if kernel is not None:
+                    infos = infos or kernel.infos_by_row()
+                    return Handed({"ended": finals, "infos": infos}) if infos or finals else None
+            elif (merged := self._merged(kernel)) is not None:
+                return Handed(with_finals(merged, finals, count)) if merged or finals else None
         if finals and self.split_finals:
             finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
-        if self.whole and not (finals or failures) and (merged := together(rows.infos, rows.num_rows)) is not None:
-            return Handed(merged)
-        return pack_infos(self.row, finals, rows.infos, split_finals=self.split_finals), failures
+        if kernel is None or infos:
+            return pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures
+        columns = kernel.infos()
+        if not (columns or finals or failures):
+            return None
+        return pack_columns(self.row, count, finals, columns, split_finals=self.split_finals), failures
+
+    def _merged(self, kernel: BlockKernel | None) -> dict[str, Any] | None:
+        """The infos of the step put together, where that is easy, without those of episodes that it has ended."""
+        infos = self.rows.infos
+        if kernel is None or infos:
+            return None if self.rows.finals else together(infos, self.count)
+        if (columns := kernel.together()) is not None:
+            return masked(columns, self.count) if columns else {}
+        return together_columns(told, self.count) if (told := kernel.infos()) else {}
 
     # ------------------------------------------------------------------ snapshots
 
@@ -265,399 +282,3 @@ def _fields(columns: Any) -> dict[str, npt.NDArray[Any]]:
 
 def _pickled_result(function: Callable[..., Any], env: Any, arguments: Pickled) -> bytes:
     return dumps(function(env, *decode(arguments)))
-
-
-class Shard(Reactor, ABC):
-    """A contiguous block of environments, each with one row or more.
-
-    Args:
-        first: Index of the first environment.
-        row: Row of the first one in its batch.
-        rows: How many rows they have.
-        layout: The space that observations are batched by.
-        watched: Whether to tell at any time which environment is being stepped.
-        strategies: How each environment can be saved, if that is known already; see
-            :func:`~reactor_gymnasium.environments.saving.probe_save_strategy`.
-
-    Attributes:
-        envs: What holds the environments, each as its ``env`` unless the class says otherwise; none in a class that has an
-            :class:`~reactor_gymnasium.environments.block.EnvBlock`.
-        last: Each row's last observation, ``None`` before the first one.
-    """
-
-    actions = Input()
-    """Actions as one array, ``(rows, *single_action_space.shape)``."""
-    items = Input()
-    """Actions as a list of ``rows`` objects, where they are not such an array."""
-    request = Input()
-    """Requests besides steps: ``("reset", kwargs)``, or ``(function, args)`` to call ``function(env, *args)``; of each
-    environment its own, ``None`` for those that are left alone.
-    """
-
-    observations = Output((0,), np.uint8)
-    objects = Output()
-    rewards = Output((0,), np.float64)
-    terminations = Output((0,), np.bool_)
-    truncations = Output((0,), np.bool_)
-    extras = Output()
-    """Further results that only some steps have: packed infos, and failures by environment."""
-    at = Output((), np.int64)
-    """Which of its environments is being stepped, counted from 1, 0 for none; written only where somebody watches."""
-    replies = Output()
-    """The pickled result of each environment that was called."""
-
-    unit = "environment"
-    """The word for one of those that it holds, in messages."""
-    split_finals = True
-    """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack_infos`."""
-
-    whole = False
-    """Whether it has every environment, in the caller's process: then it puts infos together itself, and nothing is pickled."""
-
-    def __init__(
-        self,
-        first: int,
-        row: int,
-        rows: int,
-        layout: ObservationLayout,
-        watched: bool = False,
-        strategies: Sequence[str | None] = (),
-    ) -> None:
-        self.first, self.row, self.layout, self.watched, self.strategies = first, row, layout, watched, tuple(strategies)
-        self.envs: list[Any] = []
-        self.last: list[Any] = [None] * rows
-        self.rows: Any = None  # the buffer that `out` writes to
-        self.out: BoundRows | None = None
-        if layout.arrays:
-            shape, dtype = layout.storage()
-            self.observations = Output((rows, *shape), dtype)
-        self.rewards, self.terminations, self.truncations = Output(rows, np.float64), Output(rows, np.bool_), Output(rows, np.bool_)
-
-    @reaction(startup)
-    @abstractmethod
-    def build(self) -> None:
-        """Make the environments, here where they will live."""
-
-    @reaction(shutdown)
-    def close(self) -> None:
-        """Close every environment, even if closing one fails; the first error is raised."""
-        envs = list(map(self._env, self.envs))
-        self.envs.clear()
-        close_all(enumerate(envs, self.first), self.unit)
-
-    @reaction(actions, items, effects=(observations, objects, rewards, terminations, truncations, extras, at))
-    @abstractmethod
-    def step(self) -> None:
-        """Step every environment once."""
-
-    @reaction(request, effects=(observations, objects, extras, replies))
-    def answer_request(self) -> None:
-        """Reset some environments, or call something with them. What each is given is pickled by itself: what two of them share
-        must not depend on where they are.
-        """
-        self._answer(self.envs)
-
-    def _answer(self, envs: Sequence[Any]) -> None:
-        """Answer a request with what holds the environments."""
-        function, of_envs = self.request.value
-        resets = function == "reset"
-        infos: Infos = {}
-        results: list[bytes] = []
-        failures: Failures = []
-        for number, (held, arguments) in enumerate(zip(envs, of_envs, strict=True)):
-            if arguments is not None:
-                try:
-                    if resets:
-                        self._begin_episode(number, decode(arguments), infos)
-                    else:
-                        results.append(dumps(function(self._env(held), *decode(arguments))))
-                except Exception as error:
-                    failures.append(self._failure(number, error))
-        if not resets:
-            self.replies.set(results)
-        elif self.layout.arrays:
-            self._write_last(failures)
-        self._send({}, infos, failures)
-
-    def _env(self, held: Any) -> Any:
-        """The object to be called and closed in an element of ``envs``."""
-        return held.env
-
-    @abstractmethod
-    def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
-        """Reset an environment of this shard; its observations go to ``last``."""
-
-    def _begun(self, observation: Any) -> Any:
-        """The observation of a reset, which must be one: in ``last``, ``None`` stands for a row that was never reset.
-
-        Raises:
-            TypeError: If ``reset()`` returned no observation.
-        """
-        if observation is None:
-            raise TypeError(f"reset() returned None as the observation, its space is {self.layout.space}")
-        return observation
-
-    def _bound(self) -> BoundRows | None:
-        """The rows that this tick writes observations to, if any part of them is an array."""
-        if self.layout.arrays:
-            rows = self.observations.buffer
-            if rows is not self.rows:
-                self.rows, self.out = rows, BoundRows(self.layout, rows)
-        return self.out
-
-    @abstractmethod
-    def _write_last(self, failures: Failures) -> None:
-        """Write the last observations of all rows."""
-
-    def _send(self, finals: Infos, infos: Infos, failures: Failures) -> None:
-        """Send what there is besides arrays."""
-        if self.layout.objects:
-            self.objects.set([None if last is None else self.layout.take_objects(last) for last in self.last])
-        if not (infos or failures or finals):
-            return
-        if self.whole and not (finals or failures) and (merged := together(infos, len(self.last))) is not None:
-            self._set_extras(Handed(merged))
-            return
-        try:
-            self._set_extras((pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures))
-        except Exception as error:
-            of_envs = [(self.first + number, info) for given in (finals, infos) for number, info in given.items()]
-            note_whose_info(error, of_envs, self.unit)
-            raise
-
-    def _set_extras(self, extras: Any) -> None:
-        """Send what only some steps have."""
-        self.extras.set(extras)
-
-    def _numbers(self) -> Iterable[int]:
-        """The numbers of its environments, to step them in this order."""
-        numbers = range(len(self.envs))
-        return marked(numbers, self.at.buffer) if self.watched else numbers
-
-    def _saved(self, number: int, env: Any, last: Any, make: Any, owner: str) -> tuple[bytes, bytes]:
-        """The state of an environment, and its last observation; each by itself: what two share must not depend on where they are.
-
-        Raises:
-            RunError: If it cannot be restored exactly.
-        """
-        strategy = self.strategies[number] if self.strategies else save_strategy(make)
-        return saved_exactly(env, strategy, f"{self.unit} {self.first + number} of {owner}"), dumps(last)
-
-    def _failure(self, number: int, error: Exception) -> tuple[int, Failure]:
-        index = self.first + number
-        return index, Failure.of(number, f"{self.unit} {index}", self.tag, error)
-
-
-class EnvShard(Shard):
-    """Environments ``first`` to ``first + len(env_fns) - 1`` of a vector environment.
-
-    Args:
-        env_fns: What makes them, each encoded by itself: what two of them share must not depend on where they are.
-        single_observation_space: The space that its observations are batched by.
-        single_action_space: The space that every environment's actions come from.
-        same_observations: Whether observation spaces must be equal, or only have the same shape and dtype.
-        autoreset_mode: When an environment whose episode has ended is reset.
-        split_finals: See :func:`~reactor_gymnasium.environments.infos.pack_infos`.
-        casting: See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`.
-        owner: Name of the class that the user has made, for messages.
-        whole: Whether it has every environment, in the caller's process.
-        kernels: Whether a kernel may step them.
-        **shared: As for :class:`Shard`.
-    """
-
-    def __init__(
-        self,
-        env_fns: Sequence[Any],
-        single_observation_space: gymnasium.Space[Any],
-        single_action_space: gymnasium.Space[Any],
-        same_observations: bool,
-        autoreset_mode: AutoresetMode,
-        split_finals: bool,
-        casting: Casting,
-        owner: str,
-        whole: bool = False,
-        kernels: bool = True,
-        **shared: Any,
-    ) -> None:
-        self.kernels = kernels
-        super().__init__(rows=len(env_fns), layout=ObservationLayout(single_observation_space, casting), **shared)
-        self.split_finals, self.owner, self.env_fns = split_finals, owner, tuple(env_fns)
-        self.whole, self.handing = whole and split_finals, whole and not split_finals
-        self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
-        self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
-        self.block = EnvBlock(self.first, autoreset_mode, kernels=kernels, columns=True)
-        self.told = self.block.stepper
-
-    # ------------------------------------------------------------------ start and end
-
-    def build(self) -> None:
-        block = self.block
-        self.last = block.observations
-        block.build(self.env_fns)
-        with block.opened(changes=False) as envs:
-            self._check_spaces(envs)
-        self.pack_rewards = struct.Struct(f"{block.num_envs}d").pack_into  # three times as fast as numpy with a list of numbers
-
-    def close(self) -> None:
-        self.block.close()
-
-    def _check_spaces(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
-        for index, env in enumerate(envs, self.first):
-            if self.same_observations:
-                if env.observation_space != self.single_observation_space:
-                    raise RuntimeError(
-                        f"{self.owner}(..., observation_mode='same') however the sub-environments observation spaces are not "
-                        f"equivalent. Environment {index} has {env.observation_space}, environment 0 has "
-                        f"{self.single_observation_space}. If this is intentional, use `observation_mode='different'` instead."
-                    )
-            elif not is_space_dtype_shape_equiv(env.observation_space, self.single_observation_space):
-                raise RuntimeError(
-                    f"{self.owner}(..., observation_mode='different' or custom space) however the sub-environments observation "
-                    f"spaces do not share a common shape and dtype: environment {index} has {env.observation_space}, expected is "
-                    f"{self.single_observation_space}"
-                )
-            if env.action_space != self.single_action_space:
-                raise RuntimeError(
-                    f"Environment {index} has the action space {env.action_space}, different from {self.single_action_space} of "
-                    "environment 0. In order to batch actions, the action spaces from all environments must be equal."
-                )
-
-    # ------------------------------------------------------------------ steps
-
-    def step(self) -> None:
-        block = self.block
-        if self.watched:
-            block.mark = self.at.buffer
-        block.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), self._bound())
-        if block.stepped is not None:
-            self._take_columns(block.stepped)
-        else:
-            self._take_rows()
-        if block.stepper is not self.told:  # there was nothing else to send
-            self._set_extras(None)
-
-    def _set_extras(self, extras: Any) -> None:
-        stepper = self.block.stepper
-        if stepper is not self.told:
-            self.told = stepper
-            handed = type(extras) is Handed
-            told = Told(self.first, stepper, extras.value if handed else extras)
-            extras = Handed(told) if handed else told
-        self.extras.set(extras)
-
-    def _take_rows(self) -> None:
-        """Send what a step in Python brought."""
-        block = self.block
-        failures: Failures = []
-        if block.failures:  # a comprehension over nothing costs a call
-            failures = [self._failure(row, error) for row, error in block.failures]
-        self._write_rewards(block.rewards, failures)
-        terminations, truncations = self.terminations.buffer, self.truncations.buffer
-        terminations.fill(False)
-        truncations.fill(False)
-        for row, terminated, truncated in block.ended:
-            terminations[row], truncations[row] = terminated, truncated
-        finals = self._finals()
-        if finals or block.infos or failures or self.layout.objects:
-            self._send(finals, block.infos, failures)
-
-    def _finals(self) -> dict[int, Any]:
-        """Last observations and infos of the episodes that have ended, by row."""
-        finals = self.block.finals
-        if not finals or not self.split_finals:
-            return finals
-        return {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
-
-    def _take_columns(self, kernel: BlockKernel) -> None:
-        """Send what a kernel's step brought."""
-        self.rewards.buffer[...] = kernel.rewards
-        self.terminations.buffer[...] = kernel.terminated
-        self.truncations.buffer[...] = kernel.truncated
-        failures, rows, told = self.block.failures, self.block.num_envs, self.block.infos
-        if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
-            if columns or self.block.finals:
-                self._set_extras(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
-            return
-        finals = self._finals()
-        if self.handing and not failures:
-            told = told or kernel.infos_by_row()
-            if told or finals:
-                self._set_extras(Handed({"ended": finals, "infos": told}))
-            return
-        if told:
-            self._send(finals, told, [self._failure(row, error) for row, error in failures])
-            return
-        infos = kernel.infos()
-        if not (infos or finals or failures):
-            return
-        if self.whole and not failures and (merged := together_columns(infos, rows)) is not None:
-            self._set_extras(Handed(with_finals(merged, self.block.finals, rows)))
-            return
-        packed = pack_columns(self.row, rows, finals, infos, split_finals=self.split_finals)
-        self._set_extras((packed, [self._failure(row, error) for row, error in failures]))
-
-    def _write_rewards(self, rewards: list[Any], failures: Failures) -> None:
-        out = self.rewards.buffer
-        try:
-            self.pack_rewards(out, 0, *rewards)
-        except (struct.error, TypeError, ValueError, OverflowError):
-            # An array of one element is a reward too; anything else is that environment's mistake.
-            for row, reward in enumerate(rewards):
-                try:
-                    out[row] = np.asarray(reward, np.float64).item()
-                except (TypeError, ValueError, OverflowError) as error:
-                    error.add_note(f"the reward is {reward!r}")
-                    failures.append(self._failure(row, error))
-
-    # ------------------------------------------------------------------ other requests
-
-    def answer_request(self) -> None:
-        function, of_envs = self.request.value
-        if not (function == "reset" and self._reset_by_kernel(of_envs)):
-            with self.block.opened() as envs:
-                self._answer(envs)
-
-    def _env(self, held: Any) -> Any:
-        return held
-
-    def _reset_by_kernel(self, of_envs: Sequence[Any]) -> bool:
-        """Reset environments without opening the block, if a kernel can; ``False`` if nothing was reset."""
-        if not self.block.taken_over:
-            return False
-        resets = {number: decode(arguments) for number, arguments in enumerate(of_envs) if arguments is not None}
-        infos = self.block.reset_by_kernel(resets, self._bound())
-        if infos is None:
-            return False
-        self._send({}, infos, [self._failure(row, error) for row, error in self.block.failures])
-        return True
-
-    def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
-        info = self.block.reset(number, kwargs)
-        if info:
-            infos[number] = info
-
-    def _write_last(self, failures: Failures) -> None:
-        if out := self._bound():
-            failures += [self._failure(row, error) for row, error in out.write_each(self.last)]
-
-    # ------------------------------------------------------------------ snapshots
-
-    def __getstate__(self) -> dict[str, Any]:
-        if not self.block.num_envs:  # before they are made
-            return self.__dict__.copy()
-        with self.block.opened() as envs:
-            kept = [
-                self._saved(row, env, last, make, self.owner)
-                for row, (env, last, make) in enumerate(zip(envs, self.last, self.env_fns, strict=True))
-            ]
-        return {"kept": kept, "done": list(self.block.pending)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "kept" not in state:
-            self.__dict__.update(state)
-            return
-        with self.block.opened() as envs:
-            for row, (env, (saved, last)) in enumerate(zip(envs, state["kept"], strict=True)):
-                load_env(env, saved)
-                self.last[row] = loads(last)
-        self.block.pending = state["done"]
