@@ -23,7 +23,7 @@ from reactor_gymnasium.plugin import (
 )
 from reactor_pettingzoo.agents import AgentSpecs, EnvFn, travelling
 from reactor_pettingzoo.reading import AgentID
-from reactor_pettingzoo.runner.episode_log import EpisodeRecord, ShardResults
+from reactor_pettingzoo.runner.shard_log import EpisodeRecord, ShardResults
 from reactor_pettingzoo.runner.inference import PolicyGroup, PolicyReactor, groups_of
 from reactor_pettingzoo.runner.recorded_copies import ProbeCopy
 from reactor_pettingzoo.runner.shards import BEGIN, PACE, ActingShard, ObservingShard, RunnerShard, RunSeeds

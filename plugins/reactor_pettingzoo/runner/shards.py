@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.plugin import IDLE, UnitRows
+from reactor_gymnasium.plugin import OfRuns, UnitRows
 from reactor_pettingzoo.agent_record import AgentRecord
 from reactor_pettingzoo.agents import AgentSpecs
 from reactor_pettingzoo.copies import copy_of
 from reactor_pettingzoo.rows import AGENT_COLUMNS, AgentsUnit
-from reactor_pettingzoo.runner.episode_log import EpisodeLog, ShardResults
+from reactor_pettingzoo.runner.shard_log import ShardLog, ShardResults
 from reactor_pettingzoo.runner.inference import GroupPolicies, PolicyGroup
 from reactor_rl import Input, Output, Reactor, RunError, Timer, reaction, shutdown, startup
 from reactor_rl.plugin import Failure
@@ -67,7 +68,7 @@ class RunnerShard(Reactor):
     collect = Input()
     """Present when the shard is to hand over its results: whether it is to render its first copy, and how many steps to take."""
     results = Output()
-    """The events since they were last handed over: :class:`~reactor_pettingzoo.runner.episode_log.ShardResults`."""
+    """The events since they were last handed over: :class:`~reactor_pettingzoo.runner.shard_log.ShardResults`."""
 
     def __init__(
         self, env_fn: Any, first: int, seeds: RunSeeds, specs: AgentSpecs, groups: Sequence[PolicyGroup], source: Array
@@ -77,7 +78,7 @@ class RunnerShard(Reactor):
         self.groups, self.source = tuple(groups), source
         columns = {"acting": AGENT_COLUMNS["acting"]}
         self.rows = UnitRows(first, AutoresetMode.SAME_STEP, self._unit, AgentRecord(specs), columns, seeds=self._next)
-        self.rows.keep_infos = False
+        self.rows.keep_infos = self.rows.keep_finals = False
 
     def _unit(self, env: Any, index: int) -> AgentsUnit:
         specs, source = self.specs, self.source[index - self.first].tolist()
@@ -88,10 +89,10 @@ class RunnerShard(Reactor):
     def build(self) -> None:
         """Make the environments, here where they will live."""
         agents = len(self.specs.agents)
-        self.episode_log = EpisodeLog(self.first, self.count, agents, self.groups)
+        self.log = ShardLog(self.first, self.count, agents, self.groups)
         self.rows.build([self.env_fn] * self.count)
         self.seen: Array = self.rows.shown.observations
-        self.acting = self.rows.shown.columns["acting"].reshape(self.count, agents)
+        self.acting: Array = self.rows.shown.columns["acting"]
 
     @reaction(shutdown)
     def close(self) -> None:
@@ -102,29 +103,22 @@ class RunnerShard(Reactor):
 
     def _begin(self, order: Any, renders: bool) -> None:
         """Begin a run: its first episodes."""
-        self.seed, self.played = int(order["seed"]), [-1] * self.count
         wanted, copies = int(order["episodes"]), int(order["copies"])
         indices = range(self.first, self.first + self.count)
-        # Episodes that each copy is still to play.
-        self.left = [wanted // copies + (index < wanted % copies) if wanted else np.inf for index in indices]
-        self.episode_log.begin(bool(order["record"]))
+        shares = [wanted // copies + (index < wanted % copies) if wanted else np.inf for index in indices]
+        self.episodes = OfRuns(shares, partial(self.seeds.seed, int(order["seed"])))
+        self.log.begin(bool(order["record"]))
         self.rows.rest()
-        firsts = {number: self._episode(number) for number in range(self.count)}
+        firsts = {number: self.episodes(number) for number in range(self.count)}
         self.rows.reset({number: kwargs for number, kwargs in firsts.items() if kwargs is not None}, None)
         self.rows.raise_failure()
-        self.playing: Array = np.array(self.rows.pending) != IDLE
+        self._look_who_plays()
         self.frames: list[Any] = []
-        self.renders = renders
         if renders:
             self._render()
 
-    def _episode(self, number: int) -> dict[str, Any] | None:
-        """The arguments of a copy's next reset; ``None`` if it has no episodes left to play."""
-        if not self.left[number]:
-            return None
-        self.left[number] -= 1
-        self.played[number] += 1
-        return {"seed": self.seeds.seed(self.seed, number, self.played[number])}
+    def _look_who_plays(self) -> None:
+        self.playing: Array = np.array([episode is not None for episode in self.episodes.playing])
 
     def _step(self, actions: Sequence[Any], renders: bool) -> None:
         """Take a step in every copy.
@@ -135,21 +129,20 @@ class RunnerShard(Reactor):
         """
         self.renders, rows = renders, self.rows
         rows.step(actions, None)
-        if rows.failures:
-            rows.raise_failure()
+        rows.raise_failure()
         if renders and 0 not in rows.over:
             self._render()
-        self.episode_log.end_step(rows.rewards)
+        self.log.end_step(rows.rewards)
         if rows.over:
-            self.playing = np.array(rows.pending) != IDLE
+            self._look_who_plays()
 
     def _next(self, number: int) -> dict[str, Any] | None:
         """Take down that a copy's episode has ended; the arguments of its reset, ``None`` if that was its last one."""
         present = self.rows.units[number].copy.present
-        self.episode_log.ended(number, tuple([agent in present for agent in self.specs.agents]))
+        self.log.ended(number, tuple([agent in present for agent in self.specs.agents]))
         if self.renders and not number:
             self._render()
-        return self._episode(number)
+        return self.episodes(number)
 
     def _render(self) -> None:
         """Keep a picture of the first copy."""
@@ -197,11 +190,11 @@ class ObservingShard(RunnerShard):
             slot = self.slots[id(buffer)] = buffer, buffer.view(np.uint8)
         slot[1][...] = self.bytes  # field by field takes ten times as long
         if self.collect.present:
-            self.results.set(self.episode_log.collect(self._busy(), self.frames))
+            self.results.set(self.log.collect(self._busy(), self.frames))
             self.frames = []
 
     def _act(self, renders: bool) -> None:
-        actions = self.episode_log.begin_step(self.acting, self.playing, self.seen)
+        actions = self.log.begin_step(self.acting, self.playing, self.seen)
         for of_group, answered in zip(actions, self._views(self.actions.value), strict=True):
             of_group[...] = answered
         # Plain numbers are what most environments expect; arrays are theirs to keep.
@@ -266,7 +259,7 @@ class ActingShard(RunnerShard):
     def _play(self, renders: bool) -> None:
         """Take a step in every copy."""
         self.now += 1
-        actions = self.episode_log.begin_step(self.acting, self.playing, self.seen)
+        actions = self.log.begin_step(self.acting, self.playing, self.seen)
         for self.group, policies in self.policies:  # noqa: B020
             policies(self.seen, actions[self.group])
         self.group = -1
@@ -280,6 +273,6 @@ class ActingShard(RunnerShard):
     def _results(self) -> ShardResults:
         if self.failed is not None:
             return ShardResults([], 0, 0, [], {}, [], self.failed)
-        results = self.episode_log.collect(self._busy(), self.frames)
+        results = self.log.collect(self._busy(), self.frames)
         self.frames = []
         return results
