@@ -25,7 +25,6 @@ from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, StepB
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
-from reactor_gymnasium.environments.units import UnitBlock
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import (
     AskedPolicy,
@@ -86,7 +85,6 @@ __all__ = [
     "ShardPorts",
     "ShardedVectorEnv",
     "StepBuffers",
-    "UnitBlock",
     "UnitRows",
     "as_number",
     "check_actions",

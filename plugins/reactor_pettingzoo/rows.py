@@ -16,7 +16,7 @@ from reactor_pettingzoo.copies import Copy, ParallelCopy
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import decode
 
-__all__ = ["AGENT_COLUMNS", "PRESENT", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
+__all__ = ["AGENT_COLUMNS", "PRESENT", "AgentsProbe", "AgentsUnit", "PaddedUnit", "PaddedUnits"]
 
 Array = npt.NDArray[Any]
 Ends = list[tuple[int, bool, bool]]
@@ -320,22 +320,22 @@ class PaddedUnits:
                     raise RuntimeError(f"the {kind} space of every agent must be {space}; {agent!r} has {space_of(agent)}")
 
 
-class PaddedProbe:
-    """A unit as :func:`~reactor_gymnasium.environments.saving.probe_save_strategy` tries one: an action of all agents in, no infos
-    out.
+class AgentsProbe:
+    """A unit as :func:`~reactor_gymnasium.environments.saving.probe_save_strategy` tries one: no infos come out.
 
     Args:
         unit: The unit.
-        action_space: Every agent's action space.
+        action_space: What :meth:`step` is given: here an action of each agent.
     """
 
-    def __init__(self, unit: PaddedUnit, action_space: Space[Any]) -> None:
-        self.unit, self.action_space = unit, spaces.Tuple([action_space] * unit.rows)
+    def __init__(self, unit: Any, action_space: Space[Any]) -> None:
+        self.unit, self.action_space = unit, action_space
 
     @classmethod
-    def of(cls, env_fn: Any, units: PaddedUnits) -> PaddedProbe:
+    def padded(cls, env_fn: Any, units: PaddedUnits) -> AgentsProbe:
         """A throw-away one, of an encoded function."""
-        return cls(units(make_probe(decode(env_fn)), 0), units.action_space)
+        unit = units(make_probe(decode(env_fn)), 0)
+        return cls(unit, spaces.Tuple([units.action_space] * unit.rows))
 
     def __getstate__(self) -> Any:
         return self.unit.__getstate__()
@@ -344,19 +344,27 @@ class PaddedProbe:
         self.unit.__setstate__(state)
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode. Returns what agents see, and no info."""
         self.unit.reset(seed=seed)
-        return self.unit.seen, {}
+        return self._seen(), {}
 
-    def step(self, actions: Sequence[Any]) -> Any:
-        """Observations, rewards, who has ended, and whether the episode is over."""
+    def step(self, action: Any) -> Any:
+        """Take a step. Returns what agents see, their rewards, who has ended, and whether the episode is over."""
         unit = self.unit
-        unit.step(actions)
-        return unit.seen, unit.rewards, unit.ended, unit.over
+        unit.step(self._actions(action))
+        return self._seen(), unit.rewards, unit.ended, unit.over
 
     def close(self) -> None:
         """Close the environment."""
         self.unit.env.close()
+
+    def _seen(self) -> Any:
+        """What agents see now."""
+        return self.unit.seen
+
+    def _actions(self, action: Any) -> Any:
+        """What the unit is given for an action."""
+        return action
 
 
 class Shown:
@@ -368,7 +376,11 @@ class Shown:
     """
 
     def __init__(self, out: StepBuffers, rows: slice) -> None:
-        self.out, self.put, self.env = out, out.put, rows.start // (rows.stop - rows.start)  # `out`, so that nothing else gets its id
+        self.out, self.put, self.env = (
+            out,
+            out.put,
+            rows.start // (rows.stop - rows.start),
+        )  # `out`, so that nothing else gets its id
         self.put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
         self.acting, self.present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
         self.acts: Sequence[AgentID] | None = None

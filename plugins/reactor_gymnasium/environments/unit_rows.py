@@ -111,7 +111,6 @@ class UnitRows(EnvRows):
         seeds: See :class:`~reactor_gymnasium.environments.rows.EnvRows`.
 
     Attributes:
-        shown: What every row shows, and its columns, of units that do not keep it: memory of these rows, which others only read.
         keep_finals: Whether :attr:`finals` are wanted.
         batched: Of the last step or reset what units told of all their rows at once: first row, number of rows, and that.
     """
@@ -155,7 +154,7 @@ class UnitRows(EnvRows):
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
         self._seen_at = range(len(makers) + 1) if self.layout.whole else self.bounds  # rows of observations, as `bounds`
         self.pending = [False] * len(self.units)
-        self.shown, self._ends = self._memory(), self._memory()
+        self._shown, self._ends = self._memory(), self._memory()
         self._leaves: list[tuple[Any, ...] | None] = [None] * self.num_rows
         self._apart: list[slice] = []  # observations of `_ends` that are what the last step led to
 
@@ -170,7 +169,7 @@ class UnitRows(EnvRows):
     def rest(self) -> None:
         """Let all environments be idle, and show nothing."""
         self.pending[:] = [IDLE] * len(self.units)
-        for array in (self.shown.observations, *self.shown.columns.values()):
+        for array in (self._shown.observations, *self._shown.columns.values()):
             if array is not None:
                 array.fill(0)
 
@@ -184,6 +183,11 @@ class UnitRows(EnvRows):
         """See :attr:`EnvRows.over`."""
         return self._over
 
+    @property
+    def shown(self) -> StepBuffers:
+        """What every row shows, and its columns, of units that do not keep it: memory of these rows, which others only read."""
+        return self._shown
+
     # ------------------------------------------------------------------ steps
 
     def step(self, actions: Array | Sequence[Any], out: StepBuffers | None) -> None:
@@ -192,7 +196,7 @@ class UnitRows(EnvRows):
             actions = actions.copy()
         self._forget()
         failures, pending, bounds, units = self.failures, self.pending, self.bounds, self.units
-        shown = out if self._keeping else self.shown
+        shown = out if self._keeping else self._shown
         keeps = self.keep_infos or self._has_objects
         rewards = None if out is None else out.rewards
         given = self.rewards = [0.0] * bounds[-1] if rewards is None else []
@@ -249,9 +253,9 @@ class UnitRows(EnvRows):
             self.show(out)
         if out.next_observations is not None:
             if self._keeping:
-                self.show(self.shown)
+                self.show(self._shown)
             for part in out.next_observations.values():
-                part[...] = self.shown.observations
+                part[...] = self._shown.observations
                 for rows in self._apart:
                     part[rows] = self._ends.observations[rows]
         self._apart.clear()
@@ -293,7 +297,7 @@ class UnitRows(EnvRows):
         unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
         unit.reset(**kwargs)
         if not self._keeping:
-            unit.show(self.shown, lo)
+            unit.show(self._shown, lo)
         self._keep(number, unit, lo, hi)
 
     def show(self, out: StepBuffers) -> None:
@@ -303,9 +307,9 @@ class UnitRows(EnvRows):
                 unit.show(out, lo)
             return
         if out.observations is not None:
-            _only(out.observations)[...] = self.shown.observations
+            _only(out.observations)[...] = self._shown.observations
         for name, column in out.columns.items():
-            column[...] = self.shown.columns[name]
+            column[...] = self._shown.columns[name]
 
     def objects(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
         """See :meth:`EnvRows.objects`."""
@@ -325,7 +329,7 @@ class UnitRows(EnvRows):
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
         lo, hi = self.bounds[number : number + 2]
-        shown, seen = self.shown, slice(*self._seen_at[number : number + 2])
+        shown, seen = self._shown, slice(*self._seen_at[number : number + 2])
         observations = None if shown.observations is None else shown.observations[seen].copy()
         columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
         return SavedEnv(saving(self.units[number].state), (observations, columns, self._leaves[lo:hi]), self.pending[number])
@@ -336,9 +340,9 @@ class UnitRows(EnvRows):
         load_env(self.units[number].state, saved.state)
         observations, columns, self._leaves[lo:hi] = saved.shown
         if observations is not None:
-            self.shown.observations[slice(*self._seen_at[number : number + 2])] = observations
+            self._shown.observations[slice(*self._seen_at[number : number + 2])] = observations
         for name, column in columns.items():
-            self.shown.columns[name][lo:hi] = column
+            self._shown.columns[name][lo:hi] = column
         self.pending[number] = saved.pending
 
 

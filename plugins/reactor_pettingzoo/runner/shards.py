@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,10 @@ from gymnasium.vector import AutoresetMode
 from reactor_gymnasium.plugin import OfRuns, UnitRows
 from reactor_pettingzoo.agent_record import AgentRecord
 from reactor_pettingzoo.agents import AgentSpecs
-from reactor_pettingzoo.copies import copy_of
+from reactor_pettingzoo.copies import Copy, copy_of
 from reactor_pettingzoo.rows import AGENT_COLUMNS, AgentsUnit
-from reactor_pettingzoo.runner.shard_log import ShardLog, ShardResults
 from reactor_pettingzoo.runner.inference import GroupPolicies, PolicyGroup
+from reactor_pettingzoo.runner.shard_log import ShardLog, ShardResults
 from reactor_rl import Input, Output, Reactor, RunError, Timer, reaction, shutdown, startup
 from reactor_rl.plugin import Failure
 
@@ -76,6 +76,7 @@ class RunnerShard(Reactor):
         self.env_fn, self.first, self.seeds, self.specs = env_fn, first, seeds, specs
         self.count = len(seeds.offsets)
         self.groups, self.source = tuple(groups), source
+        self.copies: list[Copy] = []
         columns = {"acting": AGENT_COLUMNS["acting"]}
         self.rows = UnitRows(first, AutoresetMode.SAME_STEP, self._unit, AgentRecord(specs), columns, seeds=self._next)
         self.rows.keep_infos = self.rows.keep_finals = False
@@ -83,7 +84,9 @@ class RunnerShard(Reactor):
     def _unit(self, env: Any, index: int) -> AgentsUnit:
         specs, source = self.specs, self.source[index - self.first].tolist()
         places = [(group, specs.group_of(agent)[1]) for group, agent in zip(source, specs.agents, strict=True)]
-        return AgentsUnit(copy_of(env, specs.agents, specs.turns), places)
+        copy = copy_of(env, specs.agents, specs.turns)
+        self.copies.append(copy)
+        return AgentsUnit(copy, places)
 
     @reaction(startup)
     def build(self) -> None:
@@ -97,6 +100,7 @@ class RunnerShard(Reactor):
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
+        self.copies.clear()
         self.rows.close()
 
     # ------------------------------------------------------------------ a run
@@ -109,16 +113,19 @@ class RunnerShard(Reactor):
         self.episodes = OfRuns(shares, partial(self.seeds.seed, int(order["seed"])))
         self.log.begin(bool(order["record"]))
         self.rows.rest()
-        firsts = {number: self.episodes(number) for number in range(self.count)}
+        self.playing: Array = np.zeros(self.count, np.bool_)
+        firsts = {number: self._episode(number) for number in range(self.count)}
         self.rows.reset({number: kwargs for number, kwargs in firsts.items() if kwargs is not None}, None)
         self.rows.raise_failure()
-        self._look_who_plays()
         self.frames: list[Any] = []
         if renders:
             self._render()
 
-    def _look_who_plays(self) -> None:
-        self.playing: Array = np.array([episode is not None for episode in self.episodes.playing])
+    def _episode(self, number: int) -> Mapping[str, Any] | None:
+        """The arguments of a copy's next reset; ``None`` if it has no episodes left to play."""
+        kwargs = self.episodes(number)
+        self.playing[number] = kwargs is not None
+        return kwargs
 
     def _step(self, actions: Sequence[Any], renders: bool) -> None:
         """Take a step in every copy.
@@ -133,16 +140,14 @@ class RunnerShard(Reactor):
         if renders and 0 not in rows.over:
             self._render()
         self.log.end_step(rows.rewards)
-        if rows.over:
-            self._look_who_plays()
 
-    def _next(self, number: int) -> dict[str, Any] | None:
+    def _next(self, number: int) -> Mapping[str, Any] | None:
         """Take down that a copy's episode has ended; the arguments of its reset, ``None`` if that was its last one."""
-        present = self.rows.units[number].copy.present
+        present = self.copies[number].present
         self.log.ended(number, tuple([agent in present for agent in self.specs.agents]))
         if self.renders and not number:
             self._render()
-        return self.episodes(number)
+        return self._episode(number)
 
     def _render(self) -> None:
         """Keep a picture of the first copy."""
