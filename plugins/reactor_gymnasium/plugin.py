@@ -21,11 +21,10 @@ from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
 from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, OfRounds, OfRuns
-from reactor_gymnasium.environments.rows import ColumnSpec, EnvRows, StepBuffers, close_all, kept_whole
+from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, StepBuffers, close_all, kept_whole
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
-from reactor_gymnasium.environments.units import UnitBlock
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import (
     AskedPolicy,
@@ -48,6 +47,7 @@ from reactor_gymnasium.vector.live import HostStyle
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
+    "IDLE",
     "env_maker",
     "Episode",
     "EpisodeLog",
@@ -84,7 +84,6 @@ __all__ = [
     "Packed",
     "ShardedVectorEnv",
     "StepBuffers",
-    "UnitBlock",
     "UnitRows",
     "as_number",
     "check_actions",

@@ -113,6 +113,7 @@ class UnitRows(EnvRows):
         seeds: See :class:`~reactor_gymnasium.environments.rows.EnvRows`.
 
     Attributes:
+        keep_finals: Whether :attr:`finals` are wanted.
         batched: Of the last step or reset what units told of all their rows at once: first row, number of rows, and that.
     """
 
@@ -129,6 +130,7 @@ class UnitRows(EnvRows):
         super().__init__(first, autoreset, seeds)
         self.make, self.layout, self.columns, self.unit = make, layout, columns or {}, unit
         self.units: list[Unit] = []
+        self.keep_finals = True
 
     def _forget(self) -> None:
         super()._forget()
@@ -150,7 +152,7 @@ class UnitRows(EnvRows):
             except Exception as error:
                 error.add_note(f"while {self.unit} {index} was constructed")
                 raise
-        self._keeping = all(unit.keeps for unit in self.units)
+        self._keeping, self._has_objects = all(unit.keeps for unit in self.units), bool(self.layout.objects)
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
         self._seen_at = range(len(makers) + 1) if self.layout.whole else self.bounds  # rows of observations, as `bounds`
         self.pending = [False] * len(self.units)
@@ -166,6 +168,13 @@ class UnitRows(EnvRows):
         columns = {name: np.zeros((self.num_rows, *shape), dtype) for name, (dtype, shape) in self.columns.items()}
         return StepBuffers(self.layout, observations, columns=columns)
 
+    def rest(self) -> None:
+        """Let all environments be idle, and show nothing."""
+        self.pending[:] = [IDLE] * len(self.units)
+        for array in (self._shown.observations, *self._shown.columns.values()):
+            if array is not None:
+                array.fill(0)
+
     def close(self) -> None:
         """See :meth:`EnvRows.close`."""
         units, self.units = self.units, []
@@ -176,6 +185,11 @@ class UnitRows(EnvRows):
         """See :attr:`EnvRows.over`."""
         return self._over
 
+    @property
+    def shown(self) -> StepBuffers:
+        """What every row shows, and its columns, of units that do not keep it: memory of these rows, which others only read."""
+        return self._shown
+
     # ------------------------------------------------------------------ steps
 
     def step(self, actions: Array | Sequence[Any], out: StepBuffers | None) -> None:
@@ -184,10 +198,11 @@ class UnitRows(EnvRows):
             actions = actions.copy()
         self._forget()
         failures, pending, bounds, units = self.failures, self.pending, self.bounds, self.units
+        shown = out if self._keeping else self._shown
+        keeps = self.keep_infos or self._has_objects
         rewards = None if out is None else out.rewards
-        if rewards is None:
-            self.rewards = [0.0] * self.num_rows
-        else:
+        given = self.rewards = [0.0] * bounds[-1] if rewards is None else []
+        if rewards is not None:
             rewards.fill(0)
         numbers = range(len(units))
         parts: Any = actions
@@ -208,7 +223,7 @@ class UnitRows(EnvRows):
                     else:
                         unit.step(of_unit)
                         if rewards is None:
-                            self.rewards[lo:hi] = unit.rewards
+                            given[lo:hi] = unit.rewards
                         else:
                             _write_numbers(rewards[lo:hi], unit.rewards)
                         if unit.flags is None:
@@ -219,7 +234,10 @@ class UnitRows(EnvRows):
                             self.ended += [one for one in pairs if one[1] or one[2]]
                         else:
                             flags.append((lo, hi, unit.flags))
-                    self._keep(number, unit, lo, hi, out)
+                    if shown is not None:  # before the next one takes its step: they may share arrays
+                        unit.show(shown, lo)
+                    if keeps:
+                        self._keep(number, unit, lo, hi)
                 break
             except Exception as error:  # the others still take their step
                 failures.append((number, error))
@@ -247,7 +265,7 @@ class UnitRows(EnvRows):
     def _end(self, number: int, unit: Unit, lo: int, out: StepBuffers | None) -> None:
         """Note which of a unit's episodes have ended, and reset it if that is to be in the same step."""
         self.ended += [(lo + row, terminated, truncated) for row, terminated, truncated in unit.ended]
-        if self.autoreset is AutoresetMode.SAME_STEP:
+        if self.autoreset is AutoresetMode.SAME_STEP and self.keep_finals:
             for row in sorted(row for row, _, _ in unit.ended):
                 self.finals[lo + row] = own(unit.last(row)), self.before_reset(lo + row, unit.infos.get(row, {}))
         if not unit.over:
@@ -265,13 +283,9 @@ class UnitRows(EnvRows):
             else:
                 unit.reset(**kwargs)
 
-    def _keep(self, number: int, unit: Unit, lo: int, hi: int, out: StepBuffers | None) -> None:
-        """Keep what a unit shows, before the next one takes its step: they may share arrays."""
-        if not self._keeping:
-            unit.show(self._shown, lo)
-        elif out is not None:  # while it is in the cache
-            unit.show(out, lo)
-        if self.layout.objects:
+    def _keep(self, number: int, unit: Unit, lo: int, hi: int) -> None:
+        """Keep the parts of what a unit shows that are not arrays, and its infos."""
+        if self._has_objects:
             self._leaves[lo:hi] = unit.leaves(self.layout)
         if not self.keep_infos:
             return
@@ -284,7 +298,9 @@ class UnitRows(EnvRows):
     def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
         unit.reset(**kwargs)
-        self._keep(number, unit, lo, hi, None)
+        if not self._keeping:
+            unit.show(self._shown, lo)
+        self._keep(number, unit, lo, hi)
 
     def show(self, out: StepBuffers) -> None:
         """See :meth:`EnvRows.show`."""
