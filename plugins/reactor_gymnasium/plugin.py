@@ -18,7 +18,7 @@ from reactor_gymnasium.arguments import (
 )
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
-from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
+from reactor_gymnasium.environments.infos import note_whose_info
 from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers, close_all
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
@@ -77,7 +77,6 @@ __all__ = [
     "Inputs",
     "ObservationLayout",
     "REAL_DONE",
-    "Packed",
     "Shard",
     "ShardPorts",
     "ShardedVectorEnv",
@@ -102,9 +101,7 @@ __all__ = [
     "late_helpers",
     "load_env",
     "median_step",
-    "merge_infos",
     "note_whose_info",
-    "pack_infos",
     "repeat_registrations",
     "own",
     "recover_for",
@@ -114,7 +111,6 @@ __all__ = [
     "looked_at",
     "no_traces",
     "MakerTrial",
-    "infos_by_row",
     "kernel_kind",
     "student",
 ]

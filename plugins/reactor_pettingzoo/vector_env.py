@@ -19,7 +19,6 @@ from reactor_gymnasium.plugin import (
     ExecutionOptions,
     HostStyle,
     Inputs,
-    Packed,
     ShardedVectorEnv,
     StepCosts,
     checked_mask,
@@ -238,7 +237,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
     def _rows_in_words(self) -> str:
         return f"{self.num_envs} rows: {self.num_copies} copies of {len(self.agents)} agents"
 
-    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Packed]) -> dict[str, Any]:
+    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
         infos = self._merged(batch, parts)
         if self._chosen is not None:
             self._over[self._chosen], self._chosen = False, None

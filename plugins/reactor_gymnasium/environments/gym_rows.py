@@ -21,7 +21,6 @@ from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, o
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, close_all, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_gymnasium.native.takeover import Takeover, in_words
 from reactor_rl.plugin import Pickled, decode
 
@@ -49,8 +48,6 @@ class GymRows(EnvRows):
 
     Attributes:
         observations: The last one of each environment, a copy; ``None`` before the first reset.
-        stepped: The kernel that took the last step, whose infos are taken from it where a buffer for rewards was given; ``None``
-            if Python did.
         stepping: Whether somebody who looks at the environments does so within a step.
     """
 
@@ -62,7 +59,6 @@ class GymRows(EnvRows):
         self.stepper = "" if kernels else in_words("kernels=False")
         self.observations: list[Any] = []
         self.stepping = False
-        self.stepped: BlockKernel | None = None
         self._envs = Bypassed()
         self._takeover = Takeover(self, self._envs)
         self._numbers = range(0)
@@ -110,7 +106,6 @@ class GymRows(EnvRows):
             self._settle()
         self.stepping = True
         bypassed.now = now = bypassed.now + 1
-        self.stepped = None
         envs, pending, last, due = bypassed.targets, self.pending, self.observations, bypassed.due
         rewards: list[Any] = [0.0] * len(envs)
         self.rewards = rewards

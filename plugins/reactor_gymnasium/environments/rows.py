@@ -191,7 +191,9 @@ class EnvRows(ABC):
         ended: Row, ``terminated`` and ``truncated`` of the episodes that the last step ended.
         finals: By row the last observation of these episodes, a copy, and what :attr:`before_reset` gave, if they were reset in the
             same step.
-        infos: By row those infos of the last step or reset that are not empty, copies; those of a reset, where a step had one.
+        infos: By row those infos of the last step or reset that are not empty, copies; those of a reset, where a step had one. An
+            owner who gives a buffer for rewards may find them as a kernel has them; see
+            :func:`~reactor_gymnasium.environments.infos.info_columns`.
         failures: Environment and exception of what failed in the last step, reset or call, while the others took theirs.
         keep_infos: Whether ``infos`` are wanted.
         before_reset: From the row and the last info of an episode to what is kept of it; called before a reset in the same step.
@@ -220,7 +222,7 @@ class EnvRows(ABC):
         self.rewards: list[Any] = []
         self.ended: list[tuple[int, bool, bool]] = []
         self.finals: dict[int, tuple[Any, Any]] = {}
-        self.infos: dict[int, Any] = {}
+        self.infos: Any = {}
         self.failures: list[tuple[int, Exception]] = []
 
     @property
