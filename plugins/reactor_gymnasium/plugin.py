@@ -20,9 +20,10 @@ from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
 from reactor_gymnasium.environments.infos import note_whose_info
 from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.rows import EnvRows, StepBuffers, close_all
+from reactor_gymnasium.environments.rows import ColumnSpec, EnvRows, StepBuffers, close_all
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
+from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.environments.units import UnitBlock
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import (
@@ -43,7 +44,6 @@ from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.traces import looked_at, no_traces
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.live import HostStyle
-from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
@@ -62,25 +62,24 @@ __all__ = [
     "EnvBatch",
     "Bools",
     "Casting",
+    "ColumnSpec",
     "EnvRows",
-    "StepBuffers",
     "StepCosts",
     "EnvFn",
     "ExecutionOptions",
     "FILM_SUFFIXES",
     "Film",
     "GymRows",
-    "Failures",
     "HostStyle",
-    "Infos",
     "KernelKind",
     "Inputs",
     "ObservationLayout",
     "REAL_DONE",
-    "Shard",
     "ShardPorts",
     "ShardedVectorEnv",
+    "StepBuffers",
     "UnitBlock",
+    "UnitRows",
     "as_number",
     "check_actions",
     "checked_seed",

@@ -32,6 +32,7 @@ __all__ = [
     "info_columns",
     "merge_infos",
     "note_whose_info",
+    "only_numbers",
 ]
 
 Array = npt.NDArray[Any]
@@ -63,7 +64,8 @@ _NUMBERS: dict[type, str] = {int: "python", float: "python", bool: "python"} | d
 )  # fmt: skip
 """The types that Gymnasium makes arrays of, and whose they are."""
 
-_LISTS = {"dict", "object", "any"}
+_OTHERS = {"dict", "object", "any"}
+_LISTS = {*_OTHERS, "numbers"}
 
 _OBJECTS = {str, bytes, type(None), np.bool_}
 """Types that Gymnasium makes arrays of objects of."""
@@ -72,14 +74,13 @@ _OBJECTS = {str, bytes, type(None), np.bool_}
 # ---------------------------------------------------------------------- infos by row -> groups
 
 
-def info_columns(first: int, finals: dict[int, tuple[Any, Any]], infos: Any, split: bool = True) -> InfoColumns:
+def info_columns(first: int, finals: dict[int, tuple[Any, Any]], infos: Any) -> InfoColumns:
     """The infos of a shard as columns.
 
     Args:
         first: The shard's first row in its batch.
         finals: By row of the shard the last observation and the last info of episodes that have ended; in order of rows.
         infos: By row those infos that there are, likewise; or its groups, as a kernel has them.
-        split: Whether to take infos by row apart; not worth it for who wants them one by one.
     """
     if first and finals:
         finals = {first + row: of_row for row, of_row in finals.items()}
@@ -88,7 +89,14 @@ def info_columns(first: int, finals: dict[int, tuple[Any, Any]], infos: Any, spl
     if type(infos) is list:
         return finals, [(_moved(rows, first), columns) for rows, columns in infos] if first else infos
     rows, of_rows = _moved([*infos], first), [*infos.values()]
-    return finals, (_grouped(rows, of_rows) if split else None) or [(rows, of_rows)]
+    return finals, _grouped(rows, of_rows) or [(rows, of_rows)]
+
+
+def only_numbers(part: InfoColumns) -> bool:
+    """Whether there is nothing but infos that all have the same keys, for numbers or arrays of numbers."""
+    finals, groups = part
+    columns = groups[0][1] if len(groups) == 1 else None
+    return not finals and type(columns) is dict and _OTHERS.isdisjoint([column[0] for column in columns.values()])
 
 
 def _moved(rows: Rows, first: int) -> Rows:
@@ -132,7 +140,7 @@ def _column(key: str, rows: Rows, values: Sequence[Any]) -> Column:
                 return "dict", groups
         except OverflowError:  # Gymnasium raises it too, or does not if an environment before this shard has another kind of value
             pass
-    return ("object" if kinds <= _OBJECTS else "any"), values
+    return ("object" if kinds <= _OBJECTS else "numbers" if kinds <= _NUMBERS.keys() else "any"), values
 
 
 def _array_column(values: Sequence[Any]) -> Column:
@@ -326,11 +334,12 @@ def _whole(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any
     """The infos, if all rows have the same keys or none has any, as in most steps; else ``None``."""
     if not groups:
         return {}
-    (rows, first), *others = groups
-    if type(first) is not dict or (len(rows) != envs.num_envs and not _follow_each_other(groups, envs.num_envs)):
+    rows, n = groups[0][0], envs.num_envs
+    first, *others = [columns for _, columns in groups]
+    if type(first) is not dict or (len(rows) != n and not _are_all(groups, n)):
         return None
     merged: dict[str, Any] = {}
-    everybody = _everybody(envs.num_envs)
+    everybody = _everybody(n)
     for key, column in first.items():
         value = column[1]
         if type(value) is not np.ndarray:
@@ -338,7 +347,7 @@ def _whole(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any
         elif column[0] == "mixed" and column[2][0]:
             value = value.astype(int)
         if others and value is not None:
-            value = _joined([value, *[columns[key][1] for _, columns in others]])
+            value = _joined([value, *[columns[key][1] for columns in others]])  # type: ignore[call-overload]
         if value is None:
             return None
         merged[key] = value
@@ -346,12 +355,11 @@ def _whole(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any
     return merged if len(merged) == 2 * len(first) else None  # else a key is another one's mask
 
 
-def _follow_each_other(groups: list[Group], n: int) -> bool:
-    """Whether they are all rows in order, and have the same keys."""
-    end = 0
-    keys = groups[0][1].keys()
+def _are_all(groups: list[Group], n: int) -> bool:
+    """Whether groups are of all rows, one after the other, and have the same keys."""
+    end, first = 0, groups[0][1]
     for rows, columns in groups:
-        if type(rows) is not range or rows.start != end or type(columns) is not dict or columns.keys() != keys:
+        if type(rows) is not range or rows.start != end or type(columns) is not dict or columns.keys() ^ first:
             return False
         end = rows.stop
     return end == n
@@ -419,15 +427,15 @@ def _value(key: str, of_key: list[tuple[Rows, Column]], envs: VectorEnv[Any, Any
         else:
             return value
     # Values of different kinds, such as 1 and 0.5, are assigned one by one to what the first one makes Gymnasium begin with.
-    rows, values = _in_order(of_key)
+    order, values = _in_order(of_key)
     kinds, one = set(map(type, values)), values[0]
     if kinds <= _NUMBERS.keys():
         value = np.zeros(n, type(one))
     elif key != "final_obs" and any(issubclass(kind, dict) for kind in kinds):
         return None
     else:
-        value = envs._add_info({}, {key: one}, rows[0])[key]
-    for row, one in zip(rows, values, strict=True):
+        value = envs._add_info({}, {key: one}, order[0])[key]
+    for row, one in zip(order, values, strict=True):
         value[row] = one
     return value
 

@@ -238,7 +238,9 @@ class Taxi(Table):
 
     def infos(self) -> list[Group]:
         assert self.probs is not None
-        return [(self.every, {"prob": ("python", self.probs.copy()), "action_mask": ("array", self.masks.take(self.observations, 0))})]
+        return [
+            (self.every, {"prob": ("python", self.probs.copy()), "action_mask": ("array", self.masks.take(self.observations, 0))})
+        ]
 
     def final_info(self, row: int) -> dict[str, Any]:
         return {**super().final_info(row), "action_mask": self.masks[self.finals[row]].copy()}

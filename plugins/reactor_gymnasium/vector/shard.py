@@ -1,40 +1,23 @@
-"""The reactors that hold environments: what all shards have, and the shard of single environments."""
+"""``VectorShard``: the reactor that holds the environments of a vector environment, of whatever kind."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
-from gymnasium.spaces.utils import is_space_dtype_shape_equiv
-from gymnasium.vector import AutoresetMode
+import numpy.typing as npt
 
-from reactor_gymnasium.environments.gym_rows import GymRows
-from reactor_gymnasium.environments.infos import (
-    masked,
-    note_whose_info,
-    pack_columns,
-    pack_infos,
-    together,
-    together_columns,
-    with_finals,
-)
-from reactor_gymnasium.environments.rows import StepBuffers, close_all, marked
+from reactor_gymnasium.environments.infos import encode_infos, info_columns, note_whose_info, only_numbers
+from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
-from reactor_gymnasium.environments.storage import Casting, ObservationLayout
-from reactor_gymnasium.native.kernel import BlockKernel
+from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
-from reactor_rl.plugin import Failure, Handed, decode, dumps, loads
+from reactor_rl.plugin import Failure, Handed, Pickled, decode, dumps, loads
 
-__all__ = ["Failures", "Infos", "Shard", "EnvShard", "Told"]
-
-Infos = dict[int, dict[str, Any]]
-"""Infos that are not empty, by row of the shard."""
-Failures = list[tuple[int, Failure]]
-"""Exceptions of environments, with their indices."""
+__all__ = ["Told", "VectorShard"]
 
 
 class Told(NamedTuple):
@@ -51,28 +34,31 @@ class Told(NamedTuple):
     extras: Any
 
 
-class Shard(Reactor, ABC):
-    """A contiguous block of environments, each with one row or more.
+class VectorShard(Reactor):
+    """Environments that are stepped together, of whatever kind, between ports.
 
     Args:
-        first: Index of the first environment.
-        row: Row of the first one in its batch.
-        rows: How many rows they have.
+        make_rows: From the index of the first environment to what holds them, without any yet.
+        makers: What makes each, encoded by itself: what two of them share must not depend on where they are.
+        count: How many rows they have.
         layout: The space that observations are batched by.
+        first: Index of the first one.
+        row: Row of the first one in its batch.
+        owner: Name of the class that the user has made, for messages.
+        construct: How to call what makes one, if not just so.
+        check: Called once with the environments and the index of the first one; raises if they do not fit.
+        reward_dtype: Of the port.
+        whole: Whether it has every environment, in the caller's process: then infos of nothing but numbers are not pickled.
         watched: Whether to tell at any time which environment is being stepped.
-        strategies: How each environment can be saved, if that is known already; see
+        tried: What makes each where it is tried how it can be saved, encoded; none if all states can be saved.
+        strategies: The result of that, if it is known already; see
             :func:`~reactor_gymnasium.environments.saving.probe_save_strategy`.
-
-    Attributes:
-        envs: What holds the environments, each as its ``env`` unless the class says otherwise; none in a class that has an
-            :class:`~reactor_gymnasium.environments.gym_rows.GymRows`.
-        last: Each row's last observation, ``None`` before the first one.
     """
 
     actions = Input()
     """Actions as one array, ``(rows, *single_action_space.shape)``."""
     items = Input()
-    """Actions as a list of ``rows`` objects, where they are not such an array."""
+    """Actions as a list, where they are not such an array: one for each row, or for each vector environment."""
     request = Input()
     """Requests besides steps: ``("reset", kwargs)``, or ``(function, args)`` to call ``function(env, *args)``; of each
     environment its own, ``None`` for those that are left alone.
@@ -83,6 +69,8 @@ class Shard(Reactor, ABC):
     rewards = Output((0,), np.float64)
     terminations = Output((0,), np.bool_)
     truncations = Output((0,), np.bool_)
+    columns = Output((0,), np.uint8)
+    """What :attr:`~reactor_gymnasium.environments.rows.EnvRows.columns` declares, each a field."""
     extras = Output()
     """Further results that only some steps have: packed infos, and failures by environment."""
     at = Output((), np.int64)
@@ -90,336 +78,170 @@ class Shard(Reactor, ABC):
     replies = Output()
     """The pickled result of each environment that was called."""
 
-    unit = "environment"
-    """The word for one of those that it holds, in messages."""
-    split_finals = True
-    """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack_infos`."""
-
-    whole = False
-    """Whether it has every environment, in the caller's process: then it puts infos together itself, and nothing is pickled."""
-
     def __init__(
         self,
+        make_rows: Callable[[int], EnvRows],
+        makers: Sequence[Pickled],
+        count: int,
+        layout: ObservationLayout,
+        *,
         first: int,
         row: int,
-        rows: int,
-        layout: ObservationLayout,
+        owner: str,
+        construct: Callable[[Callable[[], Any]], Any] | None = None,
+        check: Callable[[Sequence[Any], int], None] | None = None,
+        reward_dtype: npt.DTypeLike = np.float64,
+        whole: bool = False,
         watched: bool = False,
+        tried: Sequence[Any] = (),
         strategies: Sequence[str | None] = (),
     ) -> None:
-        self.first, self.row, self.layout, self.watched, self.strategies = first, row, layout, watched, tuple(strategies)
-        self.envs: list[Any] = []
-        self.last: list[Any] = [None] * rows
-        self.rows: Any = None  # the buffer that `out` writes to
-        self.out: StepBuffers | None = None
+        self.makers, self.layout, self.first, self.row, self.owner = tuple(makers), layout, first, row, owner
+        self.construct, self.check, self.watched = construct, check, watched
+        self.whole, self.count = whole, count
+        self.tried, self.strategies = tuple(tried), tuple(strategies)
+        self.rows = make_rows(first)
+        self.told = self.rows.stepper
+        self.memory: tuple[Any, ...] = (None,) * 5
+        self.buffers: StepBuffers | None = None  # that write to it
         if layout.arrays:
             shape, dtype = layout.storage()
-            self.observations = Output((rows, *shape), dtype)
-        self.rewards, self.terminations, self.truncations = Output(rows, np.float64), Output(rows, np.bool_), Output(rows, np.bool_)
+            self.observations = Output((count, *shape), dtype)
+        self.rewards = Output(count, reward_dtype)
+        self.terminations, self.truncations = Output(count, np.bool_), Output(count, np.bool_)
+        if self.rows.columns:
+            self.columns = Output(count, np.dtype([(name, *spec) for name, spec in self.rows.columns.items()]))
+
+    # ------------------------------------------------------------------ start and end
 
     @reaction(startup)
-    @abstractmethod
     def build(self) -> None:
         """Make the environments, here where they will live."""
+        rows = self.rows
+        rows.build(self.makers, self.construct)
+        if self.check is not None:
+            with rows.opened(changes=False) as envs:
+                self.check(envs, self.first)
 
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        envs = list(map(self._env, self.envs))
-        self.envs.clear()
-        close_all(enumerate(envs, self.first), self.unit)
+        self.rows.close()
 
-    @reaction(actions, items, effects=(observations, objects, rewards, terminations, truncations, extras, at))
-    @abstractmethod
+    # ------------------------------------------------------------------ steps
+
+    @reaction(actions, items, effects=(observations, objects, rewards, terminations, truncations, columns, extras, at))
     def step(self) -> None:
         """Step every environment once."""
+        rows = self.rows
+        if self.watched:
+            rows.mark = self.at.buffer
+        given = self.actions.value if self.actions.present else list(map(decode, self.items.value))
+        rows.step(given, self._buffers())
+        self._send()
 
-    @reaction(request, effects=(observations, objects, extras, replies))
+    def _buffers(self) -> StepBuffers:
+        """Where this tick's results go."""
+        memory = (*self._shown(), self.rewards.buffer, self.terminations.buffer, self.truncations.buffer)
+        if self.buffers is None or not all(map(is_, memory, self.memory)):
+            self.memory = observations, columns, rewards, terminations, truncations = memory
+            self.buffers = StepBuffers(
+                self.layout, observations, None, rewards, terminations, truncations, _fields(columns)
+            )  # fmt: skip
+        return self.buffers
+
+    def _shown(self) -> tuple[Any, Any]:
+        """The memory of this tick for what rows show: observations and columns, ``None`` for those that there are not."""
+        return self.observations.buffer if self.layout.arrays else None, self.columns.buffer if self.rows.columns else None
+
+    @reaction(request, effects=(observations, objects, columns, extras, replies))
     def answer_request(self) -> None:
         """Reset some environments, or call something with them. What each is given is pickled by itself: what two of them share
         must not depend on where they are.
         """
-        self._answer(self.envs)
-
-    def _answer(self, envs: Sequence[Any]) -> None:
-        """Answer a request with what holds the environments."""
-        function, of_envs = self.request.value
-        resets = function == "reset"
-        infos: Infos = {}
-        results: list[bytes] = []
-        failures: Failures = []
-        for number, (held, arguments) in enumerate(zip(envs, of_envs, strict=True)):
-            if arguments is not None:
+        rows, (function, of_envs) = self.rows, self.request.value
+        asked = {number: arguments for number, arguments in enumerate(of_envs) if arguments is not None}
+        if function == "reset":
+            observations, columns = self._shown()
+            resets: dict[int, Any] = {}
+            failures: list[tuple[int, Exception]] = []
+            for number, arguments in asked.items():
                 try:
-                    if resets:
-                        self._begin_episode(number, decode(arguments), infos)
-                    else:
-                        results.append(dumps(function(self._env(held), *decode(arguments))))
+                    resets[number] = decode(arguments)
                 except Exception as error:
-                    failures.append(self._failure(number, error))
-        if not resets:
-            self.replies.set(results)
-        elif self.layout.arrays:
-            self._write_last(failures)
-        self._send({}, infos, failures)
+                    failures.append((number, error))
+            rows.reset(resets, StepBuffers(self.layout, observations, columns=_fields(columns)))
+            rows.failures += failures
+        else:
+            results = rows.call(partial(_pickled_result, function), {number: (one,) for number, one in asked.items()})
+            self.replies.set(list(results.values()))
+        self._send()
 
-    def _env(self, held: Any) -> Any:
-        """The object to be called and closed in an element of ``envs``."""
-        return held.env
-
-    @abstractmethod
-    def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
-        """Reset an environment of this shard; its observations go to ``last``."""
-
-    def _begun(self, observation: Any) -> Any:
-        """The observation of a reset, which must be one: in ``last``, ``None`` stands for a row that was never reset.
-
-        Raises:
-            TypeError: If ``reset()`` returned no observation.
-        """
-        if observation is None:
-            raise TypeError(f"reset() returned None as the observation, its space is {self.layout.space}")
-        return observation
-
-    def _bound(self) -> StepBuffers | None:
-        """The rows that this tick writes observations to, if any part of them is an array."""
-        if self.layout.arrays:
-            rows = self.observations.buffer
-            if rows is not self.rows:
-                self.rows, self.out = rows, StepBuffers(self.layout, rows)
-        return self.out
-
-    @abstractmethod
-    def _write_last(self, failures: Failures) -> None:
-        """Write the last observations of all rows."""
-
-    def _send(self, finals: Infos, infos: Infos, failures: Failures) -> None:
+    def _send(self) -> None:
         """Send what there is besides arrays."""
+        rows = self.rows
+        extras: Any = None
         if self.layout.objects:
-            self.objects.set([None if last is None else self.layout.take_objects(last) for last in self.last])
-        if not (infos or failures or finals):
-            return
-        if self.whole and not (finals or failures) and (merged := together(infos, len(self.last))) is not None:
-            self._set_extras(Handed(merged))
-            return
+            self.objects.set(rows.objects(self.layout))
         try:
-            self._set_extras((pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures))
+            if rows.infos or rows.finals or rows.batched or rows.failures:
+                extras = self._extras()
+            if rows.stepper is not self.told:
+                self.told = rows.stepper
+                handed = type(extras) is Handed
+                told = Told(self.first, self.told, extras.value if handed else extras)
+                extras = Handed(told) if handed else told
+            if extras is not None:
+                self.extras.set(extras)
         except Exception as error:
-            of_envs = [(self.first + number, info) for given in (finals, infos) for number, info in given.items()]
-            note_whose_info(error, of_envs, self.unit)
+            infos = rows.infos if isinstance(rows.infos, dict) else {}
+            of_envs = [(self.first + number, info) for given in (rows.finals, infos) for number, info in given.items()]
+            note_whose_info(error, of_envs, rows.unit)
             raise
 
-    def _set_extras(self, extras: Any) -> None:
-        """Send what only some steps have."""
-        self.extras.set(extras)
-
-    def _numbers(self) -> Iterable[int]:
-        """The numbers of its environments, to step them in this order."""
-        numbers = range(len(self.envs))
-        return marked(numbers, self.at.buffer) if self.watched else numbers
-
-    def _saved(self, number: int, env: Any, last: Any, make: Any, owner: str) -> tuple[bytes, bytes]:
-        """The state of an environment, and its last observation; each by itself: what two share must not depend on where they are.
-
-        Raises:
-            RunError: If it cannot be restored exactly.
-        """
-        strategy = self.strategies[number] if self.strategies else save_strategy(make)
-        return saved_exactly(env, strategy, f"{self.unit} {self.first + number} of {owner}"), dumps(last)
-
-    def _failure(self, number: int, error: Exception) -> tuple[int, Failure]:
-        index = self.first + number
-        return index, Failure.of(number, f"{self.unit} {index}", self.tag, error)
-
-
-class EnvShard(Shard):
-    """Environments ``first`` to ``first + len(env_fns) - 1`` of a vector environment.
-
-    Args:
-        env_fns: What makes them, each encoded by itself: what two of them share must not depend on where they are.
-        single_observation_space: The space that its observations are batched by.
-        single_action_space: The space that every environment's actions come from.
-        same_observations: Whether observation spaces must be equal, or only have the same shape and dtype.
-        autoreset_mode: When an environment whose episode has ended is reset.
-        split_finals: See :func:`~reactor_gymnasium.environments.infos.pack_infos`.
-        casting: See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`.
-        owner: Name of the class that the user has made, for messages.
-        whole: Whether it has every environment, in the caller's process.
-        kernels: Whether a kernel may step them.
-        **shared: As for :class:`Shard`.
-    """
-
-    def __init__(
-        self,
-        env_fns: Sequence[Any],
-        single_observation_space: gymnasium.Space[Any],
-        single_action_space: gymnasium.Space[Any],
-        same_observations: bool,
-        autoreset_mode: AutoresetMode,
-        split_finals: bool,
-        casting: Casting,
-        owner: str,
-        whole: bool = False,
-        kernels: bool = True,
-        **shared: Any,
-    ) -> None:
-        self.kernels = kernels
-        super().__init__(rows=len(env_fns), layout=ObservationLayout(single_observation_space, casting), **shared)
-        self.split_finals, self.owner, self.env_fns = split_finals, owner, tuple(env_fns)
-        self.whole, self.handing = whole and split_finals, whole and not split_finals
-        self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
-        self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
-        self.block = GymRows(self.first, autoreset_mode, kernels=kernels)
-        self.memory: tuple[Any, ...] = (None,) * 4
-        self.buffers: StepBuffers | None = None  # that write to it
-        self.told = self.block.stepper
-
-    # ------------------------------------------------------------------ start and end
-
-    def build(self) -> None:
-        block = self.block
-        self.last = block.observations
-        block.build(self.env_fns)
-        with block.opened(changes=False) as envs:
-            self._check_spaces(envs)
-
-    def close(self) -> None:
-        self.block.close()
-
-    def _check_spaces(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
-        for index, env in enumerate(envs, self.first):
-            if self.same_observations:
-                if env.observation_space != self.single_observation_space:
-                    raise RuntimeError(
-                        f"{self.owner}(..., observation_mode='same') however the sub-environments observation spaces are not "
-                        f"equivalent. Environment {index} has {env.observation_space}, environment 0 has "
-                        f"{self.single_observation_space}. If this is intentional, use `observation_mode='different'` instead."
-                    )
-            elif not is_space_dtype_shape_equiv(env.observation_space, self.single_observation_space):
-                raise RuntimeError(
-                    f"{self.owner}(..., observation_mode='different' or custom space) however the sub-environments observation "
-                    f"spaces do not share a common shape and dtype: environment {index} has {env.observation_space}, expected is "
-                    f"{self.single_observation_space}"
-                )
-            if env.action_space != self.single_action_space:
-                raise RuntimeError(
-                    f"Environment {index} has the action space {env.action_space}, different from {self.single_action_space} of "
-                    "environment 0. In order to batch actions, the action spaces from all environments must be equal."
-                )
-
-    # ------------------------------------------------------------------ steps
-
-    def step(self) -> None:
-        block = self.block
-        if self.watched:
-            block.mark = self.at.buffer
-        block.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), self._buffers())
-        if block.stepped is not None:
-            self._take_columns(block.stepped)
-        else:
-            self._take_rows()
-        if block.stepper is not self.told:  # there was nothing else to send
-            self._set_extras(None)
-
-    def _buffers(self) -> StepBuffers:
-        """Where this tick's results go."""
-        observations = self.observations.buffer if self.layout.arrays else None
-        memory = observations, self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
-        if not all(map(is_, memory, self.memory)) or self.buffers is None:
-            rows, *flags = self.memory = memory
-            self.buffers = StepBuffers(self.layout, rows, None, *flags)
-        return self.buffers
-
-    def _set_extras(self, extras: Any) -> None:
-        stepper = self.block.stepper
-        if stepper is not self.told:
-            self.told = stepper
-            handed = type(extras) is Handed
-            told = Told(self.first, stepper, extras.value if handed else extras)
-            extras = Handed(told) if handed else told
-        self.extras.set(extras)
-
-    def _take_rows(self) -> None:
-        """Send what a step in Python brought."""
-        block = self.block
-        failures: Failures = []
-        if block.failures:  # a comprehension over nothing costs a call
-            failures = [self._failure(row, error) for row, error in block.failures]
-        finals = self._finals()
-        if finals or block.infos or failures or self.layout.objects:
-            self._send(finals, block.infos, failures)
-
-    def _finals(self) -> dict[int, Any]:
-        """Last observations and infos of the episodes that have ended, by row."""
-        finals = self.block.finals
-        if not finals or not self.split_finals:
-            return finals
-        return {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
-
-    def _take_columns(self, kernel: BlockKernel) -> None:
-        """Send what a kernel's step brought."""
-        failures, rows, told = self.block.failures, self.block.num_envs, self.block.infos
-        if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
-            if columns or self.block.finals:
-                self._set_extras(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
-            return
-        finals = self._finals()
-        if self.handing and not failures:
-            told = told or kernel.infos_by_row()
-            if told or finals:
-                self._set_extras(Handed({"ended": finals, "infos": told}))
-            return
-        if told:
-            self._send(finals, told, [self._failure(row, error) for row, error in failures])
-            return
-        infos = kernel.infos()
-        if not (infos or finals or failures):
-            return
-        if self.whole and not failures and (merged := together_columns(infos, rows)) is not None:
-            self._set_extras(Handed(with_finals(merged, self.block.finals, rows)))
-            return
-        packed = pack_columns(self.row, rows, finals, infos, split_finals=self.split_finals)
-        self._set_extras((packed, [self._failure(row, error) for row, error in failures]))
-
-    # ------------------------------------------------------------------ other requests
-
-    def answer_request(self) -> None:
-        function, of_envs = self.request.value
-        block, failures = self.block, []
-        arguments = {number: given for number, given in enumerate(of_envs) if given is not None}
-        if function == "reset":
-            resets: dict[int, Any] = {}
-            for number, given in arguments.items():
-                try:
-                    resets[number] = decode(given)
-                except Exception as error:
-                    failures.append(self._failure(number, error))
-            block.reset(resets, self._bound())
-        else:
-            given_all = {number: (given,) for number, given in arguments.items()}
-            results = block.call(lambda env, given: dumps(function(env, *decode(given))), given_all)
-            self.replies.set(list(results.values()))
-        self._send({}, block.infos, failures + [self._failure(row, error) for row, error in block.failures])
-
-    def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None: ...
-
-    def _write_last(self, failures: Failures) -> None: ...
+    def _extras(self) -> Any:
+        """Infos, as they travel, and failures."""
+        rows = self.rows
+        failures: list[tuple[int, Failure]] = []
+        if rows.failures:  # a comprehension over nothing costs a call
+            failures = [
+                (self.first + number, Failure.of(number, f"{rows.unit} {self.first + number}", self.tag, error))
+                for number, error in rows.failures
+            ]
+        if rows.batched:
+            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
+        part = info_columns(self.row, rows.finals, rows.infos)
+        # Nothing of a kernel's infos, and of those, is of a class that the caller has another one of.
+        if self.whole and not failures and (type(rows.infos) is list or only_numbers(part)):
+            return Handed((part, failures))
+        return encode_infos(part), failures
 
     # ------------------------------------------------------------------ snapshots
 
     def __getstate__(self) -> dict[str, Any]:
-        if not self.block.num_envs:  # before they are made
+        rows = self.rows
+        if not rows.num_envs:  # before they are made
             return self.__dict__.copy()
-        return {"kept": [self._saved_row(row, make) for row, make in enumerate(self.env_fns)]}
-
-    def _saved_row(self, row: int, make: Any) -> bytes:
-        strategy = self.strategies[row] if self.strategies else save_strategy(make)
-        name = f"{self.unit} {self.first + row} of {self.owner}"
-        return dumps(self.block.save(row, lambda env: saved_exactly(env, strategy, name)))
+        strategies = self.strategies or list(map(save_strategy, self.tried)) or ["state"] * rows.num_envs
+        kept = []
+        for number, strategy in enumerate(strategies):
+            name = f"{rows.unit} {self.first + number} of {self.owner}"
+            # Each by itself: what two share must not depend on where they are.
+            kept.append(dumps(rows.save(number, partial(saved_exactly, strategy=strategy, name=name))))
+        return {"kept": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "kept" not in state:
             self.__dict__.update(state)
             return
-        for row, saved in enumerate(state["kept"]):
-            self.block.load(row, loads(saved))
+        for number, saved in enumerate(state["kept"]):
+            self.rows.load(number, loads(saved))
+
+
+def _fields(columns: Any) -> dict[str, npt.NDArray[Any]]:
+    """The columns of a port, by name."""
+    return {} if columns is None else {name: columns[name] for name in columns.dtype.names}
+
+
+def _pickled_result(function: Callable[..., Any], env: Any, arguments: Pickled) -> bytes:
+    return dumps(function(env, *decode(arguments)))

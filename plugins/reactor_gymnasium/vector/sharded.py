@@ -40,6 +40,7 @@ from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.traces import Traces, without_films
 from reactor_gymnasium.vector.env_program import EnvBatch, EnvProgram, Inputs
 from reactor_gymnasium.vector.live import LiveVectorEnv
+from reactor_gymnasium.vector.shard import VectorShard
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import (
     POISONED,
@@ -152,7 +153,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         trial.warn(self._style.makers_option or "env_fns")
         if self._style.makers_option and (context != "fork" or choice.executor != "processes" or choice.workers == 1):
             check_travel(tuple(makers), self._encoded, self._title, self._style.context_option, self._style.makers_option)
-        self._tried = tried = self._tried_makers()
+        tried = self._tried_makers()
         recover = recover_for(options.restarts, choice.executor, tried, self._ports.unit)
         # How units can be saved is not to be found out in the middle of a run.
         strategies = [] if recover is None else [save_strategy(maker) for maker in tried]
@@ -162,8 +163,11 @@ class ShardedVectorEnv(LiveVectorEnv):
         program.worker_setup(repeat_registrations())
 
         def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
-            return self._add_shard(
-                program, name, lo, hi, worker, first=lo, row=row, watched=watched, strategies=strategies[lo:hi]
+            rows = bounds[hi] - bounds[lo]
+            return program.add(
+                VectorShard, name=name, makers=self._encoded[lo:hi], count=rows, layout=self._layout, first=lo, row=row,
+                owner=self._title, whole=self._inline and rows == self.batch_size,
+                watched=watched, tried=tried[lo:hi], strategies=strategies[lo:hi], **self._shard_settings(lo, hi, worker),
             )  # fmt: skip
 
         self._why = choice.why
@@ -249,16 +253,16 @@ class ShardedVectorEnv(LiveVectorEnv):
         """Time a step of each unit."""
 
     @abstractmethod
-    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
-        """Add the shard of units ``lo`` to ``hi - 1``.
+    def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
+        """What is said to the shard of units ``lo`` to ``hi - 1`` by their kind alone: how to make its rows, at the least.
 
         Args:
-            program: The program.
-            name: Name of the shard.
             lo: The first unit.
             hi: The unit after the last one.
             worker: The worker that it is for.
-            **shared: Arguments that all kinds of shards have; see :class:`~reactor_gymnasium.vector.shard.Shard`.
+
+        Returns:
+            Arguments of :class:`~reactor_gymnasium.vector.shard.VectorShard`.
         """
 
     @abstractmethod
@@ -308,15 +312,17 @@ class ShardedVectorEnv(LiveVectorEnv):
         return f"{self.batch_size} environments"
 
     def _merged(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
-        """The infos that shards have sent, in the style of the host."""
-        if self._style.infos == "rows":
-            ended: dict[int, Any] = {}
-            infos: dict[int, Any] = {}
-            for of_ended, of_step in map(decode_infos, parts):
-                ended |= of_ended
-                infos |= by_row(of_step)
-            return {"ended": ended, "infos": infos}
-        return merge_infos(parts, self if self._alone else info_adder(batch.hi - batch.lo)) if parts else {}
+        """The infos that shards have sent, in the style of the host; none if they have not sent any."""
+        if not parts:
+            return {}
+        if self._style.infos == "columns":
+            return merge_infos(parts, self if self._alone else info_adder(batch.hi - batch.lo))
+        ended: dict[int, Any] = {}
+        infos: dict[int, Any] = {}
+        for finals, groups in map(decode_infos, parts):
+            ended |= finals
+            infos |= by_row(groups)
+        return {"ended": ended, "infos": infos}
 
     # ------------------------------------------------------------------ step
 
