@@ -128,9 +128,8 @@ def _grouped(rows: Rows, infos: Sequence[Any]) -> list[Group] | None:
 def _column(key: str, rows: Rows, values: Sequence[Any]) -> Column:
     if key == "final_obs":  # of which Gymnasium makes an array of objects, whatever they are
         return "object", values
-    kinds = set(map(type, values))
-    if len(kinds) == 1:
-        (kind,) = kinds
+    kind, kinds = type(values[0]), [*map(type, values)]
+    if kinds.count(kind) == len(values):
         try:
             if form := _NUMBERS.get(kind):
                 return form, np.fromiter(values, kind, len(values))
@@ -140,14 +139,16 @@ def _column(key: str, rows: Rows, values: Sequence[Any]) -> Column:
                 return "dict", groups
         except OverflowError:  # Gymnasium raises it too, or does not if an environment before this shard has another kind of value
             pass
-    return ("object" if kinds <= _OBJECTS else "numbers" if kinds <= _NUMBERS.keys() else "any"), values
+    return ("object" if _OBJECTS.issuperset(kinds) else "numbers" if _NUMBERS.keys() >= {*kinds} else "any"), values
 
 
 def _array_column(values: Sequence[Any]) -> Column:
     dtype, shape = values[0].dtype, values[0].shape
-    alike = [value.dtype for value in values].count(dtype) == [value.shape for value in values].count(shape) == len(values)
-    if not alike or dtype.kind not in "biufc" or dtype.metadata:
+    if dtype.kind not in "biufc" or dtype.metadata:
         return "any", values
+    for value in values:
+        if value.dtype != dtype or value.shape != shape:
+            return "any", values
     try:
         data = bytearray().join(values)
     except (BufferError, TypeError, ValueError):  # some are views that are not contiguous
@@ -289,7 +290,7 @@ def merge_infos(parts: Sequence[Any], envs: VectorEnv[Any, Any, Any]) -> dict[st
     Raises:
         Exception: What ``_add_info`` raises.
     """
-    finals, groups = decode_infos(parts[0])
+    finals, groups = parts[0] if len(parts[0]) == 2 else decode_infos(parts[0])
     if len(parts) > 1:
         columns = [(finals, groups), *map(decode_infos, parts[1:])]
         finals = {row: of_row for of_part, _ in columns for row, of_row in of_part.items()}
@@ -334,8 +335,7 @@ def _whole(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any
     """The infos, if all rows have the same keys or none has any, as in most steps; else ``None``."""
     if not groups:
         return {}
-    rows, n = groups[0][0], envs.num_envs
-    first, *others = [columns for _, columns in groups]
+    (rows, first), others, n = groups[0], groups[1:], envs.num_envs
     if type(first) is not dict or (len(rows) != n and not _are_all(groups, n)):
         return None
     merged: dict[str, Any] = {}
@@ -347,7 +347,7 @@ def _whole(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any
         elif column[0] == "mixed" and column[2][0]:
             value = value.astype(int)
         if others and value is not None:
-            value = _joined([value, *[columns[key][1] for columns in others]])  # type: ignore[call-overload]
+            value = _joined([value, *[columns[key][1] for _, columns in others]])  # type: ignore[call-overload]
         if value is None:
             return None
         merged[key] = value
@@ -406,18 +406,14 @@ def _merged(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, An
 
 def _value(key: str, of_key: list[tuple[Rows, Column]], envs: VectorEnv[Any, Any, Any]) -> Any:
     """All values of a key; ``None`` for some dicts, which are to be added one by one."""
-    forms, n = {column[0] for _, column in of_key}, envs.num_envs
-    if forms == {"dict"}:
+    n, (form, first, *ints) = envs.num_envs, of_key[0][1]
+    if len(of_key) > 1 and (forms := {column[0] for _, column in of_key}) != {form}:
+        form = "any" if forms & _LISTS else "array"
+    if form == "dict":
         groups = [group for _, (_, groups) in of_key for group in groups]
         whole = _whole(groups, envs)
         return _merged(groups, envs) if whole is None else whole
-    if forms == {"object"}:
-        value = np.empty(n, object)
-        for row, one in zip(*_in_order(of_key), strict=True):
-            value[row] = one
-        return value
-    if forms.isdisjoint(_LISTS):
-        _, (_, first, *ints) = of_key[0]
+    if form not in _LISTS:
         dtype = np.dtype(int) if ints and ints[0][0] else first.dtype
         value = np.zeros((n, *first.shape[1:]), dtype)
         for rows, (_, values, *_) in of_key:
@@ -426,15 +422,16 @@ def _value(key: str, of_key: list[tuple[Rows, Column]], envs: VectorEnv[Any, Any
             value[_index(rows)] = values
         else:
             return value
-    # Values of different kinds, such as 1 and 0.5, are assigned one by one to what the first one makes Gymnasium begin with.
+    # Assigned one by one to what the first value makes Gymnasium begin with.
     order, values = _in_order(of_key)
-    kinds, one = set(map(type, values)), values[0]
-    if kinds <= _NUMBERS.keys():
-        value = np.zeros(n, type(one))
-    elif key != "final_obs" and any(issubclass(kind, dict) for kind in kinds):
+    if form == "object":
+        value = np.empty(n, object)
+    elif form == "numbers":
+        value = np.zeros(n, type(values[0]))
+    elif key != "final_obs" and any(issubclass(kind, dict) for kind in set(map(type, values))):
         return None
     else:
-        value = envs._add_info({}, {key: one}, order[0])[key]
+        value = envs._add_info({}, {key: values[0]}, order[0])[key]
     for row, one in zip(order, values, strict=True):
         value[row] = one
     return value

@@ -222,10 +222,11 @@ class EnvProgram:
         if self._layout.objects:
             batch.objects = [leaves for of_shard in self.run.values(f"objects{batch.suffix}") for leaves in of_shard]
         extras = batch.read_extras()
-        if extras and Told in map(type, extras):
+        if len(extras) == 1 and type(extras[0]) is tuple:  # comprehensions cost calls
+            part, failures = extras[0]
+            return (part,), failures
+        if Told in map(type, extras):
             extras = self._heard(extras)
-        if len(extras) < 2:
-            return ((extras[0][0],), extras[0][1]) if extras else ((), ())
         return [part for part, _ in extras], [failure for _, failures in extras for failure in failures]
 
     def _heard(self, extras: Sequence[Any]) -> list[Any]:
