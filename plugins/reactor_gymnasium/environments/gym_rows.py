@@ -48,7 +48,6 @@ class GymRows(EnvRows):
 
     Attributes:
         observations: The last one of each environment, a copy; ``None`` before the first reset.
-        stepping: Whether somebody who looks at the environments does so within a step.
     """
 
     autoreset: AutoresetMode
@@ -58,9 +57,8 @@ class GymRows(EnvRows):
         self.kernels = kernels
         self.stepper = "" if kernels else in_words("kernels=False")
         self.observations: list[Any] = []
-        self.stepping = False
         self._envs = Bypassed()
-        self._takeover = Takeover(self, self._envs)
+        self._takeover = Takeover(self, self._envs, self.observations, kernels)
         self._numbers = range(0)
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Env]], Env] | None = None) -> None:
@@ -104,7 +102,7 @@ class GymRows(EnvRows):
         ):
             self._write_back()
             self._settle()
-        self.stepping = True
+        bypassed.stepping = True
         bypassed.now = now = bypassed.now + 1
         envs, pending, last, due = bypassed.targets, self.pending, self.observations, bypassed.due
         rewards: list[Any] = [0.0] * len(envs)
@@ -159,9 +157,9 @@ class GymRows(EnvRows):
             except Exception as error:  # the others still take their step
                 failures.append((row, error))
             except BaseException:
-                self.stepping = False
+                bypassed.stepping = False
                 raise
-        self.stepping = False
+        bypassed.stepping = False
         if now >= bypassed.soonest:
             bypassed.soonest = min(due)
         if out is not None:
@@ -183,20 +181,10 @@ class GymRows(EnvRows):
         for part, shown in out.copies:  # what the step led to is seen now, but for the last observations of episodes
             part[...] = shown
         if self.finals:
-            self.write_finals(out)
+            failures += out.write_finals(self.finals)
         if out.rewards is not None:
             failures += out.write_rewards(self.rewards)
             out.write_ends(self.ended)
-
-    def write_finals(self, out: StepBuffers) -> None:
-        """Write the last observations of episodes that the step has ended, as what it led to."""
-        put = out.put_next
-        if put is not None:
-            for row, (observation, _) in self.finals.items():
-                try:
-                    put(row, observation)
-                except Exception as error:
-                    self.failures.append((row, error))
 
     def _begin(self, row: int, env: Env, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Reset an environment whose episode has ended."""
@@ -228,7 +216,7 @@ class GymRows(EnvRows):
         Raises:
             RuntimeError: Within the step of a kernel.
         """
-        if self.stepping:
+        if self._envs.stepping:
             if self._takeover.kernel is not None:
                 raise RuntimeError("nobody may look at environments within a kernel's step: keep_from_kernels() before")
             changes = False

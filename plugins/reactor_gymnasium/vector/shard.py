@@ -210,9 +210,10 @@ class VectorShard(Reactor):
             ]
         if rows.batched:
             return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
+        if self.whole and type(rows.infos) is list and not failures:  # as a kernel has them
+            return Handed(((rows.finals, rows.infos), failures))
         part = info_columns(self.row, rows.finals, rows.infos)
-        # Nothing of a kernel's infos, and of those, is of a class that the caller has another one of.
-        if self.whole and not failures and (type(rows.infos) is list or only_numbers(part)):
+        if self.whole and not failures and only_numbers(part):  # nothing of which is of a class that the caller has another one of
             return Handed((part, failures))
         return encode_infos(part), failures
 
