@@ -1,9 +1,8 @@
 """Infos as columns: they cost per key, not per environment and key, where environments agree on keys and on kinds of values.
 
-A *group* is rows whose infos have the same keys, with a column for each key: numbers or arrays of one kind as one array, dicts as
-groups again, anything else as a list. :func:`info_columns` makes groups of infos by row, and kernels have them from the start.
-:func:`merge_infos` makes of the groups of all shards exactly what ``VectorEnv._add_info`` makes of the infos one by one, and calls it
-wherever columns do not fit together.
+A *group* is rows whose infos have the same keys, with a column for each key. :func:`info_columns` makes groups of infos by row, and
+kernels have them from the start. :func:`merge_infos` makes of those of all shards exactly what ``VectorEnv._add_info`` makes of the
+infos one by one, and calls it wherever columns do not fit together.
 """
 
 from __future__ import annotations
@@ -43,17 +42,18 @@ Rows = range | list[int]
 Column = tuple[Any, ...]
 """The values of one key: a word for their form, and what has them.
 
-``python``, ``numpy``: Python's or numpy's numbers, in an array. ``mixed``: Python's numbers, in an array of floats, and which of
-them are ints. ``array``: arrays of one kind, in one array. ``dict``: a list of groups. ``object``: a sequence of what Gymnasium makes
-an array of objects of. ``any``: a sequence. Nobody else has the arrays.
+``python``, ``numpy``: an array of what were Python's or numpy's numbers. ``mixed``: an array of floats, and which of them were ints.
+``array``: the arrays as one. ``dict``: groups. A sequence of numbers of several types (``numbers``), of what Gymnasium makes an array
+of objects of (``object``), or of anything (``any``). Nobody else has the arrays.
 """
 
 Group = tuple[Rows, dict[str, Column] | list[Any]]
-"""Rows, and by key the column of their infos; or the infos, if they cannot be taken apart, or are wanted one by one."""
+"""Rows, and by key the column of their infos; or the infos, if they cannot be taken apart."""
 
 InfoColumns = tuple[dict[int, tuple[Any, Any]], list[Group]]
-"""The infos of a shard: by row the last observation and the last info of the episodes that ``SAME_STEP`` mode has ended within the
-step, and groups of the infos of the step. Rows are those of the batch."""
+"""The infos of a shard, with the rows of the batch: the last observation and the last info of each episode that ``SAME_STEP`` mode has
+ended within the step, and the infos of the step.
+"""
 
 _NUMBERS: dict[type, str] = {int: "python", float: "python", bool: "python"} | dict.fromkeys(
     (
@@ -62,7 +62,7 @@ _NUMBERS: dict[type, str] = {int: "python", float: "python", bool: "python"} | d
     ),
     "numpy",
 )  # fmt: skip
-"""The types that Gymnasium makes arrays of, and whose they are."""
+"""The types that Gymnasium makes arrays of, and the form of a column of one of them."""
 
 _OTHERS = {"dict", "object", "any"}
 _LISTS = {*_OTHERS, "numbers"}
@@ -160,7 +160,7 @@ def _array_column(values: Sequence[Any]) -> Column:
 
 
 def encode_infos(part: InfoColumns) -> Any:
-    """What can be pickled cheaply: an outline that is the same in most steps and kept pickled, the bytes of arrays, and the rest."""
+    """Make of a part what is pickled cheaply: an outline that most steps have in common, the bytes of arrays, and the rest."""
     finals, groups = part
     arrays: list[Array] = []
     rest: list[Any] = []
@@ -346,10 +346,13 @@ def _whole(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any
             value = None if others else _value(key, [(rows, column)], envs)
         elif column[0] == "mixed" and column[2][0]:
             value = value.astype(int)
-        if others and value is not None:
-            value = _joined([value, *[columns[key][1] for _, columns in others]])  # type: ignore[call-overload]
         if value is None:
             return None
+        if others:
+            try:
+                value = np.concatenate([value, *[columns[key][1] for _, columns in others]], casting="no")  # type: ignore[call-overload]
+            except (TypeError, ValueError):  # one is of another kind
+                return None
         merged[key] = value
         merged[f"_{key}"] = everybody.copy()
     return merged if len(merged) == 2 * len(first) else None  # else a key is another one's mask
@@ -370,18 +373,12 @@ def _everybody(rows: int) -> npt.NDArray[np.bool_]:
     return np.ones(rows, np.bool_)
 
 
-def _joined(arrays: list[Any]) -> Any:
-    """Arrays of one kind as one; ``None`` if one of them is of another kind, or none."""
-    try:
-        return np.concatenate(arrays, casting="no")
-    except (TypeError, ValueError):
-        return None
-
-
 def _merged(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
     """Key by key what Gymnasium would make environment by environment; ``None`` where keys are not independent of each other."""
     by_key: dict[str, list[tuple[Rows, Column]]] = {}
-    for rows, columns in sorted(groups, key=_first_row):  # so keys come in the order in which environments have them first
+    for rows, columns in sorted(
+        groups, key=lambda group: group[0][0]
+    ):  # so keys come in the order in which environments have them first
         if type(columns) is not dict:
             return None
         for key, column in columns.items():
@@ -426,9 +423,9 @@ def _value(key: str, of_key: list[tuple[Rows, Column]], envs: VectorEnv[Any, Any
     order, values = _in_order(of_key)
     if form == "object":
         value = np.empty(n, object)
-    elif form == "numbers":
+    elif (kinds := set(map(type, values))) <= _NUMBERS.keys():
         value = np.zeros(n, type(values[0]))
-    elif key != "final_obs" and any(issubclass(kind, dict) for kind in set(map(type, values))):
+    elif any(issubclass(kind, dict) for kind in kinds) and key != "final_obs":
         return None
     else:
         value = envs._add_info({}, {key: values[0]}, order[0])[key]
@@ -451,10 +448,6 @@ def _fits(values: Array, dtype: np.dtype[Any]) -> bool:
     if np.can_cast(values.dtype, dtype):
         return True
     return values.dtype == np.float64 and dtype == np.int64 and bool((np.abs(values) < 2.0**63).all())
-
-
-def _first_row(group: Group) -> int:
-    return group[0][0]
 
 
 def _index(rows: Rows) -> Any:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.native import mujoco_v5 as v5
 from reactor_gymnasium.environments.infos import Group
+from reactor_gymnasium.native import mujoco_v5 as v5
 from reactor_gymnasium.native.simulated import PACKAGE, Simulated
 
 __all__ = [
