@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,8 +101,7 @@ class VectorShard(Reactor):
         self.tried, self.strategies = tuple(tried), tuple(strategies)
         self.rows = make_rows(first)
         self.told = self.rows.stepper
-        self.memory: tuple[Any, ...] = (None,) * 5
-        self.buffers: StepBuffers | None = None  # that write to it
+        self.out: StepBuffers | None = None
         if layout.arrays:
             shape, dtype = layout.storage()
             self.observations = Output((count, *shape), dtype)
@@ -136,23 +134,20 @@ class VectorShard(Reactor):
         rows = self.rows
         if self.watched:
             rows.mark = self.at.buffer
-        given = self.actions.value if self.actions.present else list(map(decode, self.items.value))
-        rows.step(given, self._buffers())
+        observations = self.observations.buffer if self.layout.arrays else None
+        rewards, terminations, truncations = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
+        columns = self.columns.buffer if rows.columns else None
+        out = self.out
+        if (
+            out is None
+            or out.observations is not observations
+            or out.rewards is not rewards
+            or out.terminations is not terminations
+            or out.truncations is not truncations
+        ):
+            self.out = out = StepBuffers(self.layout, observations, None, rewards, terminations, truncations, _fields(columns))
+        rows.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), out)
         self._send()
-
-    def _buffers(self) -> StepBuffers:
-        """Where this tick's results go."""
-        memory = (*self._shown(), self.rewards.buffer, self.terminations.buffer, self.truncations.buffer)
-        if self.buffers is None or not all(map(is_, memory, self.memory)):
-            self.memory = observations, columns, rewards, terminations, truncations = memory
-            self.buffers = StepBuffers(
-                self.layout, observations, None, rewards, terminations, truncations, _fields(columns)
-            )  # fmt: skip
-        return self.buffers
-
-    def _shown(self) -> tuple[Any, Any]:
-        """The memory of this tick for what rows show: observations and columns, ``None`` for those that there are not."""
-        return self.observations.buffer if self.layout.arrays else None, self.columns.buffer if self.rows.columns else None
 
     @reaction(request, effects=(observations, objects, columns, extras, replies))
     def answer_request(self) -> None:
@@ -162,7 +157,8 @@ class VectorShard(Reactor):
         rows, (function, of_envs) = self.rows, self.request.value
         asked = {number: arguments for number, arguments in enumerate(of_envs) if arguments is not None}
         if function == "reset":
-            observations, columns = self._shown()
+            observations = self.observations.buffer if self.layout.arrays else None
+            columns = self.columns.buffer if rows.columns else None
             resets: dict[int, Any] = {}
             failures: list[tuple[int, Exception]] = []
             for number, arguments in asked.items():
@@ -202,20 +198,20 @@ class VectorShard(Reactor):
     def _extras(self) -> Any:
         """Infos, as they travel, and failures."""
         rows = self.rows
-        failures: list[tuple[int, Failure]] = []
-        if rows.failures:  # a comprehension over nothing costs a call
-            failures = [
-                (self.first + number, Failure.of(number, f"{rows.unit} {self.first + number}", self.tag, error))
-                for number, error in rows.failures
-            ]
+        infos, failures = rows.infos, self._failures() if rows.failures else []
         if rows.batched:
             return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
-        if self.whole and type(rows.infos) is list and not failures:  # as a kernel has them
-            return Handed(((rows.finals, rows.infos), failures))
-        part = info_columns(self.row, rows.finals, rows.infos)
-        if self.whole and not failures and only_numbers(part):  # nothing of which is of a class that the caller has another one of
+        of_kernel = type(infos) is list
+        part = (rows.finals, infos) if of_kernel and not self.row else info_columns(self.row, rows.finals, infos)
+        # Of a kernel's infos, and of those of numbers, nothing is of a class that the caller has another one of.
+        if self.whole and not failures and (of_kernel or only_numbers(part)):
             return Handed((part, failures))
         return encode_infos(part), failures
+
+    def _failures(self) -> list[tuple[int, Failure]]:
+        """What environments raised, with their indices."""
+        first, unit, tag = self.first, self.rows.unit, self.tag
+        return [(first + at, Failure.of(at, f"{unit} {first + at}", tag, error)) for at, error in self.rows.failures]
 
     # ------------------------------------------------------------------ snapshots
 
