@@ -259,9 +259,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         return f"{self.num_envs} rows: {self.num_copies} copies of {len(self.agents)} agents"
 
     def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
-        infos: dict[str, Any] = {}
-        if parts:  # else the only shard has put them together, or each has packed its own
-            infos = parts[0] if type(parts[0]) is dict else self._merged(batch, parts)
+        infos = self._merged(batch, parts)
         if self._chosen is not None:
             self._over[self._chosen], self._chosen = False, None
         elif self.autoreset_mode is AutoresetMode.DISABLED:

@@ -19,24 +19,24 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit, TransformReward
 from pettingzoo.classic.tictactoe import tictactoe
 from plain_loops import DISABLED, NEXT, SAME, Batch, Game, InTurns, Loop, Plain, Recorded, Single, Together
-from reactor_gymnasium.atari.unit import COLUMNS, AtariUnit
-from reactor_gymnasium.vector.vector_unit import VectorRows
-from reactor_pettingzoo.agent_record import AgentRecord
-from reactor_pettingzoo.rows import AGENT_COLUMNS, AgentsUnit, PaddedUnits
 from reusing_envs import HABITS, Reusing
 from stable_baselines3.common.monitor import Monitor
 
 from reactor_gymnasium import AtariEnv, ReactorVectorEnv
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions
+from reactor_gymnasium.atari.unit import COLUMNS, AtariUnit
 from reactor_gymnasium.atari.vector_env import rom_path
 from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.rows import EnvRows
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.vector.sub_envs import sub_env_spec
+from reactor_gymnasium.vector.vector_unit import VectorRows
 from reactor_pettingzoo import ParallelVectorEnv
+from reactor_pettingzoo.agent_record import AgentRecord
 from reactor_pettingzoo.agents import probe_agents
 from reactor_pettingzoo.copies import copy_of
+from reactor_pettingzoo.rows import AGENT_COLUMNS, AgentsUnit, PaddedUnits
 
 MODES = (NEXT, SAME, DISABLED)
 

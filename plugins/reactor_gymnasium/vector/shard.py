@@ -9,19 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.environments.infos import (
-    masked,
-    note_whose_info,
-    pack_columns,
-    pack_infos,
-    together,
-    together_columns,
-    with_finals,
-)
+from reactor_gymnasium.environments.infos import encode_infos, info_columns, note_whose_info, only_numbers
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, Pickled, decode, dumps, loads
 
@@ -56,10 +47,7 @@ class VectorShard(Reactor):
         construct: How to call what makes one, if not just so.
         check: Called once with the environments and the index of the first one; raises if they do not fit.
         reward_dtype: Of the port.
-        split_finals: Whether infos of ended episodes are taken apart; see
-            :func:`~reactor_gymnasium.environments.infos.pack_infos`.
-        whole: Whether it has every environment, in the caller's process: then it puts infos together itself, and nothing is
-            pickled.
+        whole: Whether it has every environment, in the caller's process: then infos of nothing but numbers are not pickled.
         watched: Whether to tell at any time which environment is being stepped.
         tried: What makes each where it is tried how it can be saved, encoded; none if all states can be saved.
         strategies: The result of that, if it is known already; see
@@ -102,14 +90,13 @@ class VectorShard(Reactor):
         construct: Callable[[Callable[[], Any]], Any] | None = None,
         check: Callable[[Sequence[Any], int], None] | None = None,
         reward_dtype: npt.DTypeLike = np.float64,
-        split_finals: bool = True,
         whole: bool = False,
         watched: bool = False,
         tried: Sequence[Any] = (),
         strategies: Sequence[str | None] = (),
     ) -> None:
         self.makers, self.layout, self.first, self.row, self.owner = tuple(makers), layout, first, row, owner
-        self.construct, self.check, self.split_finals, self.watched = construct, check, split_finals, watched
+        self.construct, self.check, self.watched = construct, check, watched
         self.whole, self.count = whole, count
         self.tried, self.strategies = tuple(tried), tuple(strategies)
         self.rows = make_rows(first)
@@ -193,8 +180,8 @@ class VectorShard(Reactor):
         if self.layout.objects:
             self.objects.set(rows.objects(self.layout))
         try:
-            if rows.stepped is not None or rows.infos or rows.finals or rows.batched or rows.failures:
-                extras = self._extras(rows.stepped)
+            if rows.infos or rows.finals or rows.batched or rows.failures:
+                extras = self._extras()
             if rows.stepper is not self.told:
                 self.told = rows.stepper
                 handed = type(extras) is Handed
@@ -203,39 +190,23 @@ class VectorShard(Reactor):
             if extras is not None:
                 self.extras.set(extras)
         except Exception as error:
-            of_envs = [(self.first + number, info) for given in (rows.finals, rows.infos) for number, info in given.items()]
+            infos = rows.infos if isinstance(rows.infos, dict) else {}
+            of_envs = [(self.first + number, info) for given in (rows.finals, infos) for number, info in given.items()]
             note_whose_info(error, of_envs, rows.unit)
             raise
 
-    def _extras(self, kernel: BlockKernel | None) -> Any:
-        """Infos, as they travel, and failures; ``None`` if there is neither.
-
-        Args:
-            kernel: What took the step and has the infos, unless what stands for wrappers around it gave others.
-        """
-        rows, count = self.rows, self.count
-        infos, finals, failed, columns = rows.infos, rows.finals, rows.failures, None
-        if kernel is not None and not infos:
-            if self.whole and self.split_finals and not failed and (merged := kernel.together()) is not None:
-                return Handed(with_finals(masked(merged, count), finals, count)) if merged or finals else None
-            columns = kernel.infos()
-            if not (columns or finals or failed):
-                return None
-        elif rows.batched:
-            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], self._failures()
-        if self.whole and not failed:
-            if self.split_finals:
-                merged = together_columns(columns, count) if columns is not None else None if finals else together(infos, count)
-                if merged is not None:
-                    return Handed(with_finals(merged, finals, count))
-            elif kernel is not None:
-                return Handed({"ended": finals, "infos": infos or kernel.infos_by_row()})
-        ended: dict[int, Any] = finals
-        if finals and self.split_finals:
-            ended = {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
-        if columns is None:
-            return pack_infos(self.row, ended, infos, split_finals=self.split_finals), self._failures()
-        return pack_columns(self.row, count, ended, columns, split_finals=self.split_finals), self._failures()
+    def _extras(self) -> Any:
+        """Infos, as they travel, and failures."""
+        rows = self.rows
+        infos, failures = rows.infos, self._failures() if rows.failures else []
+        if rows.batched:
+            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
+        of_kernel = type(infos) is list
+        part = (rows.finals, infos) if of_kernel and not self.row else info_columns(self.row, rows.finals, infos)
+        # Of a kernel's infos, and of those of numbers, nothing is of a class that the caller has another one of.
+        if self.whole and not failures and (of_kernel or only_numbers(part)):
+            return Handed((part, failures))
+        return encode_infos(part), failures
 
     def _failures(self) -> list[tuple[int, Failure]]:
         """What environments raised, with their indices."""
