@@ -316,8 +316,10 @@ class UnitRows(EnvRows):
         """See :meth:`EnvRows.save`."""
         lo, hi = self.bounds[number : number + 2]
         shown, seen = self._shown, slice(*self._seen_at[number : number + 2])
-        observations = None if shown.observations is None else shown.observations[seen].copy()
-        columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
+        observations, columns = None, {}
+        if not self._keeping:
+            observations = None if shown.observations is None else shown.observations[seen].copy()
+            columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
         return SavedEnv(saving(self.units[number].state), (observations, columns, self._leaves[lo:hi]), self.pending[number])
 
     def load(self, number: int, saved: SavedEnv) -> None:

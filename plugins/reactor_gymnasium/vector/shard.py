@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,8 +114,7 @@ class VectorShard(Reactor):
         self.tried, self.strategies = tuple(tried), tuple(strategies)
         self.rows = make_rows(first)
         self.told = self.rows.stepper
-        self.memory: tuple[Any, ...] = (None,) * 5
-        self.buffers: StepBuffers | None = None  # that write to it
+        self.out: StepBuffers | None = None
         if layout.arrays:
             shape, dtype = layout.storage()
             self.observations = Output((count, *shape), dtype)
@@ -149,23 +147,20 @@ class VectorShard(Reactor):
         rows = self.rows
         if self.watched:
             rows.mark = self.at.buffer
-        given = self.actions.value if self.actions.present else list(map(decode, self.items.value))
-        rows.step(given, self._buffers())
+        observations = self.observations.buffer if self.layout.arrays else None
+        rewards, terminations, truncations = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
+        columns = self.columns.buffer if rows.columns else None
+        out = self.out
+        if (
+            out is None
+            or out.observations is not observations
+            or out.rewards is not rewards
+            or out.terminations is not terminations
+            or out.truncations is not truncations
+        ):
+            self.out = out = StepBuffers(self.layout, observations, None, rewards, terminations, truncations, _fields(columns))
+        rows.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), out)
         self._send()
-
-    def _buffers(self) -> StepBuffers:
-        """Where this tick's results go."""
-        memory = (*self._shown(), self.rewards.buffer, self.terminations.buffer, self.truncations.buffer)
-        if self.buffers is None or not all(map(is_, memory, self.memory)):
-            self.memory = observations, columns, rewards, terminations, truncations = memory
-            self.buffers = StepBuffers(
-                self.layout, observations, None, rewards, terminations, truncations, _fields(columns)
-            )  # fmt: skip
-        return self.buffers
-
-    def _shown(self) -> tuple[Any, Any]:
-        """The memory of this tick for what rows show: observations and columns, ``None`` for those that there are not."""
-        return self.observations.buffer if self.layout.arrays else None, self.columns.buffer if self.rows.columns else None
 
     @reaction(request, effects=(observations, objects, columns, extras, replies))
     def answer_request(self) -> None:
@@ -175,7 +170,8 @@ class VectorShard(Reactor):
         rows, (function, of_envs) = self.rows, self.request.value
         asked = {number: arguments for number, arguments in enumerate(of_envs) if arguments is not None}
         if function == "reset":
-            observations, columns = self._shown()
+            observations = self.observations.buffer if self.layout.arrays else None
+            columns = self.columns.buffer if rows.columns else None
             resets: dict[int, Any] = {}
             failures: list[tuple[int, Exception]] = []
             for number, arguments in asked.items():
@@ -215,43 +211,36 @@ class VectorShard(Reactor):
         """Infos, as they travel, and failures; ``None`` if there is neither.
 
         Args:
-            kernel: What took the step and has the infos, unless wrappers around it gave others.
+            kernel: What took the step and has the infos, unless what stands for wrappers around it gave others.
         """
         rows, count = self.rows, self.count
-        infos: dict[int, Any] = rows.infos
-        finals: dict[int, Any] = rows.finals
-        failures: list[tuple[int, Failure]] = []
-        if rows.failures:  # a comprehension over nothing costs a call
-            failures = [
-                (self.first + number, Failure.of(number, f"{rows.unit} {self.first + number}", self.tag, error))
-                for number, error in rows.failures
-            ]
-        if rows.batched:
-            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
-        if self.whole and not failures:
-            if not self.split_finals:
-                if kernel is not None:
-                    infos = infos or kernel.infos_by_row()
-                    return Handed({"ended": finals, "infos": infos}) if infos or finals else None
-            elif (merged := self._merged(kernel)) is not None:
-                return Handed(with_finals(merged, finals, count)) if merged or finals else None
+        infos, finals, failed, columns = rows.infos, rows.finals, rows.failures, None
+        if kernel is not None and not infos:
+            if self.whole and self.split_finals and not failed and (merged := kernel.together()) is not None:
+                return Handed(with_finals(masked(merged, count), finals, count)) if merged or finals else None
+            columns = kernel.infos()
+            if not (columns or finals or failed):
+                return None
+        elif rows.batched:
+            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], self._failures()
+        if self.whole and not failed:
+            if self.split_finals:
+                merged = together_columns(columns, count) if columns is not None else None if finals else together(infos, count)
+                if merged is not None:
+                    return Handed(with_finals(merged, finals, count))
+            elif kernel is not None:
+                return Handed({"ended": finals, "infos": infos or kernel.infos_by_row()})
+        ended: dict[int, Any] = finals
         if finals and self.split_finals:
-            finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
-        if kernel is None or infos:
-            return pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures
-        columns = kernel.infos()
-        if not (columns or finals or failures):
-            return None
-        return pack_columns(self.row, count, finals, columns, split_finals=self.split_finals), failures
+            ended = {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
+        if columns is None:
+            return pack_infos(self.row, ended, infos, split_finals=self.split_finals), self._failures()
+        return pack_columns(self.row, count, ended, columns, split_finals=self.split_finals), self._failures()
 
-    def _merged(self, kernel: BlockKernel | None) -> dict[str, Any] | None:
-        """The infos of the step put together, where that is easy, without those of episodes that it has ended."""
-        infos = self.rows.infos
-        if kernel is None or infos:
-            return None if self.rows.finals else together(infos, self.count)
-        if (columns := kernel.together()) is not None:
-            return masked(columns, self.count) if columns else {}
-        return together_columns(told, self.count) if (told := kernel.infos()) else {}
+    def _failures(self) -> list[tuple[int, Failure]]:
+        """What environments raised, with their indices."""
+        first, unit, tag = self.first, self.rows.unit, self.tag
+        return [(first + at, Failure.of(at, f"{unit} {first + at}", tag, error)) for at, error in self.rows.failures]
 
     # ------------------------------------------------------------------ snapshots
 

@@ -158,7 +158,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         # How units can be saved is not to be found out in the middle of a run.
         strategies = [] if recover is None else [save_strategy(maker) for maker in tried]
         self._unseeded = set(range(self._units if recover is not None else 0))
-        self._inline, watched = choice.executor == "inline", options.step_timeout is not None
+        inline, watched = choice.executor == "inline", options.step_timeout is not None
         program = Program(f"{self._title.removesuffix('.of')} of {self._units}")
         program.worker_setup(repeat_registrations())
 
@@ -166,7 +166,7 @@ class ShardedVectorEnv(LiveVectorEnv):
             rows = bounds[hi] - bounds[lo]
             return program.add(
                 VectorShard, name=name, makers=self._encoded[lo:hi], count=rows, layout=self._layout, first=lo, row=row,
-                owner=self._title, split_finals=self._style.infos == "columns", whole=self._inline and rows == self.batch_size,
+                owner=self._title, split_finals=self._style.infos == "columns", whole=inline and rows == self.batch_size,
                 watched=watched, tried=tried[lo:hi], strategies=strategies[lo:hi], **self._shard_settings(lo, hi, worker),
             )  # fmt: skip
 
