@@ -152,12 +152,8 @@ class VectorShard(Reactor):
         columns = self.columns.buffer if rows.columns else None
         out = self.out
         if (
-            out is None
-            or out.observations is not observations
-            or out.rewards is not rewards
-            or out.terminations is not terminations
-            or out.truncations is not truncations
-        ):
+            out is None or out.rewards is not rewards or out.observations is not observations
+        ):  # all ports' slots take turns together
             self.out = out = StepBuffers(self.layout, observations, None, rewards, terminations, truncations, _fields(columns))
         rows.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), out)
         self._send()
@@ -213,8 +209,8 @@ class VectorShard(Reactor):
         Args:
             kernel: What took the step and has the infos, unless what stands for wrappers around it gave others.
         """
-        rows, count = self.rows, self.count
-        infos, finals, failed, columns = rows.infos, rows.finals, rows.failures, None
+        rows, columns = self.rows, None
+        infos, finals, failed, count = rows.infos, rows.finals, rows.failures, self.count
         if kernel is not None and not infos:
             if self.whole and self.split_finals and not failed and (merged := kernel.together()) is not None:
                 return Handed(with_finals(masked(merged, count), finals, count)) if merged or finals else None
