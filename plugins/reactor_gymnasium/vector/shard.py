@@ -139,12 +139,8 @@ class VectorShard(Reactor):
         columns = self.columns.buffer if rows.columns else None
         out = self.out
         if (
-            out is None
-            or out.observations is not observations
-            or out.rewards is not rewards
-            or out.terminations is not terminations
-            or out.truncations is not truncations
-        ):
+            out is None or out.rewards is not rewards or out.observations is not observations
+        ):  # all ports' slots take turns together
             self.out = out = StepBuffers(self.layout, observations, None, rewards, terminations, truncations, _fields(columns))
         rows.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), out)
         self._send()
