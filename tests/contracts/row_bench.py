@@ -15,6 +15,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from plain_loops import DISABLED, IDLE, Now, Plain
 from row_cases import Case
 
+from reactor_gymnasium.environments.infos import by_row
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_rl.pickling import encode
 
@@ -118,7 +119,7 @@ class Bench:
         """Step all, and compare everything; the caller's actions are others afterwards."""
         given, awake = self.draw().copy(), self.awake
         memory, now = self.turn(), self.loop.step(given)
-        self.rows.step(self.actions, memory.out)
+        self.rows.step(self.case.pack(self.actions), memory.out)
         self.rows.raise_failure()
         np.testing.assert_array_equal(self.actions, given)  # what the caller has is the caller's
         self.actions[...] = 0
@@ -163,18 +164,17 @@ class Bench:
         """What rows show, and what is told besides."""
         rows, memory = self.rows, self.memory
         self.same_rows(now, range(rows.num_rows), where)
-        if getattr(rows, "stepped", None) is None:  # else they are the kernel's, as are the ends
-            self.same_infos(now, where)
-            assert rows.over == now.over, where
+        self.same_infos(now, where)
         equal(
             {name: column.tolist() for name, column in memory.columns.items()}, {n: now.columns[n] for n in memory.columns}, where
         )
 
     def same_infos(self, now: Now, where: str = "") -> None:
         """By row; or as they are, where environments put them together themselves."""
-        equal({row: info for row, info in self.rows.infos.items() if row in self.awake}, now.infos, where)
-        batched = getattr(self.rows, "batched", [])
-        equal([(lo, rows, infos) for lo, rows, (_, infos) in batched if infos], now.batched, where)
+        infos = self.rows.infos
+        infos = infos if isinstance(infos, dict) else by_row(infos)  # as a kernel has them
+        equal({row: info for row, info in infos.items() if row in self.awake}, now.infos, where)
+        equal([(lo, rows, infos) for lo, rows, (_, infos) in self.rows.batched if infos], now.batched, where)
         self.hand(self.rows.infos)
 
     def same_rows(self, now: Now, rows: Sequence[int], where: str = "") -> None:

@@ -52,6 +52,7 @@ class Case:
         space: Of the observation of a row.
         twin: Makes one for the plain loop, which has no habits; by default it is the same.
         layout: Of the observation of a row; by default as a vector environment has it.
+        pack: From the actions of all rows to what is given.
         envs: From makers and mode to the vector environment that has such rows.
         modes: Those that it has.
         unusual: How it uses arrays, and keeps actions, is the only thing that is new about it.
@@ -64,6 +65,7 @@ class Case:
     space: spaces.Space[Any] | None = None
     layout: Any = None
     twin: Any = None
+    pack: Callable[[Any], Any] = lambda actions: actions
     envs: Callable[..., VectorEnv[Any, Any, Any]] | None = None
     modes: tuple[Any, ...] = MODES
     unusual: bool = False
@@ -136,7 +138,7 @@ CASES = {
     **{habit: reusing(limited, habit, unusual=True, saved="class" not in habit) for habit in HABITS},
     "dict": reusing(limited, "own observation", "changes actions", space="dict", actions="choices"),
     "large": reusing(limited, "class observation", "class info", space="large", actions="choice", saved=False),
-    "texts": gym(Texts),
+    "texts": gym(Texts, pack=list),
     "python": gym(limited),
     "wrapped": gym(drawn),
     "cartpole": gym(partial(gymnasium.make, "CartPole-v1", max_episode_steps=12)),
@@ -217,12 +219,17 @@ def padded(make: Any, columns: Any = None, **more: Any) -> Case:
     return Case(rows, make, Together, layout.space, envs=vector_env, **more)
 
 
-def agents(make: Any, kind: type[Plain] = Recorded, **more: Any) -> Case:
+def agents(make: Any, kind: type[Plain] = Recorded, grouped: bool = False, **more: Any) -> Case:
+    """Of a record each; ``grouped`` if there is an array of actions for each group of agents that are alike."""
     specs = probe_agents(make)
+    found = [(group.number, row) for group, row in map(specs.group_of, specs.agents)]
+    if grouped:
+        count = len(specs.agents)
+        more["pack"] = lambda actions: [[actions[lo : lo + count].copy()] for lo in range(0, len(actions), count)]
 
     def rows(first: int, mode: Any, seeds: Any = None) -> EnvRows:
         def unit(env: Any, index: int) -> Any:
-            return AgentsUnit(copy_of(env, specs.agents, specs.turns))
+            return AgentsUnit(copy_of(env, specs.agents, specs.turns), found if grouped else None)
 
         return UnitRows(first, mode, unit, AgentRecord(specs), AGENT_COLUMNS, seeds=seeds)
 
@@ -246,6 +253,7 @@ CASES |= {
     "agents, hoarding": hoarding(padded, Hoarders, "dict", "box"),
     "records": agents(partial(Crowd, "together")),
     "records, joining": agents(partial(Crowd, "masks")),
+    "records, grouped": agents(partial(Crowd, "deaths"), grouped=True),
     "records, hoarding": hoarding(agents, Hoarders, "dict", "discrete", True),
     "turns": agents(tictactoe.raw_env, InTurns),
     "turns, hoarding": hoarding(agents, Players, "box", "discrete", True, kind=InTurns),

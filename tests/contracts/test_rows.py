@@ -70,7 +70,7 @@ def test_who_gives_no_buffer_for_rewards_takes_them_as_they_are(name: str, mode:
         for step in range(STEPS):
             given = bench.draw().copy()
             now = bench.loop.step(given)
-            rows.step(bench.actions, None if step % 4 == 3 else out)
+            rows.step(bench.case.pack(bench.actions), None if step % 4 == 3 else out)
             rows.raise_failure()
             assert [float(np.asarray(reward).item()) for reward in rows.rewards] == now.rewards
             bench.hand(list(rows.rewards))
@@ -126,7 +126,7 @@ def test_one_that_fails_leaves_the_others_their_step(name: str, mode: Any, rig: 
         rig.raises = {1: "step"}
         given = bench.draw().copy()
         memory, now = bench.turn(), bench.loop.step(given)
-        bench.rows.step(bench.actions, memory.out)
+        bench.rows.step(bench.case.pack(bench.actions), memory.out)
         assert rig.stepped == [0, 1, 2]
         assert [(number, type(error)) for number, error in bench.rows.failures] == [(1, ZeroDivisionError)]
         bench.same_ends(now, others(bench, 1))
@@ -136,7 +136,7 @@ def test_one_that_fails_leaves_the_others_their_step(name: str, mode: Any, rig: 
         with pytest.raises(ZeroDivisionError) as raised:
             bench.rows.raise_failure()
         assert raised.value.__notes__ == [f"raised in {bench.rows.unit} 1"]
-        bench.rows.step(bench.draw(), bench.turn().out)  # it may be stepped on
+        bench.rows.step(bench.case.pack(bench.draw()), bench.turn().out)  # it may be stepped on
         assert len(rig.stepped) == 6 and [number for number, _ in bench.rows.failures] == [1]
 
 
@@ -148,7 +148,7 @@ def test_an_observation_that_does_not_fit_is_its_environments_failure(name: str,
         rig.unfit = 2
         given = bench.draw().copy()
         memory, now = bench.turn(), bench.loop.step(given)
-        bench.rows.step(bench.actions, memory.out)
+        bench.rows.step(bench.case.pack(bench.actions), memory.out)
         assert [number for number, _ in bench.rows.failures] == [2]
         assert isinstance(bench.rows.failures[0][1], (TypeError, ValueError))
         bench.same_ends(now, others(bench, 2))
@@ -175,7 +175,7 @@ def test_a_reset_after_an_episode_that_fails(name: str, mode: Any, rig: Rig) -> 
         rig.raises = dict.fromkeys(range(3), "reset")
         for _ in range(20 * STEPS):
             stepped = len(rig.stepped)
-            bench.rows.step(bench.draw(), bench.turn().out)
+            bench.rows.step(bench.case.pack(bench.draw()), bench.turn().out)
             if bench.rows.failures:
                 break
             bench.loop.step(bench.actions)
@@ -191,7 +191,7 @@ def test_it_is_marked_who_is_being_stepped(name: str, mode: Any, rig: Rig) -> No
         for raises in ({}, {0: "step"}):
             rig.raises = raises
             rig.marks.clear()
-            bench.rows.step(bench.draw(), bench.turn().out)
+            bench.rows.step(bench.case.pack(bench.draw()), bench.turn().out)
             assert rig.marks == [1, 2, 3] and int(rig.mark) == 0
 
 
@@ -362,7 +362,7 @@ def test_of_infos_is_kept_what_is_wanted(name: str, mode: Any) -> None:
         bench.rows.before_reset = lambda row, info: (row, len(info))
         for _ in range(STEPS):
             now = bench.loop.step(bench.draw().copy())
-            bench.rows.step(bench.actions, bench.turn().out)
+            bench.rows.step(bench.case.pack(bench.actions), bench.turn().out)
             assert not bench.rows.infos
             expected = {row: (seen, (row, len(info))) for row, (seen, info) in now.finals.items()}
             equal(bench.rows.finals, expected)
@@ -408,7 +408,7 @@ def test_a_player_counts_what_a_plain_loop_counts(name: str, mode: Any, kind: st
             awake = bench.awake
             numbers |= dict(enumerate(ours.playing))
             now = loop.step(bench.draw().copy())
-            ended = player.step(bench.actions, StepBuffers(bench.layout, bench.turn().observations))
+            ended = player.step(bench.case.pack(bench.actions), StepBuffers(bench.layout, bench.turn().observations))
             bench.same_rows(now, awake)
             totals += np.stack([now.rewards, np.ones(rows.num_rows)], 1)
             expected = []
