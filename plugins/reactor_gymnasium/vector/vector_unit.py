@@ -123,9 +123,7 @@ class VectorRows(UnitRows):
         mask: Bools | None = (kwargs.get("options") or {}).get("reset_mask")
         before = None if shown is None else shown[lo:hi].copy()
         super()._reset(number, env, kwargs)
-        if (
-            mask is None or before is None or isinstance(env, VectorWrapper)
-        ):  # which may change what such rows show
+        if mask is None or before is None or isinstance(env, VectorWrapper):  # which may change what such rows show
             return
         for part in before.dtype.names or (...,):
             if before[part][~mask].tobytes() != shown[lo:hi][part][~mask].tobytes():
