@@ -48,6 +48,7 @@ from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
     "IDLE",
+    "IDLE",
     "env_maker",
     "Episode",
     "EpisodeLog",

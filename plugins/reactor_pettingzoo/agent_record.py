@@ -22,6 +22,9 @@ __all__ = ["AgentFields", "AgentRecord", "ObservedArray"]
 
 Array = npt.NDArray[Any]
 
+PLANS = 64
+"""How many are kept of a copy."""
+
 
 class AgentRecord:
     """How a copy shows what its agents see: as a record for each environment, of the dtype of :meth:`AgentSpecs.record`.
@@ -125,7 +128,7 @@ class CopyRecord:
         self.acting: Array = record["acting"]
         self.masked = False
         self.acts: Sequence[AgentID] | None = None
-        self.plans: dict[AgentID, Plan] = {}  # of agents that act alone
+        self.plans: dict[tuple[AgentID, ...], Plan] = {}  # by those who act
 
     def change(self, copy: Copy) -> None:
         """Take account of who acts next: it is not who acted before."""
@@ -137,13 +140,13 @@ class CopyRecord:
             place.alive[...] = True
             place.free()
         self.acting[...] = copy.index[acts[0]] if copy.turns and acts else 0
-        if len(acts) != 1:
-            self.plan = Plan(self.places, acts)
-        elif acts[0] in self.plans:
-            self.plan = self.plans[acts[0]]
-        else:
-            self.plan = self.plans[acts[0]] = Plan(self.places, acts)
-        self.acts = acts
+        key = tuple(acts)
+        plan = self.plans.get(key)
+        if plan is None:
+            if len(self.plans) >= PLANS:
+                self.plans.clear()
+            plan = self.plans[key] = Plan(self.places, acts)
+        self.plan, self.acts = plan, acts
 
 
 class Plan:

@@ -168,13 +168,6 @@ class UnitRows(EnvRows):
         columns = {name: np.zeros((self.num_rows, *shape), dtype) for name, (dtype, shape) in self.columns.items()}
         return StepBuffers(self.layout, observations, columns=columns)
 
-    def rest(self) -> None:
-        """Let all environments be idle, and show nothing."""
-        self.pending[:] = [IDLE] * len(self.units)
-        for array in (self._shown.observations, *self._shown.columns.values()):
-            if array is not None:
-                array.fill(0)
-
     def close(self) -> None:
         """See :meth:`EnvRows.close`."""
         units, self.units = self.units, []
@@ -194,8 +187,6 @@ class UnitRows(EnvRows):
 
     def step(self, actions: Array | Sequence[Any], out: StepBuffers | None) -> None:
         """See :meth:`EnvRows.step`."""
-        if isinstance(actions, np.ndarray):
-            actions = actions.copy()
         self._forget()
         failures, pending, bounds, units = self.failures, self.pending, self.bounds, self.units
         shown = out if self._keeping else self._shown
@@ -207,7 +198,8 @@ class UnitRows(EnvRows):
         numbers = range(len(units))
         parts: Any = actions
         if type(actions) is not list or not units[0].takes_batch:
-            parts = [actions[lo:hi] for lo, hi in pairwise(bounds)]
+            own_actions = actions.copy() if isinstance(actions, np.ndarray) else actions
+            parts = [own_actions[lo:hi] for lo, hi in pairwise(bounds)]
         # `strict=True` takes longer than the rest of this call.
         work = zip(numbers if self.mark is None else marked(numbers, self.mark), units, parts, bounds, bounds[1:], pending)  # noqa: B905
         flags: list[tuple[int, int, tuple[Array, Array]]] = []

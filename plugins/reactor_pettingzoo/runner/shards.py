@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.plugin import OfRuns, UnitRows
+from reactor_gymnasium.plugin import IDLE, OfRuns, UnitRows
 from reactor_pettingzoo.agent_record import AgentRecord
 from reactor_pettingzoo.agents import AgentSpecs
 from reactor_pettingzoo.copies import Copy, copy_of
@@ -112,7 +112,10 @@ class RunnerShard(Reactor):
         shares = [wanted // copies + (index < wanted % copies) if wanted else np.inf for index in indices]
         self.episodes = OfRuns(shares, partial(self.seeds.seed, int(order["seed"])))
         self.log.begin(bool(order["record"]))
-        self.rows.rest()
+        self.rows.pending[:] = [IDLE] * self.count
+        for copy, unit, lo in zip(self.copies, self.rows.units, self.rows.bounds, strict=False):
+            copy.leave()  # whoever plays no episode shows nothing
+            unit.show(self.rows.shown, lo)
         self.playing: Array = np.zeros(self.count, np.bool_)
         firsts = {number: self._episode(number) for number in range(self.count)}
         self.rows.reset({number: kwargs for number, kwargs in firsts.items() if kwargs is not None}, None)
