@@ -43,8 +43,8 @@ Column = tuple[Any, ...]
 """The values of one key: a word for their form, and what has them.
 
 ``python``, ``numpy``: an array of what are Python's or numpy's numbers. ``mixed``: an array of floats, and which of them are ints.
-``array``: the arrays as one. ``dict``: groups. ``numbers``: a sequence of numbers of several types. ``object``: one of what Gymnasium
-makes an array of objects of. ``any``: one of anything. Nobody else has the arrays.
+``array``: the arrays as one. ``dict``: groups. ``numbers``: a sequence of numbers of several types. ``object``: of what Gymnasium
+makes an array of objects of. ``any``: of anything. Nobody else has the arrays.
 """
 
 Group = tuple[Rows, dict[str, Column] | list[Any]]
@@ -65,6 +65,7 @@ _NUMBERS: dict[type, str] = {int: "python", float: "python", bool: "python"} | d
 """The types that Gymnasium makes arrays of, and the form of a column of one of them."""
 
 _LISTS = {"dict", "object", "numbers", "any"}
+_INT = np.dtype(int)
 
 _OBJECTS = {str, bytes, type(None), np.bool_}
 """Types that Gymnasium makes arrays of objects of."""
@@ -288,13 +289,14 @@ def merged_at_once(finals: dict[int, tuple[Any, Any]], infos: Any, n: int) -> di
             return None
         columns = [(key, _column(key, rows, values)) for key, values in zip(keys, zip(*map(dict.values, of_rows)))]  # noqa: B905
     elif infos:
-        rows, of_all = infos[0]
-        if len(rows) < n:
+        rows, columns = infos[0]
+        if len(rows) < n or type(columns) is list:
             return None
-        columns = of_all.items()
+        columns = columns.items()
     merged: dict[str, Any] = {}
     everybody = _everybody(n)
-    for key, (form, value, *ints) in columns:
+    for key, column in columns:
+        form, value = column[0], column[1]
         if type(key) is not str:
             return None
         if form == "numbers":
@@ -302,8 +304,10 @@ def merged_at_once(finals: dict[int, tuple[Any, Any]], infos: Any, n: int) -> di
                 value = np.array(value, type(value[0]))
             except Exception:  # of several mistakes, merge_infos() raises the one that Gymnasium comes upon first
                 return None
-        elif form == "mixed" and ints[0][0]:
-            value = value.astype(int)
+        elif form == "mixed" and column[2][0]:
+            if not _fits(value, _INT):
+                return None
+            value = value.astype(_INT)
         elif form in _LISTS:
             return None
         merged[key] = value
@@ -329,9 +333,7 @@ def merge_infos(parts: Iterable[InfoColumns], envs: VectorEnv[Any, Any, Any]) ->
         finals |= of_part
         groups += of_step
     try:
-        merged = _whole(groups, envs)
-        if merged is None:
-            merged = _merged(groups, envs)
+        merged = _put_together(groups, envs)
         if merged is not None and finals:
             merged = _with_finals(merged, groups, finals, envs)
     except Exception:  # of several mistakes, the one that Gymnasium comes upon first is raised below
@@ -343,6 +345,11 @@ def merge_infos(parts: Iterable[InfoColumns], envs: VectorEnv[Any, Any, Any]) ->
     for row, info in sorted([*ended, *by_row(groups).items()], key=_first):
         added = envs._add_info(added, info, row)
     return added
+
+
+def _put_together(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
+    merged = merged_at_once({}, _as_one(groups) if len(groups) > 1 else groups, envs.num_envs)
+    return _merged(groups, envs) if merged is None else merged
 
 
 def _with_finals(
@@ -364,41 +371,23 @@ def _with_finals(
     return {name: value for name, value in merged.items() if name in before} | ended | merged
 
 
-def _whole(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
-    """The infos, if all rows have the same keys or none has any, as in most steps; else ``None``."""
-    if not groups:
-        return {}
-    (rows, first), others, n = groups[0], groups[1:], envs.num_envs
-    if type(first) is not dict or (len(rows) != n and not _are_all(groups, n)):
-        return None
-    merged: dict[str, Any] = {}
-    everybody = _everybody(n)
-    for key, column in first.items():
-        value = column[1]
-        if type(value) is not np.ndarray:
-            value = None if others else _value(key, [(rows, column)], envs)
-        elif column[0] == "mixed" and column[2][0]:
-            value = value.astype(int)
-        if value is None:
-            return None
-        if others:
-            try:
-                value = np.concatenate([value, *[columns[key][1] for _, columns in others]], casting="no")  # type: ignore[call-overload]
-            except (TypeError, ValueError):  # one is of another kind
-                return None
-        merged[key] = value
-        merged[f"_{key}"] = everybody.copy()
-    return merged if len(merged) == 2 * len(first) else None  # else a key is another one's mask
-
-
-def _are_all(groups: list[Group], n: int) -> bool:
-    """Whether groups are of all rows, one after the other, and have the same keys."""
+def _as_one(groups: list[Group]) -> list[Group]:
+    """Groups as one, if they follow each other and have the same keys for numbers or arrays of the same kinds; else as they are."""
     end, first = 0, groups[0][1]
     for rows, columns in groups:
         if type(rows) is not range or rows.start != end or type(columns) is not dict or columns.keys() ^ first:
-            return False
+            return groups
         end = rows.stop
-    return end == n
+    every: list[Any] = [columns for _, columns in groups]
+    joined: dict[str, Column] = {}
+    for key, column in every[0].items():
+        if column[0] in _LISTS:
+            return groups
+        try:
+            joined[key] = column[0], np.concatenate([columns[key][1] for columns in every], casting="no"), *column[2:]
+        except (TypeError, ValueError):  # some are of another kind
+            return groups
+    return [(range(end), joined)]
 
 
 @cache
@@ -440,11 +429,9 @@ def _value(key: str, of_key: list[tuple[Rows, Column]], envs: VectorEnv[Any, Any
     if len(of_key) > 1 and (forms := {column[0] for _, column in of_key}) != {form}:
         form = "any" if forms & _LISTS else "array"
     if form == "dict":
-        groups = [group for _, (_, groups) in of_key for group in groups]
-        whole = _whole(groups, envs)
-        return _merged(groups, envs) if whole is None else whole
+        return _put_together([group for _, (_, groups) in of_key for group in groups], envs)
     if form not in _LISTS:
-        dtype = np.dtype(int) if ints and ints[0][0] else first.dtype
+        dtype = _INT if ints and ints[0][0] else first.dtype
         value = np.zeros((n, *first.shape[1:]), dtype)
         for rows, (_, values, *_) in of_key:
             if values.shape[1:] != first.shape[1:] or not _fits(values, dtype):
@@ -480,7 +467,7 @@ def _fits(values: Array, dtype: np.dtype[Any]) -> bool:
     """Whether numbers become the same when an array of them is assigned, and one by one."""
     if np.can_cast(values.dtype, dtype):
         return True
-    return values.dtype == np.float64 and dtype == np.int64 and bool((np.abs(values) < 2.0**63).all())
+    return values.dtype == np.float64 and dtype == _INT and bool((np.abs(values) < 2.0**63).all())
 
 
 def _index(rows: Rows) -> Any:
