@@ -199,17 +199,17 @@ class VectorShard(Reactor):
     def _extras(self) -> Any:
         """Infos, as they travel, and failures."""
         rows = self.rows
-        infos, finals = rows.infos, rows.finals
+        infos, finals, failures = rows.infos, rows.finals, self._failures() if rows.failures else []
         if rows.batched:
-            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], self._failures()
-        if self.merging and not rows.failures:
+            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
+        if self.merging and not failures:
             if self.merging == "columns":
                 merged = merged_at_once(finals, infos, self.count)
             else:
                 merged = {"ended": finals, "infos": by_row(infos)} if type(infos) is list else None
             if merged is not None:
                 return Handed(merged)
-        return encode_infos(info_columns(self.row, finals, infos)), self._failures()
+        return encode_infos(info_columns(self.row, finals, infos)), failures
 
     def _failures(self) -> list[tuple[int, Failure]]:
         """What environments raised, with their indices."""
