@@ -259,7 +259,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         return f"{self.num_envs} rows: {self.num_copies} copies of {len(self.agents)} agents"
 
     def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
-        infos = self._merged(batch, parts)
+        infos = self._merged(batch, parts) if parts else {}
         if self._chosen is not None:
             self._over[self._chosen], self._chosen = False, None
         elif self.autoreset_mode is AutoresetMode.DISABLED:

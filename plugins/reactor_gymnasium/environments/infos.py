@@ -29,9 +29,9 @@ __all__ = [
     "encode_infos",
     "info_adder",
     "info_columns",
+    "merged_at_once",
     "merge_infos",
     "note_whose_info",
-    "only_numbers",
 ]
 
 Array = npt.NDArray[Any]
@@ -42,17 +42,17 @@ Rows = range | list[int]
 Column = tuple[Any, ...]
 """The values of one key: a word for their form, and what has them.
 
-``python``, ``numpy``: an array of what were Python's or numpy's numbers. ``mixed``: an array of floats, and which of them were ints.
-``array``: the arrays as one. ``dict``: groups. A sequence of numbers of several types (``numbers``), of what Gymnasium makes an array
-of objects of (``object``), or of anything (``any``). Nobody else has the arrays.
+``python``, ``numpy``: an array of what are Python's or numpy's numbers. ``mixed``: an array of floats, and which of them are ints.
+``array``: the arrays as one. ``dict``: groups. ``numbers``: a sequence of numbers of several types. ``object``: of what Gymnasium
+makes an array of objects of. ``any``: of anything. Nobody else has the arrays.
 """
 
 Group = tuple[Rows, dict[str, Column] | list[Any]]
 """Rows, and by key the column of their infos; or the infos, if they cannot be taken apart."""
 
 InfoColumns = tuple[dict[int, tuple[Any, Any]], list[Group]]
-"""The infos of a shard, with the rows of the batch: the last observation and the last info of each episode that ``SAME_STEP`` mode has
-ended within the step, and the infos of the step.
+"""The infos of a shard, with the rows of the batch: the last observation and the last info of each episode that ``SAME_STEP`` mode
+has ended within the step, and the infos of the step.
 """
 
 _NUMBERS: dict[type, str] = {int: "python", float: "python", bool: "python"} | dict.fromkeys(
@@ -64,8 +64,8 @@ _NUMBERS: dict[type, str] = {int: "python", float: "python", bool: "python"} | d
 )  # fmt: skip
 """The types that Gymnasium makes arrays of, and the form of a column of one of them."""
 
-_OTHERS = {"dict", "object", "any"}
-_LISTS = {*_OTHERS, "numbers"}
+_LISTS = {"dict", "object", "numbers", "any"}
+_INT = np.dtype(int)
 
 _OBJECTS = {str, bytes, type(None), np.bool_}
 """Types that Gymnasium makes arrays of objects of."""
@@ -90,13 +90,6 @@ def info_columns(first: int, finals: dict[int, tuple[Any, Any]], infos: Any) -> 
         return finals, [(_moved(rows, first), columns) for rows, columns in infos] if first else infos
     rows, of_rows = _moved([*infos], first), [*infos.values()]
     return finals, _grouped(rows, of_rows) or [(rows, of_rows)]
-
-
-def only_numbers(part: InfoColumns) -> bool:
-    """Whether there is nothing but infos that all have the same keys, for numbers or arrays of numbers."""
-    finals, groups = part
-    columns = groups[0][1] if len(groups) == 1 else None
-    return not finals and type(columns) is dict and _OTHERS.isdisjoint([column[0] for column in columns.values()])
 
 
 def _moved(rows: Rows, first: int) -> Rows:
@@ -209,9 +202,7 @@ def _headed(header: bytes) -> Any:
 
 
 def decode_infos(coded: Any) -> InfoColumns:
-    """What :func:`encode_infos` was given; what was not encoded is returned as it is."""
-    if len(coded) == 2:
-        return coded  # type: ignore[no-any-return]
+    """What :func:`encode_infos` was given."""
     header, data, finals, rest = coded
     outline, places = _headed(header)
     arrays = [np.ndarray(shape, dtype, data, begin) for shape, dtype, begin in places]
@@ -280,25 +271,69 @@ def info_adder(rows: int) -> VectorEnv[Any, Any, Any]:
     return envs
 
 
-def merge_infos(parts: Sequence[Any], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any]:
+def merged_at_once(finals: dict[int, tuple[Any, Any]], infos: Any, n: int) -> dict[str, Any] | None:
+    """:func:`merge_infos` for a shard that has all rows, where they have the same keys for numbers or arrays; else ``None``.
+
+    Args:
+        finals: As for :func:`info_columns`.
+        infos: Likewise.
+        n: How many rows there are.
+    """
+    columns: Any = ()
+    if type(infos) is not list:
+        of_rows = [*infos.values()]
+        if finals or len(of_rows) < n or set(map(type, of_rows)) != {dict}:
+            return None
+        keys, rows = [*of_rows[0]], range(n)
+        if [*chain.from_iterable(of_rows)] != keys * n:
+            return None
+        columns = [(key, _column(key, rows, values)) for key, values in zip(keys, zip(*map(dict.values, of_rows)))]  # noqa: B905
+    elif infos:
+        rows, columns = infos[0]
+        if len(rows) < n or type(columns) is list:
+            return None
+        columns = columns.items()
+    merged: dict[str, Any] = {}
+    everybody = _everybody(n)
+    for key, column in columns:
+        form, value = column[0], column[1]
+        if type(key) is not str:
+            return None
+        if form == "numbers":
+            try:
+                value = np.array(value, type(value[0]))
+            except Exception:  # of several mistakes, merge_infos() raises the one that Gymnasium comes upon first
+                return None
+        elif form == "mixed" and column[2][0]:
+            if not _fits(value, _INT):
+                return None
+            value = value.astype(_INT)
+        elif form in _LISTS:
+            return None
+        merged[key] = value
+        merged[f"_{key}"] = everybody.copy()
+    if len(merged) < 2 * len(columns):  # a key is another one's mask
+        return None
+    return _with_finals(merged, infos, finals, info_adder(n)) if finals else merged
+
+
+def merge_infos(parts: Iterable[InfoColumns], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any]:
     """The vector environment's infos, of which nothing is shared with anybody.
 
     Args:
-        parts: The columns of the shards, in their order, encoded or not. Their arrays may become the result's.
+        parts: The columns of the shards, in their order. Their arrays may become the result's.
         envs: The vector environment whose ``num_envs`` and ``_add_info`` count.
 
     Raises:
         Exception: What ``_add_info`` raises.
     """
-    finals, groups = parts[0] if len(parts[0]) == 2 else decode_infos(parts[0])
-    if len(parts) > 1:
-        columns = [(finals, groups), *map(decode_infos, parts[1:])]
-        finals = {row: of_row for of_part, _ in columns for row, of_row in of_part.items()}
-        groups = [group for _, of_part in columns for group in of_part]
+    finals: dict[int, tuple[Any, Any]] = {}
+    groups: list[Group] = []
+    for of_part, of_step in parts:
+        finals |= of_part
+        groups += of_step
     try:
-        merged = _whole(groups, envs)
-        if merged is None:
-            merged = _merged(groups, envs)
+        merged = _put_together(groups, envs)
         if merged is not None and finals:
             merged = _with_finals(merged, groups, finals, envs)
     except Exception:  # of several mistakes, the one that Gymnasium comes upon first is raised below
@@ -310,6 +345,11 @@ def merge_infos(parts: Sequence[Any], envs: VectorEnv[Any, Any, Any]) -> dict[st
     for row, info in sorted([*ended, *by_row(groups).items()], key=_first):
         added = envs._add_info(added, info, row)
     return added
+
+
+def _put_together(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
+    merged = merged_at_once({}, _as_one(groups) if len(groups) > 1 else groups, envs.num_envs)
+    return _merged(groups, envs) if merged is None else merged
 
 
 def _with_finals(
@@ -331,41 +371,23 @@ def _with_finals(
     return {name: value for name, value in merged.items() if name in before} | ended | merged
 
 
-def _whole(groups: list[Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
-    """The infos, if all rows have the same keys or none has any, as in most steps; else ``None``."""
-    if not groups:
-        return {}
-    (rows, first), others, n = groups[0], groups[1:], envs.num_envs
-    if type(first) is not dict or (len(rows) != n and not _are_all(groups, n)):
-        return None
-    merged: dict[str, Any] = {}
-    everybody = _everybody(n)
-    for key, column in first.items():
-        value = column[1]
-        if type(value) is not np.ndarray:
-            value = None if others else _value(key, [(rows, column)], envs)
-        elif column[0] == "mixed" and column[2][0]:
-            value = value.astype(int)
-        if value is None:
-            return None
-        if others:
-            try:
-                value = np.concatenate([value, *[columns[key][1] for _, columns in others]], casting="no")  # type: ignore[call-overload]
-            except (TypeError, ValueError):  # one is of another kind
-                return None
-        merged[key] = value
-        merged[f"_{key}"] = everybody.copy()
-    return merged if len(merged) == 2 * len(first) else None  # else a key is another one's mask
-
-
-def _are_all(groups: list[Group], n: int) -> bool:
-    """Whether groups are of all rows, one after the other, and have the same keys."""
+def _as_one(groups: list[Group]) -> list[Group]:
+    """Groups as one, if they follow each other and have the same keys for numbers or arrays of the same kinds; else as they are."""
     end, first = 0, groups[0][1]
     for rows, columns in groups:
         if type(rows) is not range or rows.start != end or type(columns) is not dict or columns.keys() ^ first:
-            return False
+            return groups
         end = rows.stop
-    return end == n
+    every: list[Any] = [columns for _, columns in groups]
+    joined: dict[str, Column] = {}
+    for key, column in every[0].items():
+        if column[0] in _LISTS:
+            return groups
+        try:
+            joined[key] = column[0], np.concatenate([columns[key][1] for columns in every], casting="no"), *column[2:]
+        except (TypeError, ValueError):  # some are of another kind
+            return groups
+    return [(range(end), joined)]
 
 
 @cache
@@ -407,11 +429,9 @@ def _value(key: str, of_key: list[tuple[Rows, Column]], envs: VectorEnv[Any, Any
     if len(of_key) > 1 and (forms := {column[0] for _, column in of_key}) != {form}:
         form = "any" if forms & _LISTS else "array"
     if form == "dict":
-        groups = [group for _, (_, groups) in of_key for group in groups]
-        whole = _whole(groups, envs)
-        return _merged(groups, envs) if whole is None else whole
+        return _put_together([group for _, (_, groups) in of_key for group in groups], envs)
     if form not in _LISTS:
-        dtype = np.dtype(int) if ints and ints[0][0] else first.dtype
+        dtype = _INT if ints and ints[0][0] else first.dtype
         value = np.zeros((n, *first.shape[1:]), dtype)
         for rows, (_, values, *_) in of_key:
             if values.shape[1:] != first.shape[1:] or not _fits(values, dtype):
@@ -447,7 +467,7 @@ def _fits(values: Array, dtype: np.dtype[Any]) -> bool:
     """Whether numbers become the same when an array of them is assigned, and one by one."""
     if np.can_cast(values.dtype, dtype):
         return True
-    return values.dtype == np.float64 and dtype == np.int64 and bool((np.abs(values) < 2.0**63).all())
+    return values.dtype == np.float64 and dtype == _INT and bool((np.abs(values) < 2.0**63).all())
 
 
 def _index(rows: Rows) -> Any:

@@ -217,16 +217,16 @@ class EnvProgram:
         """The results besides arrays of a batch's tick that has just ended.
 
         Returns:
-            What shards have sent of their infos, if any of them sent something, and what units raised, by index.
+            What shards have sent of their infos, if any of them sent something, or the infos themselves, from the only shard;
+            and what units raised, by index.
         """
         if self._layout.objects:
             batch.objects = [leaves for of_shard in self.run.values(f"objects{batch.suffix}") for leaves in of_shard]
         extras = batch.read_extras()
-        if len(extras) == 1 and type(extras[0]) is tuple:  # comprehensions cost calls
-            part, failures = extras[0]
-            return (part,), failures
-        if Told in map(type, extras):
+        if extras and type(extras[0]) is not dict and Told in map(type, extras):
             extras = self._heard(extras)
+        if not extras or type(extras[0]) is dict:
+            return extras, ()
         return [part for part, _ in extras], [failure for _, failures in extras for failure in failures]
 
     def _heard(self, extras: Sequence[Any]) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.environments.infos import encode_infos, info_columns, note_whose_info, only_numbers
+from reactor_gymnasium.environments.infos import by_row, encode_infos, info_columns, merged_at_once, note_whose_info
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import ObservationLayout
@@ -47,7 +47,8 @@ class VectorShard(Reactor):
         construct: How to call what makes one, if not just so.
         check: Called once with the environments and the index of the first one; raises if they do not fit.
         reward_dtype: Of the port.
-        whole: Whether it has every environment, in the caller's process: then infos of nothing but numbers are not pickled.
+        merging: Where it has every environment, in the caller's process, how the caller wants infos: in ``columns`` or by ``rows``.
+            Then it puts them together itself where that is easy, and nothing is pickled.
         watched: Whether to tell at any time which environment is being stepped.
         tried: What makes each where it is tried how it can be saved, encoded; none if all states can be saved.
         strategies: The result of that, if it is known already; see
@@ -90,14 +91,14 @@ class VectorShard(Reactor):
         construct: Callable[[Callable[[], Any]], Any] | None = None,
         check: Callable[[Sequence[Any], int], None] | None = None,
         reward_dtype: npt.DTypeLike = np.float64,
-        whole: bool = False,
+        merging: str = "",
         watched: bool = False,
         tried: Sequence[Any] = (),
         strategies: Sequence[str | None] = (),
     ) -> None:
         self.makers, self.layout, self.first, self.row, self.owner = tuple(makers), layout, first, row, owner
         self.construct, self.check, self.watched = construct, check, watched
-        self.whole, self.count = whole, count
+        self.merging, self.count = merging, count
         self.tried, self.strategies = tuple(tried), tuple(strategies)
         self.rows = make_rows(first)
         self.told = self.rows.stepper
@@ -194,15 +195,17 @@ class VectorShard(Reactor):
     def _extras(self) -> Any:
         """Infos, as they travel, and failures."""
         rows = self.rows
-        infos, failures = rows.infos, self._failures() if rows.failures else []
+        infos, finals, failures = rows.infos, rows.finals, self._failures() if rows.failures else []
         if rows.batched:
             return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
-        of_kernel = type(infos) is list
-        part = (rows.finals, infos) if of_kernel and not self.row else info_columns(self.row, rows.finals, infos)
-        # Of a kernel's infos, and of those of numbers, nothing is of a class that the caller has another one of.
-        if self.whole and not failures and (of_kernel or only_numbers(part)):
-            return Handed((part, failures))
-        return encode_infos(part), failures
+        if self.merging and not failures:
+            if self.merging == "columns":
+                merged = merged_at_once(finals, infos, self.count)
+            else:
+                merged = {"ended": finals, "infos": by_row(infos)} if type(infos) is list else None
+            if merged is not None:
+                return Handed(merged)
+        return encode_infos(info_columns(self.row, finals, infos)), failures
 
     def _failures(self) -> list[tuple[int, Failure]]:
         """What environments raised, with their indices."""

@@ -166,7 +166,7 @@ class ShardedVectorEnv(LiveVectorEnv):
             rows = bounds[hi] - bounds[lo]
             return program.add(
                 VectorShard, name=name, makers=self._encoded[lo:hi], count=rows, layout=self._layout, first=lo, row=row,
-                owner=self._title, whole=inline and rows == self.batch_size,
+                owner=self._title, merging=self._style.infos if inline and rows == self.batch_size else "",
                 watched=watched, tried=tried[lo:hi], strategies=strategies[lo:hi], **self._shard_settings(lo, hi, worker),
             )  # fmt: skip
 
@@ -312,11 +312,11 @@ class ShardedVectorEnv(LiveVectorEnv):
         return f"{self.batch_size} environments"
 
     def _merged(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
-        """The infos that shards have sent, in the style of the host; none if they have not sent any."""
-        if not parts:
-            return {}
+        """The infos that shards have sent, in the style of the host."""
+        if type(parts[0]) is dict:  # the only shard has put them together
+            return parts[0]
         if self._style.infos == "columns":
-            return merge_infos(parts, self if self._alone else info_adder(batch.hi - batch.lo))
+            return merge_infos(map(decode_infos, parts), self if self._alone else info_adder(batch.hi - batch.lo))
         ended: dict[int, Any] = {}
         infos: dict[int, Any] = {}
         for finals, groups in map(decode_infos, parts):

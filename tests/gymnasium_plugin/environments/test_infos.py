@@ -20,7 +20,7 @@ from random_infos import VALUES, an_info, drawn, kinds, schemas
 
 import reactor_gymnasium.vector.shard
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.environments.infos import by_row, decode_infos, encode_infos, info_columns, merge_infos, only_numbers
+from reactor_gymnasium.environments.infos import by_row, decode_infos, encode_infos, info_columns, merge_infos, merged_at_once
 from reactor_rl.pickling import dumps, loads
 
 Infos = list[tuple[Any, Any]]
@@ -48,13 +48,19 @@ def by_gymnasium(infos: Infos) -> dict[str, Any]:
 
 
 def by_columns(infos: Infos, cuts: list[int], envs: Counting | None = None, encoded: bool = True) -> dict[str, Any]:
-    parts = []
+    envs, parts = envs or Counting(len(infos)), []
     for lo, hi in pairwise([0, *cuts, len(infos)]):
         ended = {row: (one["final_obs"], one["final_info"]) for row, (one, _) in enumerate(infos[lo:hi]) if one is not None}
         found = {row: one for row, (_, one) in enumerate(infos[lo:hi]) if one is not None}
+        if not cuts and not encoded and (merged := merged_at_once(ended, found, len(infos))) is not None:
+            return merged
         part = info_columns(lo, ended, found)
-        parts.append(loads(dumps(encode_infos(part))) if encoded else part)
-    return merge_infos(parts, envs or Counting(len(infos)))
+        parts.append(travelled(part) if encoded else part)
+    return merge_infos(parts, envs)
+
+
+def travelled(part: Any) -> Any:
+    return decode_infos(loads(dumps(encode_infos(part))))
 
 
 def outcome(function: Any, *args: Any) -> Any:
@@ -129,11 +135,21 @@ def test_the_usual_infos_are_never_added_one_by_one(kind: str, cuts: list[int]) 
     assert_as_gymnasium([(None, info) for info in FAST[kind]], cuts, fast=True)
 
 
-@pytest.mark.parametrize("kind", sorted(FAST))
-def test_only_numbers_need_not_be_pickled(kind: str) -> None:
-    part = info_columns(0, {}, {row: info for row, info in enumerate(FAST[kind]) if info})
-    assert only_numbers(part) is (kind in ("numbers", "arrays", "ints and floats", "some have none"))
-    assert not only_numbers((part[0] | {0: (np.zeros(1), {})}, part[1]))
+@pytest.mark.parametrize("kind", ["numbers", "arrays", "ints and floats"])
+def test_one_shard_puts_numbers_and_arrays_together_at_once(kind: str) -> None:
+    infos = dict(enumerate(FAST[kind]))
+    assert merged_at_once({}, infos, len(infos)) is not None
+    assert merged_at_once({}, infos, len(infos) + 1) is None  # one of them has none
+    assert merged_at_once({0: (np.zeros(1), {})}, infos, len(infos)) is None
+
+
+def test_one_shard_leaves_what_takes_more_care() -> None:
+    kinds: list[list[Any]] = [
+        [{"a": "text"}] * 2, [{"a": 1}, {"b": 1}], [{"a": 1, "_a": 2}] * 2, [{"final_obs": 1}] * 2, [{"a": 1}, {"a": 2**70}],
+        [{"a": 1}, {"a": {}}], [{"a": np.zeros(1)}, {"a": np.zeros(2)}], [{"a": 1}, {"a": float("nan")}], [{1: 1}, {True: 1}],
+    ]  # fmt: skip
+    for infos in kinds:
+        assert merged_at_once({}, dict(enumerate(infos)), 2) is None
 
 
 OF_KERNELS: dict[str, tuple[Any, ...]] = {
@@ -177,14 +193,15 @@ def test_the_infos_of_kernels_become_what_gymnasium_makes_of_them(data: Any, cut
         ]
         if groups:  # else the shard sends nothing
             part = info_columns(lo, {}, groups)
-            parts.append(loads(dumps(encode_infos(part))) if encoded else part)
+            parts.append(travelled(part) if encoded else part)
         for row in sorted(row for where in told for row in where):
             every[lo + row] = {key: _one(row, *column) for key, column in columns.items()}
     theirs = outcome(by_gymnasium, [(None, every.get(row)) for row in range(size)])
-    ours = [decode_infos(part) for part in parts]
-    assert all(not ended for ended, _ in ours)
-    assert_same({row: info for _, groups in ours for row, info in sorted(by_row(groups).items())}, every, "infos by row")
-    if parts:
+    assert all(not ended for ended, _ in parts)
+    assert_same({row: info for _, of_part in parts for row, info in sorted(by_row(of_part).items())}, every, "infos by row")
+    if not cuts and (merged := merged_at_once({}, parts[0][1] if parts else [], size)) is not None:
+        assert_same(merged, theirs, "infos at once")
+    else:
         assert_same(outcome(merge_infos, parts, Counting(size)), theirs, "infos")
 
 
@@ -195,18 +212,19 @@ def _one(row: int, form: str, values: Any, ints: Any = None) -> Any:
 
 
 def test_what_one_shard_puts_together_is_nobody_elses() -> None:
-    table, other, envs = np.zeros(2), np.zeros(2), Counting(2)
-    merged = merge_infos([info_columns(0, {}, {0: {"t": table}, 1: {"t": other}})], envs)
+    table, other = np.zeros(2), np.zeros(2)
+    merged = merged_at_once({}, {0: {"t": table}, 1: {"t": other}}, 2)
+    assert merged is not None
     table += 1
     assert not merged["t"].any()
     merged["_t"][0] = False
-    again = merge_infos([info_columns(0, {}, {0: {"t": table}, 1: {"t": other}})], envs)
-    assert again["_t"].all()
+    again = merged_at_once({}, {0: {"t": table}, 1: {"t": other}}, 2)
+    assert again is not None and again["_t"].all()
 
 
 def test_arrays_that_are_decoded_are_whose_info_it_is() -> None:
-    coded = loads(dumps(encode_infos(info_columns(0, {}, {row: {"place": np.full(2, float(row))} for row in range(3)}))))
-    first, *others = by_row(decode_infos(coded)[1]).values()
+    part = travelled(info_columns(0, {}, {row: {"place": np.full(2, float(row))} for row in range(3)}))
+    first, *others = by_row(part[1]).values()
     first["place"][...] = 9
     assert [info["place"].tolist() for info in others] == [[1, 1], [2, 2]]
 
