@@ -142,7 +142,7 @@ SHARED_OUT: list[tuple[Any, int, int, int]] = [
 
 @pytest.mark.parametrize(("kind", "env", "count", "on_policy", "off_policy"), [
     *((kind, *case) for kind in (DummyVecEnv, ReactorVecEnv) for case in SHARED_OUT),
-    (SubprocVecEnv, *SHARED_OUT[2]),  # whose processes take seconds to start
+    (FORKED, *SHARED_OUT[2]),
 ])  # fmt: skip
 def test_fewer_actors_share_out_what_kernels_step(kind: Any, env: Any, count: int, on_policy: int, off_policy: int) -> None:
     venv = make_vec_env(env, count, vec_env_cls=kind)

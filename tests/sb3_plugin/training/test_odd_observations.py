@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -86,15 +86,23 @@ TAKEN: dict[str, tuple[Any, Change]] = {
     "shades of 64 bits": (IMAGE, lambda one: one.astype(int)), "whole shades": (IMAGE, lambda one: one.astype(float)),
     "in columns": (IMAGE, np.asfortranarray), "true and false": (BITS, lambda one: one.astype(bool)),
 }  # fmt: skip
-BLOCKS: list[dict[str, int]] = [{"n_actors": 2}, {"n_actors": 1, "envs_per_actor": 4}]
+BLOCKS: dict[str, dict[str, int]] = {"one by one": {"n_actors": 2}, "together": {"n_actors": 1, "envs_per_actor": 4}}
+
+
+def in_turn_of(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Each of them in one kind of block; in the other one where time does not matter."""
+    return pytest.mark.parametrize(("name", "block"), [
+        pytest.param(name, block, id=f"{name}-{which}", marks=[pytest.mark.slow] * ((at + turn) % 2))
+        for at, name in enumerate(names)
+        for turn, (which, block) in enumerate(BLOCKS.items())
+    ])  # fmt: skip
 
 
 def policy_for(space: Any) -> str:
     return "CnnPolicy" if space is IMAGE else "MultiInputPolicy" if isinstance(space, spaces.Dict) else "MlpPolicy"
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["one by one", "together"])
-@pytest.mark.parametrize("name", REFUSED)
+@in_turn_of(REFUSED)
 def test_refused(name: str, block: dict[str, int]) -> None:
     space, change, said = REFUSED[name]
     for algorithm, since in ("dqn", 0), ("ppo", 3):
@@ -104,8 +112,7 @@ def test_refused(name: str, block: dict[str, int]) -> None:
         assert "raised in environment 0" in raised.value.__notes__
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["one by one", "together"])
-@pytest.mark.parametrize("name", TAKEN)
+@in_turn_of(TAKEN)
 def test_taken(name: str, block: dict[str, int]) -> None:
     space, change = TAKEN[name]
     with new("ppo", partial(Odd, space, change, 0), policy_for(space), **block) as model:
