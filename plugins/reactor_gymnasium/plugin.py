@@ -48,7 +48,6 @@ from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
     "IDLE",
-    "IDLE",
     "env_maker",
     "Episode",
     "EpisodeLog",
