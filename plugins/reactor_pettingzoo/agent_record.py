@@ -129,14 +129,19 @@ class CopyRecord:
 
     def _change(self, copy: Copy) -> None:
         """Take account of who acts next: it is not who acted before."""
-        acts = copy.acts
-        for field in self.fields:  # the rows of everybody else are zeros
-            field[...] = 0
-        for agent in acts:
-            place = self.places[agent]
-            place.alive[...] = True
-            place.free()
-        self.acting[...] = copy.index[acts[0]] if copy.turns and acts else 0
+        acts, before, places = copy.acts, self.acts, self.places
+        if copy.turns and acts:
+            self.acting[...] = copy.index[acts[0]]
+        elif before:
+            self.acting[...] = 0
+        if not (copy.turns and acts and before and places[acts[0]].group is places[before[0]].group):
+            for field in self.fields:  # the rows of everybody else are zeros
+                field[...] = 0
+            for agent in acts:
+                place = places[agent]
+                place.alive[...] = True
+                place.free()
+        # Else they take turns and share a row, all of which is written anew.
         key = tuple(acts)
         plan = self.plans.get(key)
         if plan is None:

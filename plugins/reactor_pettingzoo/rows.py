@@ -84,18 +84,18 @@ class AgentsUnit:
         """Take a step: an action of everybody who is there or, where agents take turns, of one."""
         copy = self.copy
         before = copy.live
-        if copy.turns:
-            row = copy.index[copy.acts[0]]
-            if self.places is not None:
-                group, row = self.places[row]
-                actions = actions[group]
-            copy.act(actions[row])
+        if self._whole and before is self._known:  # as in nearly every step of agents that act together
+            copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
+        elif copy.turns:
+            if self.places is None:
+                copy.act(actions[copy.index[copy.acts[0]]])
+            else:
+                group, row = self.places[copy.index[copy.acts[0]]]
+                copy.act(actions[group][row])
         else:
             if before is not self._known:
                 self._look(before)
-            if self._whole:
-                copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
-            elif self.places is None:
+            if self.places is None:
                 copy.act({agent: actions[row] for agent, row in self._does})
             else:
                 copy.act({agent: actions[group][row] for agent, (group, row) in self._does})

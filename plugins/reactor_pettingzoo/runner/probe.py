@@ -57,7 +57,7 @@ class RecordProbe(AgentsProbe):
         """Take a step; whether the episode is over."""
         self.unit.step(actions)
         self._write(self.unit.copy)
-        return self.unit.over
+        return bool(self.unit.over)
 
     def _seen(self) -> bytes:
         self._write(self.unit.copy)
