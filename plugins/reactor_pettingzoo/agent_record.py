@@ -5,8 +5,8 @@ An agent's rows of the record are looked at before they are written: shape, dtyp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from reactor_pettingzoo.agents import AgentSpecs
 from reactor_pettingzoo.copies import Copy
 from reactor_pettingzoo.reading import MASK, AgentID
 
-__all__ = ["AgentFields", "AgentRecord", "ObservedArray"]
+__all__ = ["AgentRecord", "RecordWriter"]
 
 Array = npt.NDArray[Any]
 
@@ -47,9 +47,9 @@ class AgentRecord:
         """See :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`."""
         return (), self.specs.record()
 
-    def writer(self, rows: Any) -> Callable[[int, Copy], None]:
-        """A function that writes what is seen in a copy into the record of an environment."""
-        return RecordWriter(self.specs, rows).write
+    def writer(self, rows: Any) -> RecordWriter:
+        """What writes what is seen in a copy into the record of an environment."""
+        return RecordWriter(self.specs, rows)
 
     def batch_writer(self, rows: Any) -> None:
         """One by one is as cheap."""
@@ -65,33 +65,59 @@ class RecordWriter:
 
     def __init__(self, specs: AgentSpecs, records: Any) -> None:
         self.specs, self.records = specs, records
-        self._bound: list[CopyRecord | None] = [None] * len(records)
+        self._bound: dict[int, CopyRecord] = {}
 
-    def write(self, env: int, copy: Copy) -> None:
+    def __call__(self, env: int, copy: Copy) -> None:
+        self.of(env).write(copy)
+
+    def of(self, env: int) -> CopyRecord:
+        """The record of an environment."""
+        bound = self._bound.get(env)
+        if bound is None:
+            bound = self._bound[env] = CopyRecord(self.specs, self.records[env, ...])
+        return bound
+
+
+class CopyRecord:
+    """The record of a copy. What is looked up is looked up once per change of those who act.
+
+    Args:
+        specs: The agents.
+        record: Of shape ``()``.
+    """
+
+    def __init__(self, specs: AgentSpecs, record: Array) -> None:
+        self.places = {agent: AgentFields(specs, record, agent) for agent in specs.agents}
+        self.fields = [record[name] for group in specs.groups for name, _, _ in group.fields()]
+        self.acting: Array = record["acting"]
+        self.masked = False  # whether an agent has a mask now, where nobody had one after the first reset
+        self.acts: Sequence[AgentID] | None = None
+        self.plans: dict[tuple[AgentID, ...], Plan] = {}  # by those who act
+
+    def write(self, copy: Copy) -> None:
         """Write what those see who act next.
 
         Raises:
             ValueError, TypeError: If something does not fit, or is not there.
         """
-        record = self._bound[env] or self._bind(env)
-        if copy.acts is not record.acts:
-            record.change(copy)
-        observations, infos, plan = copy.observations, copy.infos, record.plan
+        if copy.acts is not self.acts:
+            self._change(copy)
+        observations, infos = copy.observations, copy.infos
         agent: AgentID = None
         try:
-            for agent, array, dtype, shape, part in plan.whole:
+            for agent, array, dtype, shape, part in self.whole:
                 seen = observations[agent]
                 if type(seen) is not ndarray or seen.dtype != dtype or seen.shape != shape:
                     seen = part.fitting(copy.observation(agent))
                 array[...] = seen
-            for agent, part in plan.nested:
+            for agent, part in self.nested:
                 part.write(copy.observation(agent))
-            for agent, place in plan.masks:
+            for agent, place in self.masks:
                 copy.mask(place.group, agent, place.mask)
-            if plan.may_be_masked and (record.masked or (infos and any(infos.values()))):
-                record.masked = False
-                for agent, place in plan.may_be_masked:
-                    record.masked |= place.write_mask(copy, agent)
+            if self.may_be_masked and (self.masked or (infos and any(infos.values()))):
+                self.masked = False
+                for agent, place in self.may_be_masked:
+                    self.masked |= place.write_mask(copy, agent)
         except KeyError as error:
             if agent not in observations:
                 raise copy.blind(agent) from None
@@ -101,60 +127,33 @@ class RecordWriter:
             error.add_note(f"in what agent {agent!r} is to see")
             raise
 
-    def _bind(self, env: int) -> CopyRecord:
-        bound = self._bound[env] = CopyRecord(self.specs, self.records[env, ...])
-        return bound
-
-
-class CopyRecord:
-    """The record of a copy, and what is looked up once per change of those who act.
-
-    Args:
-        specs: The agents.
-        record: Of shape ``()``.
-
-    Attributes:
-        acts: Those who act.
-        plan: Where what they see is written.
-        masked: Whether one of them has a mask now, where nobody had one after the first reset.
-    """
-
-    plan: Plan
-
-    def __init__(self, specs: AgentSpecs, record: Array) -> None:
-        self.specs, self.record = specs, record
-        self.places = {agent: AgentFields(specs, record, agent) for agent in specs.agents}
-        self.fields = [record[name] for group in specs.groups for name, _, _ in group.fields()]
-        self.acting: Array = record["acting"]
-        self.masked = False
-        self.acts: Sequence[AgentID] | None = None
-        self.plans: dict[tuple[AgentID, ...], Plan] = {}  # by those who act
-
-    def change(self, copy: Copy) -> None:
+    def _change(self, copy: Copy) -> None:
         """Take account of who acts next: it is not who acted before."""
-        acts = copy.acts
-        for field in self.fields:  # the rows of everybody else are zeros
-            field[...] = 0
-        for agent in acts:
-            place = self.places[agent]
-            place.alive[...] = True
-            place.free()
-        self.acting[...] = copy.index[acts[0]] if copy.turns and acts else 0
+        acts, before, places = copy.acts, self.acts, self.places
+        if copy.turns and acts:
+            self.acting[...] = copy.index[acts[0]]
+        elif before:
+            self.acting[...] = 0
+        if not (copy.turns and acts and before and places[acts[0]].group is places[before[0]].group):
+            for field in self.fields:  # the rows of everybody else are zeros
+                field[...] = 0
+            for agent in acts:
+                place = places[agent]
+                place.alive[...] = True
+                place.free()
+        # Else they take turns and share a row, all of which is written anew.
         key = tuple(acts)
         plan = self.plans.get(key)
         if plan is None:
             if len(self.plans) >= PLANS:
                 self.plans.clear()
-            plan = self.plans[key] = Plan(self.places, acts)
-        self.plan, self.acts = plan, acts
+            plan = self.plans[key] = Plan.of(self.places, acts)
+        self.whole, self.nested, self.masks, self.may_be_masked = plan
+        self.acts = acts
 
 
-class Plan:
+class Plan(NamedTuple):
     """Where what some agents see is written.
-
-    Args:
-        places: Of all agents.
-        agents: These agents.
 
     Attributes:
         whole: Arrays that are all that an agent sees: agent, array, its dtype and shape, and how to write what does not fit it.
@@ -163,22 +162,27 @@ class Plan:
         may_be_masked: Agents whose info may have one, which nobody had after the first reset.
     """
 
-    def __init__(self, places: dict[AgentID, AgentFields], agents: Sequence[AgentID]) -> None:
-        self.whole: list[tuple[AgentID, Array, Any, tuple[int, ...], ObservedArray]] = []
-        self.nested: list[tuple[AgentID, ObservedArray]] = []
-        self.masks: list[tuple[AgentID, AgentFields]] = []
-        self.may_be_masked: list[tuple[AgentID, AgentFields]] = []
+    whole: list[tuple[AgentID, Array, Any, tuple[int, ...], ObservedArray]]
+    nested: list[tuple[AgentID, ObservedArray]]
+    masks: list[tuple[AgentID, AgentFields]]
+    may_be_masked: list[tuple[AgentID, AgentFields]]
+
+    @classmethod
+    def of(cls, places: dict[AgentID, AgentFields], agents: Sequence[AgentID]) -> Plan:
+        """The plan for some agents, whose places are among those of all."""
+        plan = cls([], [], [], [])
         for agent in agents:
             place = places[agent]
             for part in place.observed:
                 if part.path:
-                    self.nested.append((agent, part))
+                    plan.nested.append((agent, part))
                 else:
-                    self.whole.append((agent, part.array, part.dtype, part.shape, part))
+                    plan.whole.append((agent, part.array, part.dtype, part.shape, part))
             if place.may_be_masked:
-                self.may_be_masked.append((agent, place))
+                plan.may_be_masked.append((agent, place))
             elif place.mask is not None:
-                self.masks.append((agent, place))
+                plan.masks.append((agent, place))
+        return plan
 
 
 class ObservedArray:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 
 from reactor_gymnasium.plugin import ColumnSpec, StepBuffers, make_probe, own
+from reactor_pettingzoo.agent_record import RecordWriter
 from reactor_pettingzoo.agents import as_parallel, listed_agents, padding
 from reactor_pettingzoo.copies import Copy, ParallelCopy
 from reactor_pettingzoo.reading import AgentID
@@ -29,7 +30,7 @@ PRESENT: Mapping[str, ColumnSpec] = {"present": AGENT_COLUMNS["present"]}
 class AgentsUnit:
     """A copy as a :class:`~reactor_gymnasium.environments.unit_rows.Unit`: row = index of the agent.
 
-    The layout of its rows is an :class:`~reactor_pettingzoo.agent_record.AgentRecord`, or another whose ``writer`` takes a copy.
+    The layout of its rows is an :class:`~reactor_pettingzoo.agent_record.AgentRecord`.
 
     Args:
         copy: The copy.
@@ -47,8 +48,10 @@ class AgentsUnit:
         self.rewards: Sequence[Any] = copy.none
         self.ended: Sequence[tuple[int, bool, bool]] = ()
         self.there: Sequence[AgentID] = ()  # who is there, or was until the last step
-        self._shown: dict[int, Shown] = {}
-        self._last: Shown | None = None
+        # The memory in which they are shown, and who acts and is there as it was shown there last.
+        self._out: StepBuffers | None = None
+        self._acts: Sequence[AgentID] | None = None
+        self._there: Sequence[AgentID] | None = None
         # Looked up once per change of agents: where their actions are.
         self._known: Sequence[AgentID] | None = None
         self._in_order = False
@@ -84,12 +87,14 @@ class AgentsUnit:
         """Take a step: an action of everybody who is there or, where agents take turns, of one."""
         copy = self.copy
         before = copy.live
-        if copy.turns:
-            row = copy.index[copy.acts[0]]
-            if self.places is not None:
-                group, row = self.places[row]
-                actions = actions[group]
-            copy.act(actions[row])
+        if self._whole and before is self._known:  # as in nearly every step of agents that act together
+            copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
+        elif copy.turns:
+            if self.places is None:
+                copy.act(actions[copy.index[copy.acts[0]]])
+            else:
+                group, row = self.places[copy.index[copy.acts[0]]]
+                copy.act(actions[group][row])
         else:
             if before is not self._known:
                 self._look(before)
@@ -123,26 +128,32 @@ class AgentsUnit:
 
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
-        shown, copy = self._last, self.copy
-        if shown is None or shown.out is not out:
-            shown = self._last = self._shown.get(id(out)) or self._bind(out, lo)
-        if copy.acts is not shown.acts or self.there is not shown.there:
-            self._show_columns(shown)
-        if shown.put is not None:
-            shown.put(shown.env, copy)
+        if out is not self._out:
+            self._bind(out, lo)
+        copy = self.copy
+        if copy.acts is not self._acts or self.there is not self._there:
+            self._show_columns()
+        self._write(copy)
 
-    def _bind(self, out: StepBuffers, lo: int) -> Shown:
-        shown = self._shown[id(out)] = Shown(out, slice(lo, lo + self.rows))
-        return shown
+    def _bind(self, out: StepBuffers, lo: int) -> None:
+        """Find out where a memory has what is shown."""
+        self._out, rows = out, slice(lo, lo + self.rows)
+        self._acting, self._present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
+        self._acts = self._there = None
+        self._bind_observations(out, rows)
 
-    def _show_columns(self, shown: Shown) -> None:
+    def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
+        assert isinstance(out.put, RecordWriter)
+        self._write = out.put.of(rows.start // self.rows).write
+
+    def _show_columns(self) -> None:
         acts, there, index = self.copy.acts, self.there, self.copy.index
-        if acts is not shown.acts:
-            shown.acts = acts
-            _mark(shown.acting, acts, index)
-        if there is not shown.there:
-            shown.there = there
-            _mark(shown.present, there, index)
+        if acts is not self._acts:
+            self._acts = acts
+            _mark(self._acting, acts, index)
+        if there is not self._there:
+            self._there = there
+            _mark(self._present, there, index)
 
     def leaves(self, layout: Any) -> list[tuple[Any, ...] | None]:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`; a record has nothing but arrays."""
@@ -227,11 +238,15 @@ class PaddedUnit(AgentsUnit):
 
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
-        shown = self._shown.get(id(out)) or self._bind(out, lo)
-        if out.put is not None and (shown.put_all is None or not _done(shown.put_all, self.seen)):
+        if out is not self._out:
+            self._bind(out, lo)
+        if out.put is not None and (self._put_all is None or not _done(self._put_all, self.seen)):
             self._show_each(out.put, lo)
-        if out.columns:
-            self._show_columns(shown)
+        if self.there is not self._there:
+            self._show_columns()
+
+    def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
+        self._put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
 
     def _show_each(self, put: Callable[[int, Any], None], lo: int) -> None:
         for row, agent in enumerate(self.copy.agents):
@@ -369,26 +384,6 @@ class AgentsProbe:
     def _actions(self, action: Any) -> Any:
         """What the unit is given for an action."""
         return action
-
-
-class Shown:
-    """Where a copy is shown, and who acts and is there as it was shown there last.
-
-    Args:
-        out: The memory.
-        rows: Of the copy.
-    """
-
-    def __init__(self, out: StepBuffers, rows: slice) -> None:
-        self.out, self.put, self.env = (
-            out,
-            out.put,
-            rows.start // (rows.stop - rows.start),
-        )  # `out`, so that nothing else gets its id
-        self.put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
-        self.acting, self.present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
-        self.acts: Sequence[AgentID] | None = None
-        self.there: Sequence[AgentID] | None = None
 
 
 def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:

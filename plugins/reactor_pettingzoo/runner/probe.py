@@ -32,7 +32,7 @@ class RecordProbe(AgentsProbe):
         places = [(group.number, row) for group, row in map(specs.group_of, specs.agents)]
         super().__init__(AgentsUnit(copy_of(env, specs.agents, specs.turns), places), spaces.Discrete(2**31))
         self._specs, self._record = specs, np.zeros(1, specs.record())
-        self._write = AgentRecord(specs).writer(self._record)
+        self._write = AgentRecord(specs).writer(self._record).of(0).write
 
     @classmethod
     def of(cls, env_fn: Any, specs: AgentSpecs) -> RecordProbe:
@@ -56,11 +56,11 @@ class RecordProbe(AgentsProbe):
     def act(self, actions: list[Any]) -> bool:
         """Take a step; whether the episode is over."""
         self.unit.step(actions)
-        self._write(0, self.unit.copy)
+        self._write(self.unit.copy)
         return bool(self.unit.over)
 
     def _seen(self) -> bytes:
-        self._write(0, self.unit.copy)
+        self._write(self.unit.copy)
         return self._record.tobytes()
 
     def _actions(self, number: Any) -> list[Any]:

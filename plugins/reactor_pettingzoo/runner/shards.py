@@ -139,7 +139,8 @@ class RunnerShard(Reactor):
         """
         self.renders, rows = renders, self.rows
         rows.step(actions, None)
-        rows.raise_failure()
+        if rows.failures:
+            rows.raise_failure()
         if renders and 0 not in rows.over:
             self._render()
         self.log.end_step(rows.rewards)
