@@ -264,7 +264,7 @@ class Takeover:
         if count and (rewards is None or rows.autoreset is AutoresetMode.SAME_STEP):
             self.envs.stepping = True
             try:
-                self._end_episodes(kernel, shown)
+                self._end_episodes(kernel, shown, listed=rewards is None)
             finally:
                 self.envs.stepping = False
         if out is not None and not known:
@@ -309,12 +309,13 @@ class Takeover:
         rows.infos = {row: infos[row] for row in resets if row in infos}
         return True
 
-    def _end_episodes(self, kernel: BlockKernel, shown: Any) -> None:
-        """Note which episodes the kernel's step has ended, and reset those that need a seed."""
+    def _end_episodes(self, kernel: BlockKernel, shown: Any, listed: bool) -> None:
+        """Note which episodes the kernel's step has ended, in a list if there is no buffer, and reset those that need a seed."""
         rows = self.rows
         over = (kernel.terminated | kernel.truncated).nonzero()[0].tolist()
-        terminated, truncated = kernel.terminated.tolist(), kernel.truncated.tolist()
-        rows.ended = [(row, terminated[row], truncated[row]) for row in over]
+        if listed:
+            terminated, truncated = kernel.terminated.tolist(), kernel.truncated.tolist()
+            rows.ended = [(row, terminated[row], truncated[row]) for row in over]
         if rows.autoreset is not AutoresetMode.SAME_STEP:
             return
         recorder, before_reset = self._recorder, rows.before_reset

@@ -108,7 +108,8 @@ class VectorShard(Reactor):
             self.observations = Output((count, *shape), dtype)
         self.rewards = Output(count, reward_dtype)
         self.terminations, self.truncations = Output(count, np.bool_), Output(count, np.bool_)
-        if self.rows.columns:
+        self.fields = tuple(self.rows.columns)
+        if self.fields:
             self.columns = Output(count, np.dtype([(name, *spec) for name, spec in self.rows.columns.items()]))
 
     # ------------------------------------------------------------------ start and end
@@ -137,18 +138,17 @@ class VectorShard(Reactor):
             rows.mark = self.at.buffer
         observations = self.observations.buffer if self.layout.arrays else None
         rewards, terminations, truncations = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
-        columns = self.columns.buffer if rows.columns else None
+        columns = self.columns.buffer if self.fields else None
         out = self.out
-        if (
-            out is None
-            or out.observations is not observations
-            or out.rewards is not rewards
-            or out.terminations is not terminations
-            or out.truncations is not truncations
-        ):
-            self.out = out = StepBuffers(self.layout, observations, None, rewards, terminations, truncations, _fields(columns))
+        # The slots of all ports take turns together.
+        if out is None or out.rewards is not rewards or out.observations is not observations:
+            self.out = out = StepBuffers(self.layout, observations, None, rewards, terminations, truncations, self._named(columns))
         rows.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), out)
         self._send()
+
+    def _named(self, columns: Any) -> dict[str, npt.NDArray[Any]]:
+        """The columns of a port, by name."""
+        return {name: columns[name] for name in self.fields}
 
     @reaction(request, effects=(observations, objects, columns, extras, replies))
     def answer_request(self) -> None:
@@ -159,7 +159,7 @@ class VectorShard(Reactor):
         asked = {number: arguments for number, arguments in enumerate(of_envs) if arguments is not None}
         if function == "reset":
             observations = self.observations.buffer if self.layout.arrays else None
-            columns = self.columns.buffer if rows.columns else None
+            columns = self.columns.buffer if self.fields else None
             resets: dict[int, Any] = {}
             failures: list[tuple[int, Exception]] = []
             for number, arguments in asked.items():
@@ -167,7 +167,7 @@ class VectorShard(Reactor):
                     resets[number] = decode(arguments)
                 except Exception as error:
                     failures.append((number, error))
-            rows.reset(resets, StepBuffers(self.layout, observations, columns=_fields(columns)))
+            rows.reset(resets, StepBuffers(self.layout, observations, columns=self._named(columns)))
             rows.failures += failures
         else:
             results = rows.call(partial(_pickled_result, function), {number: (one,) for number, one in asked.items()})
@@ -236,11 +236,6 @@ class VectorShard(Reactor):
             return
         for number, saved in enumerate(state["kept"]):
             self.rows.load(number, loads(saved))
-
-
-def _fields(columns: Any) -> dict[str, npt.NDArray[Any]]:
-    """The columns of a port, by name."""
-    return {} if columns is None else {name: columns[name] for name in columns.dtype.names}
 
 
 def _pickled_result(function: Callable[..., Any], env: Any, arguments: Pickled) -> bytes:
