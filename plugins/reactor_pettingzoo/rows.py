@@ -87,7 +87,7 @@ class AgentsUnit:
         """Take a step: an action of everybody who is there or, where agents take turns, of one."""
         copy = self.copy
         before = copy.live
-        if self._whole and before is self._known:  # as in nearly every step of agents that act together
+        if self._in_order and before is self._known:  # as in nearly every step of agents that act together
             copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
         elif copy.turns:
             if self.places is None:
@@ -98,9 +98,7 @@ class AgentsUnit:
         else:
             if before is not self._known:
                 self._look(before)
-            if self._in_order:
-                copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
-            elif self.places is None:
+            if self.places is None:
                 copy.act({agent: actions[row] for agent, row in self._does})
             else:
                 copy.act({agent: actions[group][row] for agent, (group, row) in self._does})

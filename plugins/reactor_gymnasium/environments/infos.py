@@ -280,26 +280,27 @@ def merged_at_once(finals: dict[int, tuple[Any, Any]], infos: Any, n: int) -> di
         n: How many rows there are.
     """
     columns: Any = ()
-    if type(infos) is not list:
+    if type(infos) is list:
+        if infos:
+            rows, columns = infos[0]
+            if len(rows) < n or type(columns) is list:
+                return None
+            columns = columns.items()
+    else:
         of_rows = [*infos.values()]
         if finals or len(of_rows) < n or set(map(type, of_rows)) != {dict}:
             return None
         keys, rows = [*of_rows[0]], range(n)
-        if [*chain.from_iterable(of_rows)] != keys * n:
+        if [*chain.from_iterable(of_rows)] != keys * n or set(map(type, keys)) - {str}:
             return None
         columns = [(key, _column(key, rows, values)) for key, values in zip(keys, zip(*map(dict.values, of_rows)))]  # noqa: B905
-    elif infos:
-        rows, columns = infos[0]
-        if len(rows) < n or type(columns) is list:
-            return None
-        columns = columns.items()
     merged: dict[str, Any] = {}
     everybody = _everybody(n)
     for key, column in columns:
         form, value = column[0], column[1]
-        if type(key) is not str:
-            return None
-        if form == "numbers":
+        if form in _LISTS:
+            if form != "numbers":
+                return None
             try:
                 value = np.array(value, type(value[0]))
             except Exception:  # of several mistakes, merge_infos() raises the one that Gymnasium comes upon first
@@ -308,8 +309,6 @@ def merged_at_once(finals: dict[int, tuple[Any, Any]], infos: Any, n: int) -> di
             if not _fits(value, _INT):
                 return None
             value = value.astype(_INT)
-        elif form in _LISTS:
-            return None
         merged[key] = value
         merged[f"_{key}"] = everybody.copy()
     if len(merged) < 2 * len(columns):  # a key is another one's mask
@@ -367,6 +366,8 @@ def _with_finals(
     if not ended.keys().isdisjoint(merged):
         return None
     first = min(finals)  # keys are in the order in which environments have them
+    if first and sum([rows[0] for rows, _ in groups]) == 0:
+        return merged | ended
     before = {name for rows, columns in groups if rows[0] < first for key in columns for name in (key, f"_{key}")}
     return {name: value for name, value in merged.items() if name in before} | ended | merged
 
