@@ -17,14 +17,14 @@ from reactor_gymnasium.arguments import (
     without_mask,
 )
 from reactor_gymnasium.atari.game import AtariGame
-from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
-from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
+from reactor_gymnasium.environments.gym_rows import GymRows
+from reactor_gymnasium.environments.infos import note_whose_info
 from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.rows import ColumnSpec, EnvRows, StepBuffers, close_all
+from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, OfRounds, OfRuns
+from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, StepBuffers, close_all, kept_whole
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
-from reactor_gymnasium.environments.units import UnitBlock
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import (
     AskedPolicy,
@@ -47,8 +47,15 @@ from reactor_gymnasium.vector.live import HostStyle
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
+    "IDLE",
     "env_maker",
+    "Episode",
+    "EpisodeLog",
+    "EpisodePlayer",
     "Evaluator",
+    "OfRounds",
+    "OfRuns",
+    "kept_whole",
     "hashed",
     "counted",
     "Turn",
@@ -74,12 +81,9 @@ __all__ = [
     "KernelKind",
     "Inputs",
     "ObservationLayout",
-    "REAL_DONE",
-    "Packed",
     "ShardPorts",
     "ShardedVectorEnv",
     "StepBuffers",
-    "UnitBlock",
     "UnitRows",
     "as_number",
     "check_actions",
@@ -101,9 +105,7 @@ __all__ = [
     "late_helpers",
     "load_env",
     "median_step",
-    "merge_infos",
     "note_whose_info",
-    "pack_infos",
     "repeat_registrations",
     "own",
     "recover_for",
@@ -113,7 +115,6 @@ __all__ = [
     "looked_at",
     "no_traces",
     "MakerTrial",
-    "infos_by_row",
     "kernel_kind",
     "student",
 ]

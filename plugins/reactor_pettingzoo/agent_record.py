@@ -6,7 +6,7 @@ An agent's rows of the record are looked at before they are written: shape, dtyp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,12 @@ from reactor_pettingzoo.agents import AgentSpecs
 from reactor_pettingzoo.copies import Copy
 from reactor_pettingzoo.reading import MASK, AgentID
 
-__all__ = ["AgentFields", "AgentRecord", "ObservedArray"]
+__all__ = ["AgentRecord", "RecordWriter"]
 
 Array = npt.NDArray[Any]
+
+PLANS = 64
+"""How many are kept of a copy."""
 
 
 class AgentRecord:
@@ -45,7 +48,7 @@ class AgentRecord:
         return (), self.specs.record()
 
     def writer(self, rows: Any) -> RecordWriter:
-        """A function that writes what is seen in a copy into the record of an environment."""
+        """What writes what is seen in a copy into the record of an environment."""
         return RecordWriter(self.specs, rows)
 
     def batch_writer(self, rows: Any) -> None:
@@ -65,10 +68,14 @@ class RecordWriter:
         self._bound: dict[int, CopyRecord] = {}
 
     def __call__(self, env: int, copy: Copy) -> None:
+        self.of(env).write(copy)
+
+    def of(self, env: int) -> CopyRecord:
+        """The record of an environment."""
         bound = self._bound.get(env)
         if bound is None:
             bound = self._bound[env] = CopyRecord(self.specs, self.records[env, ...])
-        bound.write(copy)
+        return bound
 
 
 class CopyRecord:
@@ -80,13 +87,12 @@ class CopyRecord:
     """
 
     def __init__(self, specs: AgentSpecs, record: Array) -> None:
-        self.specs, self.record = specs, record
         self.places = {agent: AgentFields(specs, record, agent) for agent in specs.agents}
         self.fields = [record[name] for group in specs.groups for name, _, _ in group.fields()]
         self.acting: Array = record["acting"]
         self.masked = False  # whether an agent has a mask now, where nobody had one after the first reset
         self.acts: Sequence[AgentID] | None = None
-        self.plans: dict[AgentID, Plan] = {}  # of agents that act alone
+        self.plans: dict[tuple[AgentID, ...], Plan] = {}  # by those who act
 
     def write(self, copy: Copy) -> None:
         """Write what those see who act next.
@@ -94,24 +100,23 @@ class CopyRecord:
         Raises:
             ValueError, TypeError: If something does not fit, or is not there.
         """
-        acts = copy.acts
-        if acts is not self.acts:
+        if copy.acts is not self.acts:
             self._change(copy)
-        observations, infos, plan = copy.observations, copy.infos, self.plan
+        observations, infos = copy.observations, copy.infos
         agent: AgentID = None
         try:
-            for agent, array, dtype, shape, part in plan.whole:
+            for agent, array, dtype, shape, part in self.whole:
                 seen = observations[agent]
                 if type(seen) is not ndarray or seen.dtype != dtype or seen.shape != shape:
                     seen = part.fitting(copy.observation(agent))
                 array[...] = seen
-            for agent, part in plan.nested:
+            for agent, part in self.nested:
                 part.write(copy.observation(agent))
-            for agent, place in plan.masks:
+            for agent, place in self.masks:
                 copy.mask(place.group, agent, place.mask)
-            if plan.may_be_masked and (self.masked or (infos and any(infos.values()))):
+            if self.may_be_masked and (self.masked or (infos and any(infos.values()))):
                 self.masked = False
-                for agent, place in plan.may_be_masked:
+                for agent, place in self.may_be_masked:
                     self.masked |= place.write_mask(copy, agent)
         except KeyError as error:
             if agent not in observations:
@@ -124,29 +129,31 @@ class CopyRecord:
 
     def _change(self, copy: Copy) -> None:
         """Take account of who acts next: it is not who acted before."""
-        acts = copy.acts
-        for field in self.fields:  # the rows of everybody else are zeros
-            field[...] = 0
-        for agent in acts:
-            place = self.places[agent]
-            place.alive[...] = True
-            place.free()
-        self.acting[...] = copy.index[acts[0]] if copy.turns and acts else 0
-        if len(acts) != 1:
-            self.plan = Plan(self.places, acts)
-        elif acts[0] in self.plans:
-            self.plan = self.plans[acts[0]]
-        else:
-            self.plan = self.plans[acts[0]] = Plan(self.places, acts)
+        acts, before, places = copy.acts, self.acts, self.places
+        if copy.turns and acts:
+            self.acting[...] = copy.index[acts[0]]
+        elif before:
+            self.acting[...] = 0
+        if not (copy.turns and acts and before and places[acts[0]].group is places[before[0]].group):
+            for field in self.fields:  # the rows of everybody else are zeros
+                field[...] = 0
+            for agent in acts:
+                place = places[agent]
+                place.alive[...] = True
+                place.free()
+        # Else they take turns and share a row, all of which is written anew.
+        key = tuple(acts)
+        plan = self.plans.get(key)
+        if plan is None:
+            if len(self.plans) >= PLANS:
+                self.plans.clear()
+            plan = self.plans[key] = Plan.of(self.places, acts)
+        self.whole, self.nested, self.masks, self.may_be_masked = plan
         self.acts = acts
 
 
-class Plan:
+class Plan(NamedTuple):
     """Where what some agents see is written.
-
-    Args:
-        places: Of all agents.
-        agents: These agents.
 
     Attributes:
         whole: Arrays that are all that an agent sees: agent, array, its dtype and shape, and how to write what does not fit it.
@@ -155,22 +162,27 @@ class Plan:
         may_be_masked: Agents whose info may have one, which nobody had after the first reset.
     """
 
-    def __init__(self, places: dict[AgentID, AgentFields], agents: Sequence[AgentID]) -> None:
-        self.whole: list[tuple[AgentID, Array, Any, tuple[int, ...], ObservedArray]] = []
-        self.nested: list[tuple[AgentID, ObservedArray]] = []
-        self.masks: list[tuple[AgentID, AgentFields]] = []
-        self.may_be_masked: list[tuple[AgentID, AgentFields]] = []
+    whole: list[tuple[AgentID, Array, Any, tuple[int, ...], ObservedArray]]
+    nested: list[tuple[AgentID, ObservedArray]]
+    masks: list[tuple[AgentID, AgentFields]]
+    may_be_masked: list[tuple[AgentID, AgentFields]]
+
+    @classmethod
+    def of(cls, places: dict[AgentID, AgentFields], agents: Sequence[AgentID]) -> Plan:
+        """The plan for some agents, whose places are among those of all."""
+        plan = cls([], [], [], [])
         for agent in agents:
             place = places[agent]
             for part in place.observed:
                 if part.path:
-                    self.nested.append((agent, part))
+                    plan.nested.append((agent, part))
                 else:
-                    self.whole.append((agent, part.array, part.dtype, part.shape, part))
+                    plan.whole.append((agent, part.array, part.dtype, part.shape, part))
             if place.may_be_masked:
-                self.may_be_masked.append((agent, place))
+                plan.may_be_masked.append((agent, place))
             elif place.mask is not None:
-                self.masks.append((agent, place))
+                plan.masks.append((agent, place))
+        return plan
 
 
 class ObservedArray:

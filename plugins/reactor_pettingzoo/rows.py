@@ -11,24 +11,26 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 
 from reactor_gymnasium.plugin import ColumnSpec, StepBuffers, make_probe, own
+from reactor_pettingzoo.agent_record import RecordWriter
 from reactor_pettingzoo.agents import as_parallel, listed_agents, padding
 from reactor_pettingzoo.copies import Copy, ParallelCopy
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import decode
 
-__all__ = ["AGENT_COLUMNS", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
+__all__ = ["AGENT_COLUMNS", "PRESENT", "AgentsProbe", "AgentsUnit", "PaddedUnit", "PaddedUnits"]
 
 Array = npt.NDArray[Any]
-Ends = list[tuple[int, bool, bool]]
 
 AGENT_COLUMNS: Mapping[str, ColumnSpec] = {"acting": (np.bool_, ()), "present": (np.bool_, ())}
 """What there is of each agent besides rewards and ends: whether it acts next, and whether it is there, or was until this step."""
+PRESENT: Mapping[str, ColumnSpec] = {"present": AGENT_COLUMNS["present"]}
+"""What there is of them where it is known who acts."""
 
 
 class AgentsUnit:
     """A copy as a :class:`~reactor_gymnasium.environments.unit_rows.Unit`: row = index of the agent.
 
-    The layout of its rows is an :class:`~reactor_pettingzoo.agent_record.AgentRecord`, or another whose ``writer`` takes a copy.
+    The layout of its rows is an :class:`~reactor_pettingzoo.agent_record.AgentRecord`.
 
     Args:
         copy: The copy.
@@ -36,26 +38,33 @@ class AgentsUnit:
             given the groups. ``None`` if it is given an action for each agent.
     """
 
-    flags, keeps = None, False
-    batched = None
+    flags: tuple[Array, Array] | None = None
+    keeps, batched = False, None
     infos: Mapping[int, Any] = {}
 
     def __init__(self, copy: Copy, places: Sequence[tuple[int, int]] | None = None) -> None:
         self.copy, self.env, self.rows, self.places = copy, copy.env, len(copy.agents), places
-        self.state = self
         self.takes_batch, self.over = places is not None, True
         self.rewards: Sequence[Any] = copy.none
         self.ended: Sequence[tuple[int, bool, bool]] = ()
         self.there: Sequence[AgentID] = ()  # who is there, or was until the last step
-        self._shown: dict[int, Shown] = {}
+        # The memory in which they are shown, and who acts and is there as it was shown there last.
+        self._out: StepBuffers | None = None
+        self._acts: Sequence[AgentID] | None = None
+        self._there: Sequence[AgentID] | None = None
         # Looked up once per change of agents: where their actions are.
         self._known: Sequence[AgentID] | None = None
-        self._whole = False
+        self._in_order = False
         self._does: list[tuple[AgentID, Any]] = []
         # The group that acts for all of them, each with its own row, in their order.
         groups = {group for group, _ in places or ()}
-        in_order = [row for _, row in places or ()] == list(range(self.rows))
-        self._only = groups.pop() if len(groups) == 1 and in_order else None
+        rows = [row for _, row in places or ()]
+        self._only = groups.pop() if len(groups) == 1 and rows == list(range(self.rows)) else None
+
+    @property
+    def state(self) -> AgentsUnit:
+        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save_env`."""
@@ -78,57 +87,71 @@ class AgentsUnit:
         """Take a step: an action of everybody who is there or, where agents take turns, of one."""
         copy = self.copy
         before = copy.live
-        if copy.turns:
-            row = copy.index[copy.acts[0]]
-            if self.places is not None:
-                group, row = self.places[row]
-                actions = actions[group]
-            copy.act(actions[row])
+        if self._in_order and before is self._known:  # as in nearly every step of agents that act together
+            copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
+        elif copy.turns:
+            if self.places is None:
+                copy.act(actions[copy.index[copy.acts[0]]])
+            else:
+                group, row = self.places[copy.index[copy.acts[0]]]
+                copy.act(actions[group][row])
         else:
             if before is not self._known:
                 self._look(before)
-            if self._whole:
-                copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
-            elif self.places is None:
+            if self.places is None:
                 copy.act({agent: actions[row] for agent, row in self._does})
             else:
                 copy.act({agent: actions[group][row] for agent, (group, row) in self._does})
-        self.rewards, live, ends = copy.gains, copy.live, copy.ends
-        self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in ends] if ends else ()
-        if live is before:  # as in nearly every step
-            self.there = live
+        self.rewards = copy.gains
+        if copy.live is before and not copy.ends:  # as in nearly every step
+            self.there, self.ended = before, ()
         else:
-            self.there = [*before, *[agent for agent in live if agent not in before]]
-            self.over = copy.over
+            self._change(before)
+
+    def _change(self, before: Sequence[AgentID]) -> None:
+        """Take account of who has ended, left or joined."""
+        copy = self.copy
+        self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in copy.ends]
+        self.there = [*before, *[agent for agent in copy.live if agent not in before]]
+        self.over = copy.over
 
     def _look(self, agents: Sequence[AgentID]) -> None:
         """Find out where the actions of those are who are there."""
         index = self.copy.index
         self._known = agents
-        self._whole = tuple(agents) == self.copy.agents and (self.places is None or self._only is not None)
+        self._in_order = tuple(agents) == self.copy.agents and (self.places is None or self._only is not None)
         self._does = [(agent, index[agent] if self.places is None else self.places[index[agent]]) for agent in agents]
 
     # ------------------------------------------------------------------ what is shown
 
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
-        if out.put is not None:
-            out.put(lo // self.rows, self.copy)
-        if out.columns:
-            self._show_columns(self._shown.get(id(out)) or self._bind(out, lo))
+        if out is not self._out:
+            self._bind(out, lo)
+        copy = self.copy
+        if copy.acts is not self._acts or self.there is not self._there:
+            self._show_columns()
+        self._write(copy)
 
-    def _bind(self, out: StepBuffers, lo: int) -> Shown:
-        shown = self._shown[id(out)] = Shown(out, slice(lo, lo + self.rows))
-        return shown
+    def _bind(self, out: StepBuffers, lo: int) -> None:
+        """Find out where a memory has what is shown."""
+        self._out, rows = out, slice(lo, lo + self.rows)
+        self._acting, self._present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
+        self._acts = self._there = None
+        self._bind_observations(out, rows)
 
-    def _show_columns(self, shown: Shown) -> None:
+    def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
+        assert isinstance(out.put, RecordWriter)
+        self._write = out.put.of(rows.start // self.rows).write
+
+    def _show_columns(self) -> None:
         acts, there, index = self.copy.acts, self.there, self.copy.index
-        if acts is not shown.acts:
-            shown.acts = acts
-            _mark(shown.acting, acts, index)
-        if there is not shown.there:
-            shown.there = there
-            _mark(shown.present, there, index)
+        if acts is not self._acts:
+            self._acts = acts
+            _mark(self._acting, acts, index)
+        if there is not self._there:
+            self._there = there
+            _mark(self._present, there, index)
 
     def leaves(self, layout: Any) -> list[tuple[Any, ...] | None]:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`; a record has nothing but arrays."""
@@ -145,15 +168,16 @@ class PaddedUnit(AgentsUnit):
     Args:
         copy: The copy.
         padding: The observation of padded rows.
+        told: Whether infos say which rows are padded.
         check_agents: Raises if the agents of its environment are not those of the others, or have other spaces; called after the
             first reset, as some know their agents only then. ``None`` if that is known.
     """
 
     copy: NamedCopy
 
-    def __init__(self, copy: NamedCopy, padding: Any, check_agents: Callable[[Any], None] | None = None) -> None:
+    def __init__(self, copy: NamedCopy, padding: Any, told: bool, check_agents: Callable[[Any], None] | None) -> None:
         super().__init__(copy)
-        self.padding, self._check_agents = padding, check_agents
+        self.padding, self._told, self._check_agents = padding, told, check_agents
         self.seen: Sequence[Any] = [padding] * self.rows
         self.infos = {}
         self._padded: list[int] = []
@@ -202,7 +226,7 @@ class PaddedUnit(AgentsUnit):
         if there is not self._padded_of:
             self._padded_of, rows = there, {copy.index[agent] for agent in there}
             self._padded = [row for row in range(self.rows) if row not in rows]
-        infos: dict[int, Any] = {row: {"padded": True} for row in self._padded} if self._padded else {}
+        infos: dict[int, Any] = {row: {"padded": True} for row in self._padded} if self._padded and self._told else {}
         if any(copy.infos.values()):
             infos.update((copy.index[agent], info) for agent in there if (info := copy.info(agent)))
             infos = dict(sorted(infos.items()))
@@ -212,16 +236,21 @@ class PaddedUnit(AgentsUnit):
 
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
-        shown = self._shown.get(id(out)) or self._bind(out, lo)
-        if out.put is not None and (shown.put_all is None or not _done(shown.put_all, self.seen)):
+        if out is not self._out:
+            self._bind(out, lo)
+        if out.put is not None and (self._put_all is None or not _done(self._put_all, self.seen)):
             self._show_each(out.put, lo)
-        if out.columns:
-            self._show_columns(shown)
+        if self.there is not self._there:
+            self._show_columns()
+
+    def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
+        self._put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
 
     def _show_each(self, put: Callable[[int, Any], None], lo: int) -> None:
         for row, agent in enumerate(self.copy.agents):
+            seen = self._given(row)
             try:
-                put(lo + row, self._given(row))
+                put(lo + row, seen)
             except Exception as error:
                 error.add_note(f"as {self.copy.call} of {self.copy.name} returned it for agent {agent!r}")
                 raise
@@ -272,11 +301,13 @@ class PaddedUnits:
         agents: The agents of every environment.
         observation_space: Every agent's observation space.
         action_space: Every agent's action space.
+        told: Whether infos say which rows are padded.
     """
 
     agents: tuple[AgentID, ...]
     observation_space: Space[Any]
     action_space: Space[Any]
+    told: bool = True
 
     def __call__(self, env: Any, index: int) -> PaddedUnit:
         """The unit of an environment.
@@ -290,7 +321,7 @@ class PaddedUnits:
         if known:
             self.check(env)
         copy = NamedCopy(env, self.agents, f"environment {index}")
-        return PaddedUnit(copy, padding(self.observation_space), None if known else self.check)
+        return PaddedUnit(copy, padding(self.observation_space), self.told, None if known else self.check)
 
     def check(self, env: Any) -> None:
         """Raise if an environment's agents are not these, or have other spaces."""
@@ -306,22 +337,22 @@ class PaddedUnits:
                     raise RuntimeError(f"the {kind} space of every agent must be {space}; {agent!r} has {space_of(agent)}")
 
 
-class PaddedProbe:
-    """A unit as :func:`~reactor_gymnasium.environments.saving.probe_save_strategy` tries one: an action of all agents in, no infos
-    out.
+class AgentsProbe:
+    """A unit as :func:`~reactor_gymnasium.environments.saving.probe_save_strategy` tries one: no infos come out.
 
     Args:
         unit: The unit.
-        action_space: Every agent's action space.
+        action_space: What :meth:`step` is given: here an action of each agent.
     """
 
-    def __init__(self, unit: PaddedUnit, action_space: Space[Any]) -> None:
-        self.unit, self.action_space = unit, spaces.Tuple([action_space] * unit.rows)
+    def __init__(self, unit: Any, action_space: Space[Any]) -> None:
+        self.unit, self.action_space = unit, action_space
 
     @classmethod
-    def of(cls, env_fn: Any, units: PaddedUnits) -> PaddedProbe:
+    def padded(cls, env_fn: Any, units: PaddedUnits) -> AgentsProbe:
         """A throw-away one, of an encoded function."""
-        return cls(units(make_probe(decode(env_fn)), 0), units.action_space)
+        unit = units(make_probe(decode(env_fn)), 0)
+        return cls(unit, spaces.Tuple([units.action_space] * unit.rows))
 
     def __getstate__(self) -> Any:
         return self.unit.__getstate__()
@@ -330,35 +361,27 @@ class PaddedProbe:
         self.unit.__setstate__(state)
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode. Returns what agents see, and no info."""
         self.unit.reset(seed=seed)
-        return self.unit.seen, {}
+        return self._seen(), {}
 
-    def step(self, actions: Sequence[Any]) -> Any:
-        """Observations, rewards, who has ended, and whether the episode is over."""
+    def step(self, action: Any) -> Any:
+        """Take a step. Returns what agents see, their rewards, who has ended, and whether the episode is over."""
         unit = self.unit
-        unit.step(actions)
-        return unit.seen, unit.rewards, unit.ended, unit.over
+        unit.step(self._actions(action))
+        return self._seen(), unit.rewards, unit.ended, unit.over
 
     def close(self) -> None:
         """Close the environment."""
         self.unit.env.close()
 
+    def _seen(self) -> Any:
+        """What agents see now."""
+        return self.unit.seen
 
-class Shown:
-    """Where a copy is shown, and who acts and is there as it was shown there last.
-
-    Args:
-        out: The memory.
-        rows: Of the copy.
-    """
-
-    def __init__(self, out: StepBuffers, rows: slice) -> None:
-        self.out = out  # so that nothing else gets its id
-        self.put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
-        self.acting, self.present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
-        self.acts: Sequence[AgentID] | None = None
-        self.there: Sequence[AgentID] | None = None
+    def _actions(self, action: Any) -> Any:
+        """What the unit is given for an action."""
+        return action
 
 
 def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:
@@ -373,7 +396,8 @@ def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:
 def _mark(column: Array | None, agents: Sequence[AgentID], index: Mapping[AgentID, int]) -> None:
     if column is not None:
         column.fill(False)
-        column[[index[agent] for agent in agents]] = True
+        for agent in agents:
+            column[index[agent]] = True
 
 
 _NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})

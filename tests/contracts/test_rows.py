@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
 from plain_loops import DISABLED, IDLE, NEXT, SAME, Recorded
-from reactor_gymnasium.environments.player import EpisodeLog, EpisodePlayer, Numbered, OfRounds, OfRuns
 from row_bench import RIG, STEPS, Bench, Rig, equal, plays_as_a_loop, rigged
 from row_cases import CASES, MODES, USUAL, cases, habitual, one_mode
 
+from reactor_gymnasium.environments.player import EpisodeLog, EpisodePlayer, Numbered, OfRounds, OfRuns
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_rl.pickling import encode
 

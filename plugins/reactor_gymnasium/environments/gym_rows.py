@@ -60,6 +60,7 @@ class GymRows(EnvRows):
         self._envs = Bypassed()
         self._takeover = Takeover(self, self._envs, self.observations, kernels)
         self._numbers = range(0)
+        self._lost: set[int] = set()  # where the last step ended an episode with a life alone
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Env]], Env] | None = None) -> None:
         """See :meth:`EnvRows.build`."""
@@ -104,7 +105,6 @@ class GymRows(EnvRows):
             self._settle()
         bypassed.stepping = True
         bypassed.now = now = bypassed.now + 1
-        self.stepped = None
         envs, pending, last, due = bypassed.targets, self.pending, self.observations, bypassed.due
         rewards: list[Any] = [0.0] * len(envs)
         self.rewards = rewards
@@ -115,6 +115,9 @@ class GymRows(EnvRows):
         autoreset, ndarray, immutable, counted = self.autoreset, np.ndarray, IMMUTABLE, getrefcount
         limited, keep_infos, before_reset = now >= bypassed.soonest, self.keep_infos, self.before_reset
         put = None if out is None or out.put_all else out.put
+        lives, held = self.lives, bypassed.held
+        if lives:
+            self._lost = set()
         # The caller has counted the actions, and `strict=True` takes longer than the rest of this call. Nobody keeps this, for what
         # is referred to elsewhere is not left out.
         work = zip(self._numbers if self.mark is None else marked(self._numbers, self.mark), actions, envs, pending)  # noqa: B905
@@ -136,6 +139,8 @@ class GymRows(EnvRows):
                             truncated = True
                         if terminated or truncated:
                             ended.append((row, bool(terminated), bool(truncated)))
+                            if lives and row in lives and not held[row].env.get_wrapper_attr(REAL_DONE):
+                                self._lost.add(row)  # it may have another value after the reset
                             if autoreset is AutoresetMode.NEXT_STEP:
                                 pending[row] = True
                             elif autoreset is AutoresetMode.SAME_STEP:
@@ -230,9 +235,22 @@ class GymRows(EnvRows):
         finally:
             envs.clear()
 
-    def goes_on(self, row: int) -> bool:
-        """Whether only a life was lost, so that a reset begins no game; of an environment with lives, within a step as well."""
-        return not self._envs.held[row].env.get_wrapper_attr(REAL_DONE)
+    def look_for_lives(self) -> None:
+        """Find out :attr:`lives`, so that :attr:`over` tells games from lives."""
+        with self.opened(changes=False) as envs:
+            self.lives = frozenset(row for row, env in enumerate(envs) if env.has_wrapper_attr(REAL_DONE))
+        if self.lives:
+            self.keep_from_kernels("its lives are asked for at the ends of episodes")
+
+    @property
+    def over(self) -> list[int]:
+        """See :attr:`EnvRows.over`."""
+        return [row for row, _, _ in self.ended if row not in self._lost]
+
+    def end_game(self, env: int) -> None:
+        """See :meth:`EnvRows.end_game`."""
+        with self.opened() as envs:
+            envs[env].set_wrapper_attr(REAL_DONE, True)
 
     def keep_from_kernels(self, why: str) -> None:
         """Let no kernel take the environments over: somebody looks at them before each step, or within steps.
@@ -279,7 +297,7 @@ class GymRows(EnvRows):
                 observation, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
                     observation, _ = env.reset()
-            self.observations[row] = own(observation)
+            self.observations[row], self.pending[row] = own(observation), False
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.policies import AskedPolicy, Turn, is_plain
-from reactor_rl.plugin import aligned_zeros
 
 __all__ = ["Asking", "noise_of", "seed_of"]
 
@@ -63,20 +62,19 @@ class Asking:
         self.noise = policy.noise
         self.whole = policy.by_row and not layout.objects
         self.batch = count if self.whole else 1 if policy.single else batch
-        self.given = rows  # what the policy reads
-        if not self.whole and layout.arrays:
-            shape, dtype = layout.storage()
-            self.given = aligned_zeros((self.batch, *shape), dtype)
+        self.given = rows if self.whole else layout.memory(self.batch)  # what the policy reads
         self.ask = None if layout.objects else policy.bind(self._assembled(None), self.batch)
         self.actions: Any = None
 
-    def follow(self, playing: Sequence[int | None], begun: Sequence[int]) -> None:
+    def follow(self, playing: Sequence[int | None], begun: Sequence[int] | None = None) -> None:
         """Learn what the rows play.
 
         Args:
             playing: The number of each row's episode, ``None`` where it is idle.
-            begun: Rows in which an episode has begun.
+            begun: Rows in which an episode has begun; by default those that play another one than before.
         """
+        if begun is None:
+            begun = [row for row, (before, now) in enumerate(zip(self.playing, playing, strict=True)) if now not in (before, None)]
         self.playing = list(playing)
         for row in begun:
             self.memory[row], self.starts[row], episode = None, True, playing[row]

@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import gymnasium
-import numpy as np
 
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking
@@ -19,7 +18,7 @@ from reactor_gymnasium.evaluation.episodes import Played
 from reactor_gymnasium.evaluation.shard import STEPS, AskingShard, ToldShard
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_rl import Program
-from reactor_rl.plugin import aligned_zeros, encode, one_numeric_thread
+from reactor_rl.plugin import encode, one_numeric_thread
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -139,18 +138,16 @@ class EpisodeProgram:
     def _tell(self, chosen: Chosen, seed: int, dealer: _Dealer, ended: Callable[[Sequence[Played]], object]) -> None:
         """Play, with a policy that is asked here."""
         run = self.run
-        rows = None
-        if self.layout.arrays:
-            shape, dtype = self.layout.storage()
-            rows, seen = aligned_zeros((self.num_envs, *shape), dtype), run.view("observations")
+        rows = self.layout.memory(self.num_envs)
+        if rows is not None:
+            seen = run.view("observations")
         asking = Asking(chosen.policy, chosen.batch, self.layout, rows, self.num_envs, self.action_space, seed)
-        playing, now = run.view("playing"), np.full(self.num_envs, -1)
+        playing = run.view("playing")
         objects: list[Any] = [()] * self.num_envs
         masks: list[Any] = [None] * self.num_envs
         self._tick(dealer, ended)
         while dealer.busy:
-            before, now = now, playing.copy()
-            asking.follow([None if number < 0 else number for number in now.tolist()], np.flatnonzero(before != now).tolist())
+            asking.follow([None if number < 0 else number for number in playing.tolist()])
             if rows is not None:
                 rows[...] = seen
             for number, (lo, hi) in enumerate(pairwise(self.cuts)):

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.environments.infos import (
-    masked,
-    note_whose_info,
-    pack_columns,
-    pack_infos,
-    together,
-    together_columns,
-    with_finals,
-)
+from reactor_gymnasium.environments.infos import by_row, encode_infos, info_columns, merged_at_once, note_whose_info
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, Pickled, decode, dumps, loads
 
@@ -57,10 +47,8 @@ class VectorShard(Reactor):
         construct: How to call what makes one, if not just so.
         check: Called once with the environments and the index of the first one; raises if they do not fit.
         reward_dtype: Of the port.
-        split_finals: Whether infos of ended episodes are taken apart; see
-            :func:`~reactor_gymnasium.environments.infos.pack_infos`.
-        whole: Whether it has every environment, in the caller's process: then it puts infos together itself, and nothing is
-            pickled.
+        merging: Where it has every environment, in the caller's process, how the caller wants infos: in ``columns`` or by ``rows``.
+            Then it puts them together itself where that is easy, and nothing is pickled.
         watched: Whether to tell at any time which environment is being stepped.
         tried: What makes each where it is tried how it can be saved, encoded; none if all states can be saved.
         strategies: The result of that, if it is known already; see
@@ -103,26 +91,25 @@ class VectorShard(Reactor):
         construct: Callable[[Callable[[], Any]], Any] | None = None,
         check: Callable[[Sequence[Any], int], None] | None = None,
         reward_dtype: npt.DTypeLike = np.float64,
-        split_finals: bool = True,
-        whole: bool = False,
+        merging: str = "",
         watched: bool = False,
         tried: Sequence[Any] = (),
         strategies: Sequence[str | None] = (),
     ) -> None:
         self.makers, self.layout, self.first, self.row, self.owner = tuple(makers), layout, first, row, owner
-        self.construct, self.check, self.split_finals, self.watched = construct, check, split_finals, watched
-        self.whole, self.count = whole, count
+        self.construct, self.check, self.watched = construct, check, watched
+        self.merging, self.count = merging, count
         self.tried, self.strategies = tuple(tried), tuple(strategies)
         self.rows = make_rows(first)
         self.told = self.rows.stepper
-        self.memory: tuple[Any, ...] = (None,) * 5
-        self.buffers: StepBuffers | None = None  # that write to it
+        self.out: StepBuffers | None = None
         if layout.arrays:
             shape, dtype = layout.storage()
             self.observations = Output((count, *shape), dtype)
         self.rewards = Output(count, reward_dtype)
         self.terminations, self.truncations = Output(count, np.bool_), Output(count, np.bool_)
-        if self.rows.columns:
+        self.fields = tuple(self.rows.columns)
+        if self.fields:
             self.columns = Output(count, np.dtype([(name, *spec) for name, spec in self.rows.columns.items()]))
 
     # ------------------------------------------------------------------ start and end
@@ -149,23 +136,15 @@ class VectorShard(Reactor):
         rows = self.rows
         if self.watched:
             rows.mark = self.at.buffer
-        given = self.actions.value if self.actions.present else list(map(decode, self.items.value))
-        rows.step(given, self._buffers())
+        observations = self.observations.buffer if self.layout.arrays else None
+        rewards, terminations, truncations = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
+        columns = self.columns.buffer if self.fields else None
+        out = self.out
+        # The slots of all ports take turns together.
+        if out is None or out.rewards is not rewards or out.observations is not observations:
+            self.out = out = StepBuffers(self.layout, observations, None, rewards, terminations, truncations, _fields(columns))
+        rows.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), out)
         self._send()
-
-    def _buffers(self) -> StepBuffers:
-        """Where this tick's results go."""
-        memory = (*self._shown(), self.rewards.buffer, self.terminations.buffer, self.truncations.buffer)
-        if self.buffers is None or not all(map(is_, memory, self.memory)):
-            self.memory = observations, columns, rewards, terminations, truncations = memory
-            self.buffers = StepBuffers(
-                self.layout, observations, None, rewards, terminations, truncations, _fields(columns)
-            )  # fmt: skip
-        return self.buffers
-
-    def _shown(self) -> tuple[Any, Any]:
-        """The memory of this tick for what rows show: observations and columns, ``None`` for those that there are not."""
-        return self.observations.buffer if self.layout.arrays else None, self.columns.buffer if self.rows.columns else None
 
     @reaction(request, effects=(observations, objects, columns, extras, replies))
     def answer_request(self) -> None:
@@ -175,7 +154,8 @@ class VectorShard(Reactor):
         rows, (function, of_envs) = self.rows, self.request.value
         asked = {number: arguments for number, arguments in enumerate(of_envs) if arguments is not None}
         if function == "reset":
-            observations, columns = self._shown()
+            observations = self.observations.buffer if self.layout.arrays else None
+            columns = self.columns.buffer if self.fields else None
             resets: dict[int, Any] = {}
             failures: list[tuple[int, Exception]] = []
             for number, arguments in asked.items():
@@ -197,8 +177,8 @@ class VectorShard(Reactor):
         if self.layout.objects:
             self.objects.set(rows.objects(self.layout))
         try:
-            if rows.stepped is not None or rows.infos or rows.finals or rows.batched or rows.failures:
-                extras = self._extras(rows.stepped)
+            if rows.infos or rows.finals or rows.batched or rows.failures:
+                extras = self._extras()
             if rows.stepper is not self.told:
                 self.told = rows.stepper
                 handed = type(extras) is Handed
@@ -207,51 +187,30 @@ class VectorShard(Reactor):
             if extras is not None:
                 self.extras.set(extras)
         except Exception as error:
-            of_envs = [(self.first + number, info) for given in (rows.finals, rows.infos) for number, info in given.items()]
+            infos = rows.infos if isinstance(rows.infos, dict) else {}
+            of_envs = [(self.first + number, info) for given in (rows.finals, infos) for number, info in given.items()]
             note_whose_info(error, of_envs, rows.unit)
             raise
 
-    def _extras(self, kernel: BlockKernel | None) -> Any:
-        """Infos, as they travel, and failures; ``None`` if there is neither.
-
-        Args:
-            kernel: What took the step and has the infos, unless wrappers around it gave others.
-        """
-        rows, count = self.rows, self.count
-        infos: dict[int, Any] = rows.infos
-        finals: dict[int, Any] = rows.finals
-        failures: list[tuple[int, Failure]] = []
-        if rows.failures:  # a comprehension over nothing costs a call
-            failures = [
-                (self.first + number, Failure.of(number, f"{rows.unit} {self.first + number}", self.tag, error))
-                for number, error in rows.failures
-            ]
+    def _extras(self) -> Any:
+        """Infos, as they travel, and failures."""
+        rows = self.rows
+        infos, finals, failures = rows.infos, rows.finals, self._failures() if rows.failures else []
         if rows.batched:
             return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
-        if self.whole and not failures:
-            if not self.split_finals:
-                if kernel is not None:
-                    infos = infos or kernel.infos_by_row()
-                    return Handed({"ended": finals, "infos": infos}) if infos or finals else None
-            elif (merged := self._merged(kernel)) is not None:
-                return Handed(with_finals(merged, finals, count)) if merged or finals else None
-        if finals and self.split_finals:
-            finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
-        if kernel is None or infos:
-            return pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures
-        columns = kernel.infos()
-        if not (columns or finals or failures):
-            return None
-        return pack_columns(self.row, count, finals, columns, split_finals=self.split_finals), failures
+        if self.merging and not failures:
+            if self.merging == "columns":
+                merged = merged_at_once(finals, infos, self.count)
+            else:
+                merged = {"ended": finals, "infos": by_row(infos)} if type(infos) is list else None
+            if merged is not None:
+                return Handed(merged)
+        return encode_infos(info_columns(self.row, finals, infos)), failures
 
-    def _merged(self, kernel: BlockKernel | None) -> dict[str, Any] | None:
-        """The infos of the step put together, where that is easy, without those of episodes that it has ended."""
-        infos = self.rows.infos
-        if kernel is None or infos:
-            return None if self.rows.finals else together(infos, self.count)
-        if (columns := kernel.together()) is not None:
-            return masked(columns, self.count) if columns else {}
-        return together_columns(told, self.count) if (told := kernel.infos()) else {}
+    def _failures(self) -> list[tuple[int, Failure]]:
+        """What environments raised, with their indices."""
+        first, unit, tag = self.first, self.rows.unit, self.tag
+        return [(first + at, Failure.of(at, f"{unit} {first + at}", tag, error)) for at, error in self.rows.failures]
 
     # ------------------------------------------------------------------ snapshots
 

@@ -70,7 +70,8 @@ class VectorUnit:
         self._batch, rewards, terminations, truncations, info = self.env.step(actions)
         self.rewards = self._column("rewards", rewards)
         self.flags = terminated, truncated = self._column("terminations", terminations), self._column("truncations", truncations)
-        check_info(info, "step")
+        if type(info) is not dict:
+            check_info(info, "step")
         dtype = ""
         if self._dtype != self.rewards.dtype:
             self._dtype = self.rewards.dtype
@@ -123,9 +124,7 @@ class VectorRows(UnitRows):
         mask: Bools | None = (kwargs.get("options") or {}).get("reset_mask")
         before = None if shown is None else shown[lo:hi].copy()
         super()._reset(number, env, kwargs)
-        if (
-            mask is None or before is None or isinstance(env, VectorWrapper)
-        ):  # which may change what such rows show
+        if mask is None or before is None or isinstance(env, VectorWrapper):  # which may change what such rows show
             return
         for part in before.dtype.names or (...,):
             if before[part][~mask].tobytes() != shown[lo:hi][part][~mask].tobytes():
