@@ -132,7 +132,7 @@ class CopyRecord:
         acts, before, places = copy.acts, self.acts, self.places
         if copy.turns and acts:
             self.acting[...] = copy.index[acts[0]]
-        elif before:
+        elif before is None or before:
             self.acting[...] = 0
         if not (copy.turns and acts and before and places[acts[0]].group is places[before[0]].group):
             for field in self.fields:  # the rows of everybody else are zeros

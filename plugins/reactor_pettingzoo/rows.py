@@ -74,6 +74,7 @@ class AgentsUnit:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self.copy).update(state["copy"])
         self.env, self.over = self.copy.env, state["over"]
+        self._out = None  # what its memory shows is loaded, too
 
     # ------------------------------------------------------------------ episodes
 
@@ -142,7 +143,9 @@ class AgentsUnit:
 
     def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
         assert isinstance(out.put, RecordWriter)
-        self._write = out.put.of(rows.start // self.rows).write
+        record = out.put.of(rows.start // self.rows)
+        record.acts = None
+        self._write = record.write
 
     def _show_columns(self) -> None:
         acts, there, index = self.copy.acts, self.there, self.copy.index
