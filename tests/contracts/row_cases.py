@@ -56,6 +56,7 @@ class Case:
         envs: From makers and mode to the vector environment that has such rows.
         modes: Those that it has.
         unusual: How it uses arrays, and keeps actions, is the only thing that is new about it.
+        dear: Whether it takes so long that some checks of it are ``slow``.
         saved: Whether its state is all there is of it.
     """
 
@@ -69,6 +70,7 @@ class Case:
     envs: Callable[..., VectorEnv[Any, Any, Any]] | None = None
     modes: tuple[Any, ...] = MODES
     unusual: bool = False
+    dear: bool = False
     saved: bool = True
 
     def __post_init__(self) -> None:
@@ -278,7 +280,7 @@ def games() -> Case:
         return UnitRows(first, mode, partial(AtariUnit, threshold=None), layout, COLUMNS, "game", seeds)
 
     twin = partial(AtariEnv, "breakout", **changed)
-    return Case(rows, partial(played, options), Game, layout.space, twin=twin, modes=(NEXT, SAME))
+    return Case(rows, partial(played, options), Game, layout.space, twin=twin, modes=(NEXT, SAME), dear=True)
 
 
 CASES["games"] = games()
@@ -304,11 +306,22 @@ USUAL = [name for name, case in CASES.items() if not case.unusual]
 def cases(names: Sequence[str], modes: Sequence[Any] = (*MODES, None)) -> Any:
     """A test for each of them, in each of these modes that it has."""
     found = [(name, mode) for name in names for mode in CASES[name].modes if mode in modes]
-    return pytest.mark.parametrize(("name", "mode"), found, ids=[f"{name}-{getattr(mode, 'name', mode)}" for name, mode in found])
+    return _tests(names, found, [f"{name}-{getattr(mode, 'name', mode)}" for name, mode in found])
 
 
 def one_mode(names: Sequence[str], modes: Sequence[Any] = (*MODES, None)) -> Any:
     """A test for each of them, in one of these modes that it has: not in the same one for all."""
     having = [(name, [mode for mode in CASES[name].modes if mode in modes]) for name in names]
     found = [(name, modes[at % len(modes)]) for at, (name, modes) in enumerate(having) if modes]
-    return pytest.mark.parametrize(("name", "mode"), found, ids=[name for name, _ in found])
+    return _tests(names, found, [name for name, _ in found])
+
+
+def slow(name: str, others: bool = False) -> list[Any]:
+    """The marks of a test of a case that is dear, or of ``others`` that time is not taken for."""
+    return [pytest.mark.slow] * (others or CASES[name].dear)
+
+
+def _tests(names: Sequence[str], found: Sequence[tuple[str, Any]], ids: Sequence[str]) -> Any:
+    every = len(names) == len(CASES)  # what all have to do, those do that are dear
+    marked = [pytest.param(*one, id=name, marks=[] if every else slow(one[0])) for one, name in zip(found, ids, strict=True)]
+    return pytest.mark.parametrize(("name", "mode"), marked)

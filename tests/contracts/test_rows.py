@@ -12,7 +12,7 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 from plain_loops import DISABLED, IDLE, NEXT, SAME, Recorded
 from row_bench import RIG, STEPS, Bench, Rig, equal, plays_as_a_loop, rigged
-from row_cases import CASES, MODES, USUAL, cases, habitual, one_mode
+from row_cases import CASES, MODES, USUAL, cases, habitual, one_mode, slow
 
 from reactor_gymnasium.environments.player import EpisodeLog, EpisodePlayer, Numbered, OfRounds, OfRuns
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
@@ -378,7 +378,7 @@ PLAYED = {
 
 
 @pytest.mark.parametrize(("name", "kind"), [
-    pytest.param(name, kind, marks=[pytest.mark.slow] * bool((at + turn) % 3))
+    pytest.param(name, kind, marks=slow(name, (at + turn) % 3 > 0))
     for at, name in enumerate(USUAL)
     if SAME in CASES[name].modes and CASES[name].kind is not Recorded  # there, rows of some agents do not end
     for turn, kind in enumerate(PLAYED)
