@@ -38,7 +38,7 @@ from reactor_sb3.plugin import (
     SampledPolicy,
     keeps_arguments,
 )
-from reactor_torch import Batch, Loss, MaskedBatch, Network, Task, Update, normalized
+from reactor_torch import Batch, Loss, MaskedBatch, Network, Update, normalized
 
 __all__ = ["SyncIPPO"]
 
@@ -135,7 +135,6 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         self.ent_coef, self.vf_coef, self.max_grad_norm, self.target_kl = ent_coef, vf_coef, max_grad_norm, target_kl
         self.own_kwargs = {name: dict(of or {}) for name, of in policies.items()} if isinstance(policies, Mapping) else {}
         self.league = league
-        self._stopped: frozenset[str] = frozenset()
         self._explained: dict[str, float] = {}
         if isinstance(env, VecEnv):  # of a run that is resumed
             self.seats = env.get_attr("seats")[0]
@@ -295,22 +294,11 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def update(self, minibatch: Mapping[str, Batch | Minibatch]) -> Update:  # type: ignore[override]
         """A step of each policy, unless its divergence has become too large."""
-        tasks = [
-            Task(name, *one) if isinstance(one, Minibatch) else Task(name, one, slice(0, len(one)))
-            for name, one in minibatch.items()
-        ]
-        found: dict[str, float] = {}
-        for together in [tuple(tasks)] if self.split else [(task,) for task in tasks]:
-            statistics = yield together
-            for task, of_task in zip(together, statistics, strict=True):
-                found |= {self._named(task.loss, name): value for name, value in of_task.items()}
-                if of_task["approx_kl"] > (math.inf if self.target_kl is None else 1.5 * self.target_kl):
-                    self._stopped = self._stopped | {task.loss}
-                    if len(self._stopped) == len(self.seats.learning):
-                        self.end_round_early(f"the divergence is {of_task['approx_kl']:.2f}")
-                else:
-                    self.nets.step(task.loss)
-        return found
+        return self.descend(**minibatch)
+
+    def named(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """Statistics begin with the name of their policy, if there is more than one."""
+        return {self._named(policy, name): value for policy, of_policy in found.items() for name, value in of_policy.items()}
 
     def _named(self, policy: str, name: str) -> str:
         return name if len(self.seats.learning) == 1 else f"{policy}/{name}"
