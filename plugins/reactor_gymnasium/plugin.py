@@ -17,13 +17,13 @@ from reactor_gymnasium.arguments import (
     without_mask,
 )
 from reactor_gymnasium.atari.game import AtariGame
-from reactor_gymnasium.environments.block import REAL_DONE, EnvBlock
-from reactor_gymnasium.environments.bound_rows import BoundRows
+from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
 from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
 from reactor_gymnasium.environments.owning import as_number, own
+from reactor_gymnasium.environments.rows import EnvRows, StepBuffers, close_all
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
-from reactor_gymnasium.environments.units import UnitBlock, close_all
+from reactor_gymnasium.environments.units import UnitBlock
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import (
     AskedPolicy,
@@ -61,14 +61,15 @@ __all__ = [
     "check_travel",
     "EnvBatch",
     "Bools",
-    "BoundRows",
     "Casting",
-    "EnvBlock",
+    "EnvRows",
+    "StepBuffers",
     "StepCosts",
     "EnvFn",
     "ExecutionOptions",
     "FILM_SUFFIXES",
     "Film",
+    "GymRows",
     "Failures",
     "HostStyle",
     "Infos",

@@ -24,9 +24,8 @@ from gymnasium.wrappers import PassiveEnvChecker
 
 from reactor_gymnasium.atari.game import ColourFrames, CompiledFrames, kernel_missing
 from reactor_gymnasium.environments.owning import ours_alone
-from reactor_gymnasium.native.guards import unknown_source
+from reactor_gymnasium.native.guards import switched_off, unknown_source
 from reactor_gymnasium.native.kernel import StandsFor, found_by_name, name_of
-from reactor_gymnasium.native.takeover import switched_off
 
 __all__ = ["UnseenScreens", "checked", "unseen_screens"]
 

@@ -1,7 +1,7 @@
-"""Leaving out the standard wrappers that ``gymnasium.make`` adds: the shard's loop does their work.
+"""Leaving out the standard wrappers that ``gymnasium.make`` adds: the loop that steps environments does their work.
 
 ``TimeLimit``, ``OrderEnforcing`` and, after its first checks, ``PassiveEnvChecker`` add three calls to every step of an
-environment that may itself take only a few microseconds. A shard calls the environment underneath and counts the steps itself. Only
+environment that may itself take only a few microseconds. So the environment underneath is called, and steps are counted here. Only
 the wrappers' own, unmodified classes are left out, and before anybody may look at them (``call``, ``get_attr``, ``set_attr``,
 ``render``) the count is written back, so nothing that a user can see changes.
 
@@ -18,20 +18,22 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.atari.unseen import UnseenScreens, checked, unseen_screens
 from reactor_gymnasium.environments.owning import ours_alone
-from reactor_gymnasium.native.takeover import counts_plainly
 from reactor_gymnasium.native.watching import Watch, Watched
 
-__all__ = ["NO_LIMIT", "WrapperBypass", "steps_pristine", "wrappers_pristine"]
+__all__ = ["NO_LIMIT", "Bypassed", "WrapperBypass", "counts_plainly", "steps_pristine", "wrappers_pristine"]
 
 NO_LIMIT = 2**62
+LONGEST = 2**60
+"""Steps that a limit may have where somebody else counts them."""
 
 
 class WrapperBypass:
-    """One environment as a shard steps it. Whoever has one refers to the environment through it only.
+    """One environment as it is stepped. Whoever has one refers to the environment through it only.
 
     Args:
         env: The environment, in all its wrappers.
@@ -40,7 +42,7 @@ class WrapperBypass:
     Attributes:
         env: Likewise.
         target: What to step, and to reset without arguments at the end of an episode, by its methods of that moment.
-        limit: Steps after which the shard truncates the episode, NO_LIMIT if no wrapper that is left out does.
+        limit: Steps after which the episode is to be truncated, NO_LIMIT if no wrapper that is left out does.
         elapsed: Steps of the episode so far, as the wrapper that is left out has counted them.
         final: Whether there is nothing more to leave out later.
         screens: The screens of an Atari game that are not fetched; ``None`` where all are.
@@ -109,6 +111,61 @@ class WrapperBypass:
         self._fetch_screens()
         if self._clock is not None:
             self._clock._elapsed_steps = elapsed  # type: ignore[assignment]
+
+
+class Bypassed:
+    """The environments of some rows, without the wrappers that are left out.
+
+    Attributes:
+        held: Each environment; nobody else refers to what is in them.
+        targets: What to step.
+        now: Steps so far.
+        due: The value of ``now`` at which a time limit that is left out truncates, for each.
+        soonest: None of ``due`` comes before it.
+        leaves_out: Whether wrappers are left out.
+        screens: The classes of those that have screens that are not fetched.
+        settled: Whether there is nothing more to leave out.
+        looked: Whether somebody may have changed the environments since that was found out.
+    """
+
+    def __init__(self) -> None:
+        self.held: list[WrapperBypass] = []
+        self.targets: list[Any] = []
+        self.now, self.soonest = 0, NO_LIMIT
+        self.due: list[int] = []
+        self.leaves_out, self.settled, self.looked = False, False, True
+        self.screens: set[type[UnseenScreens]] = set()
+
+    def settle(self) -> None:
+        """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed."""
+        self.looked = False
+        self.engage()
+
+    def engage(self, recording: bool = False) -> None:
+        """Find out what to call for each environment; ``recording``: without the outermost wrappers, which record episodes."""
+        self.targets = []
+        for held in self.held:
+            held.engage(recording)
+        self.targets = [held.target for held in self.held]
+        self.due = [self.now + held.limit - held.elapsed for held in self.held]
+        self.soonest = min(self.due)
+        self.leaves_out = any(held.engaged for held in self.held)
+        self.screens = {type(held.screens) for held in self.held if held.screens is not None}
+        self.settled = all(held.final for held in self.held)
+
+    def write_back(self) -> None:
+        """Before anybody looks: write the counts of time limits that are left out back into the wrappers, and fetch all screens."""
+        if self.screens:
+            self.screens, self.settled = set(), False
+        for held, due in zip(self.held, self.due, strict=True):
+            held.write_back(held.limit - (due - self.now))
+
+
+def counts_plainly(clock: Any) -> bool:
+    """Whether a ``TimeLimit`` counts whole numbers that 64 bits hold with room to spare; others are left to it."""
+    limit, elapsed = clock._max_episode_steps, clock._elapsed_steps
+    whole = isinstance(limit, (int, np.integer)) and type(limit) is not bool and type(elapsed) in (int, type(None))
+    return whole and abs(int(limit)) <= LONGEST and abs(elapsed or 0) <= LONGEST
 
 
 _LEFT_OUT = (TimeLimit, OrderEnforcing, PassiveEnvChecker)

@@ -189,7 +189,6 @@ class EnvRows(ABC):
         rewards: Of the last step, a number for each row as the environments gave it; 0.0 where it was a reset. An owner who gives a
             buffer for rewards finds them there, and not here.
         ended: Row, ``terminated`` and ``truncated`` of the episodes that the last step ended.
-        over: The environments whose episode is over with that: of several rows, some may end before.
         finals: By row the last observation of these episodes, a copy, and what :attr:`before_reset` gave, if they were reset in the
             same step.
         infos: By row those infos of the last step or reset that are not empty, copies; those of a reset, where a step had one.
@@ -206,7 +205,8 @@ class EnvRows(ABC):
     """What is written for each row after every step and reset, besides its observation, reward and ends."""
 
     def __init__(self, first: int, autoreset: AutoresetMode | None, seeds: MakeSeeds | None = None) -> None:
-        self.first, self.autoreset, self.seeds = first, autoreset, seeds
+        self.first, self.seeds = first, seeds
+        self.autoreset: AutoresetMode | None = autoreset
         self.bounds: Sequence[int] = (0,)
         self.pending: list[int] = []
         self.mark: Array | None = None
@@ -219,7 +219,6 @@ class EnvRows(ABC):
         """Forget the last step."""
         self.rewards: list[Any] = []
         self.ended: list[tuple[int, bool, bool]] = []
-        self.over: list[int] = []
         self.finals: dict[int, tuple[Any, Any]] = {}
         self.infos: dict[int, Any] = {}
         self.failures: list[tuple[int, Exception]] = []
@@ -228,6 +227,11 @@ class EnvRows(ABC):
     def num_envs(self) -> int:
         """How many environments there are."""
         return len(self.pending)
+
+    @property
+    def over(self) -> list[int]:
+        """The environments whose episode is over with the last step: of several rows, some may end before."""
+        return [row for row, _, _ in self.ended]
 
     @property
     def num_rows(self) -> int:
@@ -283,7 +287,7 @@ class EnvRows(ABC):
         """
 
     @abstractmethod
-    def _reset(self, env: int, kwargs: Mapping[str, Any]) -> None:
+    def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         """Reset one of :meth:`opened` environments; keep what it shows, and its infos."""
 
     def reset(self, resets: Mapping[int, Mapping[str, Any]], out: StepBuffers | None) -> None:
@@ -303,7 +307,7 @@ class EnvRows(ABC):
 
     def _reset_one(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         self.pending[number] = False
-        self._reset(number, kwargs)
+        self._reset(number, env, kwargs)
 
     def call(self, function: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Call ``function(env, *args)`` with some environments; what is raised is in :attr:`failures`.
@@ -344,11 +348,11 @@ class EnvRows(ABC):
     # ------------------------------------------------------------------ snapshots
 
     @abstractmethod
-    def save(self, env: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
+    def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """Save an environment between two steps; it goes on as if nothing had happened.
 
         Args:
-            env: Its number here.
+            number: Its number here.
             saving: How to save what has its state.
 
         Raises:
@@ -356,7 +360,7 @@ class EnvRows(ABC):
         """
 
     @abstractmethod
-    def load(self, env: int, saved: SavedEnv) -> None:
+    def load(self, number: int, saved: SavedEnv) -> None:
         """Put a saved state into an environment that was made as the saved one was. This executes a pickle."""
 
 

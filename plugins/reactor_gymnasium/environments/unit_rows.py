@@ -102,6 +102,7 @@ class UnitRows(EnvRows):
 
     def _forget(self) -> None:
         super()._forget()
+        self._over: list[int] = []
         self.batched: list[tuple[int, int, dict[str, Any]]] = []
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Any]], Any] | None = None) -> None:
@@ -136,6 +137,11 @@ class UnitRows(EnvRows):
         """See :meth:`EnvRows.close`."""
         units, self.units = self.units, []
         close_all(((index, unit.env) for index, unit in enumerate(units, self.first)), self.unit)
+
+    @property
+    def over(self) -> list[int]:
+        """See :attr:`EnvRows.over`."""
+        return self._over
 
     # ------------------------------------------------------------------ steps
 
@@ -206,7 +212,7 @@ class UnitRows(EnvRows):
                 self.finals[lo + row] = own(unit.last(row)), self.before_reset(lo + row, unit.infos.get(row, {}))
         if not unit.over:
             return
-        self.over.append(number)
+        self._over.append(number)
         if self.autoreset is AutoresetMode.NEXT_STEP:
             self.pending[number] = True
         elif self.autoreset is AutoresetMode.SAME_STEP:
@@ -232,10 +238,10 @@ class UnitRows(EnvRows):
             for row, info in unit.infos.items():
                 self.infos[lo + row] = own(info)
 
-    def _reset(self, env: int, kwargs: Mapping[str, Any]) -> None:
-        unit, (lo, hi) = self.units[env], self.bounds[env : env + 2]
+    def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
+        unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
         unit.reset(**kwargs)
-        self._keep(env, unit, lo, hi)
+        self._keep(number, unit, lo, hi)
 
     def show(self, out: StepBuffers) -> None:
         """See :meth:`EnvRows.show`."""
@@ -259,24 +265,24 @@ class UnitRows(EnvRows):
         finally:
             envs.clear()
 
-    def save(self, env: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
+    def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
-        lo, hi = self.bounds[env : env + 2]
+        lo, hi = self.bounds[number : number + 2]
         shown = self._shown
         observations = None if shown.observations is None else shown.observations[lo:hi].copy()
         columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
-        return SavedEnv(saving(self.units[env]), (observations, columns, self._leaves[lo:hi]), self.pending[env])
+        return SavedEnv(saving(self.units[number]), (observations, columns, self._leaves[lo:hi]), self.pending[number])
 
-    def load(self, env: int, saved: SavedEnv) -> None:
+    def load(self, number: int, saved: SavedEnv) -> None:
         """See :meth:`EnvRows.load`."""
-        lo, hi = self.bounds[env : env + 2]
-        load_env(self.units[env], saved.state)
+        lo, hi = self.bounds[number : number + 2]
+        load_env(self.units[number], saved.state)
         observations, columns, self._leaves[lo:hi] = saved.shown
         if observations is not None:
             self._shown.observations[lo:hi] = observations
         for name, column in columns.items():
             self._shown.columns[name][lo:hi] = column
-        self.pending[env] = saved.pending
+        self.pending[number] = saved.pending
 
 
 def _write_numbers(out: Array, given: Any) -> None:

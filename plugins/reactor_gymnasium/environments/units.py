@@ -1,13 +1,15 @@
-"""``UnitBlock``: units of several rows, or with their own rule of ends, stepped in turn; marking and closing of any block."""
+"""``UnitBlock``: units of several rows, or with their own rule of ends, stepped in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy.typing as npt
 
-__all__ = ["Unit", "UnitBlock", "close_all", "marked"]
+from reactor_gymnasium.environments.rows import marked
+
+__all__ = ["Unit", "UnitBlock"]
 
 Array = npt.NDArray[Any]
 
@@ -83,32 +85,3 @@ class UnitBlock:
                 return
             except Exception as error:  # the others still take their step
                 failures.append((number, error))
-
-
-# ---------------------------------------------------------------------- for both blocks
-
-
-def close_all(envs: Iterable[tuple[int, Any]], unit: str = "environment") -> None:
-    """Close every environment, even if closing one fails; the first error is raised.
-
-    Args:
-        envs: Each with its index.
-        unit: What each is called in messages.
-    """
-    errors = []
-    for index, env in envs:
-        try:
-            env.close()
-        except Exception as error:
-            error.add_note(f"while {unit} {index} was closed")
-            errors.append(error)
-    if errors:
-        raise errors[0]
-
-
-def marked(rows: Sequence[int], at: Array) -> Iterator[int]:
-    """The same rows; each is written down while it is the current one, counted from 1."""
-    for row in rows:
-        at[...] = row + 1
-        yield row
-    at[...] = 0

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 
-from reactor_gymnasium.environments.block import IDLE, REAL_DONE, EnvBlock
-from reactor_gymnasium.environments.bound_rows import BoundRows
+from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
 from reactor_gymnasium.environments.owning import as_number
+from reactor_gymnasium.environments.rows import IDLE, StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import seed_of
 from reactor_gymnasium.evaluation.policies import is_plain, masks_of
@@ -88,7 +88,7 @@ class Player:
         action_space: gymnasium.Space[Any],
         max_steps: int | None,
     ) -> None:
-        self.block = EnvBlock(first, AutoresetMode.SAME_STEP, self._next)
+        self.block = GymRows(first, AutoresetMode.SAME_STEP, self._next)
         self.makers, self.first, self.layout, self.max_steps = makers, first, layout, max_steps
         self.seed = 0
         self.queue: deque[int] = deque()
@@ -103,7 +103,7 @@ class Player:
     def build(self) -> None:
         """Make the environments, here where they will live."""
         self.block.build(self.makers, partial(_limited, self.max_steps))
-        self.block.keep_infos, self.block.last_info = False, _numbers
+        self.block.keep_infos, self.block.before_reset = False, _numbers
         self.block.pending[:] = [IDLE] * len(self.makers)
 
     def rows(self) -> Array | None:
@@ -147,20 +147,16 @@ class Player:
                     raise
         return found
 
-    def wake(self, out: BoundRows | None) -> None:
+    def wake(self, out: StepBuffers | None) -> None:
         """Begin episodes of the queue where a row is idle."""
         block = self.block
         idle = [row for row, number in enumerate(self.playing) if number is None][: len(self.queue)]
         if not idle:
             return
-        with block.opened():
-            for row in idle:
-                number = self.queue[0]
-                try:
-                    block.reset(row, self._next(row) or {})
-                except Exception as error:
-                    error.add_note(f"raised by the reset of episode {number}, in environment {self.first + row}")
-                    raise
+        block.reset({row: self._next(row) or {} for row in idle}, None)
+        for row, error in block.failures:
+            error.add_note(f"raised by the reset of episode {self.playing[row]}, in environment {self.first + row}")
+            raise error
         if out is not None:
             for row, failure in out.write_each(block.observations):
                 failure.add_note(f"raised in environment {self.first + row}")
@@ -175,7 +171,7 @@ class Player:
         self.begun.append(row)
         return {"seed": seed_of(self.seed, number)}
 
-    def step(self, actions: Any, out: BoundRows | None) -> None:
+    def step(self, actions: Any, out: StepBuffers | None) -> None:
         """Take a step in each row that is not idle.
 
         Args:

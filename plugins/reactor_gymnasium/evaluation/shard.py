@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.environments.bound_rows import BoundRows
+from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking
 from reactor_gymnasium.evaluation.episodes import Player
@@ -86,7 +86,7 @@ class AskingShard(EpisodeShard):
             seed, policy, batch, self.masked = self.begin.value
             player.seed = seed
             rows = player.rows()
-            self.out = None if rows is None else BoundRows(self.layout, rows)
+            self.out = None if rows is None else StepBuffers(self.layout, rows)
             self.asking = Asking(decode(policy), batch, self.layout, rows, len(player.playing), self.action_space, seed)
         assert self.asking is not None
         player.queue.extend(self.episodes.value)
@@ -122,7 +122,7 @@ class ToldShard(EpisodeShard):
         super().__init__(makers, first, observation_space, action_space, max_steps)
         self.masked = False
         self.rows: npt.NDArray[Any] | None = None  # the buffer that `out` writes to
-        self.out: BoundRows | None = None
+        self.out: StepBuffers | None = None
         self.playing = Output((len(makers),), np.int64)
         if self.layout.arrays:
             shape, dtype = self.layout.storage()
@@ -140,7 +140,7 @@ class ToldShard(EpisodeShard):
         if self.layout.arrays:
             rows = self.observations.buffer
             if rows is not self.rows:
-                self.rows, self.out = rows, BoundRows(self.layout, rows)
+                self.rows, self.out = rows, StepBuffers(self.layout, rows)
         if self.actions.present:
             player.step(self.actions.value, self.out)
             player.note()

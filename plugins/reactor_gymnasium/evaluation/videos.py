@@ -13,8 +13,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from reactor_gymnasium.environments.block import EnvBlock
-from reactor_gymnasium.environments.bound_rows import BoundRows
+from reactor_gymnasium.environments.gym_rows import GymRows
+from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking
 from reactor_gymnasium.evaluation.choosing import Chosen
@@ -122,7 +122,7 @@ def _record(
     player.build()
     try:
         rows = player.rows()
-        out = None if rows is None else BoundRows(layout, rows)
+        out = None if rows is None else StepBuffers(layout, rows)
         with one_numeric_thread():
             asking = Asking(chosen.policy, chosen.batch, layout, rows, 1, context.action_space, seed)
             _film(player, asking, out, episode, path)
@@ -130,7 +130,7 @@ def _record(
         player.block.close()
 
 
-def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played, path: str) -> None:
+def _film(player: Player, asking: Asking, out: StepBuffers | None, episode: Played, path: str) -> None:
     """Play an episode, and write what it renders."""
     block = player.block
     block.keep_from_kernels("it is filmed")
@@ -140,10 +140,10 @@ def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played
         fps = _fps(env, "the environment")
         del env  # it would be referred to as long as this plays
     film = Film(path, ".mp4", fps)
-    kept = block.last_info
+    kept = block.before_reset
     try:
         _show(film, block)
-        block.last_info = partial(_filming, film, block, kept)
+        block.before_reset = partial(_filming, film, block, kept)
         while not player.idle:
             asking.follow(player.playing, player.begun)
             player.step(asking(player.objects(), player.masks() if asking.policy.masked else None), out)
@@ -155,7 +155,7 @@ def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played
         film.abandon()
         raise
     finally:
-        block.last_info = kept
+        block.before_reset = kept
     ended = player.ended.pop()
     if ended.digest != episode.digest:
         raise RuntimeError(
@@ -164,12 +164,12 @@ def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played
         )
 
 
-def _show(film: Film, block: EnvBlock) -> None:
+def _show(film: Film, block: GymRows) -> None:
     with block.opened(changes=False) as envs:
         film.add(_picture(envs[0].render()))
 
 
-def _filming(film: Film, block: EnvBlock, kept: Callable[[int, Any], Any], row: int, info: Any) -> Any:
+def _filming(film: Film, block: GymRows, kept: Callable[[int, Any], Any], row: int, info: Any) -> Any:
     _show(film, block)
     return kept(row, info)
 

@@ -7,6 +7,7 @@ compared with it, the tests of ``tests/gymnasium_plugin/native`` are run with it
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
 from functools import cache
 from importlib import import_module
@@ -19,7 +20,9 @@ from gymnasium.vector import AutoresetMode
 from reactor_gymnasium.native.kernel import BlockKernel, StandsFor, Taken, as_written, watch_of
 from reactor_rl.plugin import global_random_state
 
-__all__ = ["KNOWN", "digest", "distrusted", "sources_of", "unknown_source"]
+__all__ = ["KNOWN", "digest", "distrusted", "sources_of", "switched_off", "unknown_source"]
+
+VARIABLE = "REACTOR_RL_KERNELS"
 
 KNOWN: dict[str, tuple[str, ...]] = {
     "cartpole.py": ("8c034275500ff9c6",),
@@ -68,6 +71,11 @@ Stable-Baselines3 2.7 to 2.9, and of ale-py 0.11 and 0.12."""
 
 LIMIT, EVERY = 17, 10
 """Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""
+
+
+def switched_off() -> str | None:
+    """The setting that says that no kernel may be used, ``None`` if nothing does."""
+    return f"{VARIABLE}=0" if os.environ.get(VARIABLE, "1").strip().lower() in ("0", "no", "off", "false") else None
 
 
 @cache

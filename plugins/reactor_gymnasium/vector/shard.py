@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -12,8 +12,7 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.block import EnvBlock
-from reactor_gymnasium.environments.bound_rows import BoundRows
+from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.infos import (
     masked,
     note_whose_info,
@@ -23,9 +22,9 @@ from reactor_gymnasium.environments.infos import (
     together_columns,
     with_finals,
 )
-from reactor_gymnasium.environments.saving import load_env, save_strategy, saved_exactly
+from reactor_gymnasium.environments.rows import StepBuffers, close_all, marked
+from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout
-from reactor_gymnasium.environments.units import close_all, marked
 from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, decode, dumps, loads
@@ -66,7 +65,7 @@ class Shard(Reactor, ABC):
 
     Attributes:
         envs: What holds the environments, each as its ``env`` unless the class says otherwise; none in a class that has an
-            :class:`~reactor_gymnasium.environments.block.EnvBlock`.
+            :class:`~reactor_gymnasium.environments.gym_rows.GymRows`.
         last: Each row's last observation, ``None`` before the first one.
     """
 
@@ -112,7 +111,7 @@ class Shard(Reactor, ABC):
         self.envs: list[Any] = []
         self.last: list[Any] = [None] * rows
         self.rows: Any = None  # the buffer that `out` writes to
-        self.out: BoundRows | None = None
+        self.out: StepBuffers | None = None
         if layout.arrays:
             shape, dtype = layout.storage()
             self.observations = Output((rows, *shape), dtype)
@@ -182,12 +181,12 @@ class Shard(Reactor, ABC):
             raise TypeError(f"reset() returned None as the observation, its space is {self.layout.space}")
         return observation
 
-    def _bound(self) -> BoundRows | None:
+    def _bound(self) -> StepBuffers | None:
         """The rows that this tick writes observations to, if any part of them is an array."""
         if self.layout.arrays:
             rows = self.observations.buffer
             if rows is not self.rows:
-                self.rows, self.out = rows, BoundRows(self.layout, rows)
+                self.rows, self.out = rows, StepBuffers(self.layout, rows)
         return self.out
 
     @abstractmethod
@@ -270,7 +269,9 @@ class EnvShard(Shard):
         self.whole, self.handing = whole and split_finals, whole and not split_finals
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
-        self.block = EnvBlock(self.first, autoreset_mode, kernels=kernels, columns=True)
+        self.block = GymRows(self.first, autoreset_mode, kernels=kernels)
+        self.memory: tuple[Any, ...] = (None,) * 4
+        self.buffers: StepBuffers | None = None  # that write to it
         self.told = self.block.stepper
 
     # ------------------------------------------------------------------ start and end
@@ -281,7 +282,6 @@ class EnvShard(Shard):
         block.build(self.env_fns)
         with block.opened(changes=False) as envs:
             self._check_spaces(envs)
-        self.pack_rewards = struct.Struct(f"{block.num_envs}d").pack_into  # three times as fast as numpy with a list of numbers
 
     def close(self) -> None:
         self.block.close()
@@ -313,13 +313,22 @@ class EnvShard(Shard):
         block = self.block
         if self.watched:
             block.mark = self.at.buffer
-        block.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), self._bound())
+        block.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), self._buffers())
         if block.stepped is not None:
             self._take_columns(block.stepped)
         else:
             self._take_rows()
         if block.stepper is not self.told:  # there was nothing else to send
             self._set_extras(None)
+
+    def _buffers(self) -> StepBuffers:
+        """Where this tick's results go."""
+        observations = self.observations.buffer if self.layout.arrays else None
+        memory = observations, self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
+        if not all(map(is_, memory, self.memory)) or self.buffers is None:
+            rows, *flags = self.memory = memory
+            self.buffers = StepBuffers(self.layout, rows, None, *flags)
+        return self.buffers
 
     def _set_extras(self, extras: Any) -> None:
         stepper = self.block.stepper
@@ -336,12 +345,6 @@ class EnvShard(Shard):
         failures: Failures = []
         if block.failures:  # a comprehension over nothing costs a call
             failures = [self._failure(row, error) for row, error in block.failures]
-        self._write_rewards(block.rewards, failures)
-        terminations, truncations = self.terminations.buffer, self.truncations.buffer
-        terminations.fill(False)
-        truncations.fill(False)
-        for row, terminated, truncated in block.ended:
-            terminations[row], truncations[row] = terminated, truncated
         finals = self._finals()
         if finals or block.infos or failures or self.layout.objects:
             self._send(finals, block.infos, failures)
@@ -355,9 +358,6 @@ class EnvShard(Shard):
 
     def _take_columns(self, kernel: BlockKernel) -> None:
         """Send what a kernel's step brought."""
-        self.rewards.buffer[...] = kernel.rewards
-        self.terminations.buffer[...] = kernel.terminated
-        self.truncations.buffer[...] = kernel.truncated
         failures, rows, told = self.block.failures, self.block.num_envs, self.block.infos
         if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
             if columns or self.block.finals:
@@ -381,68 +381,45 @@ class EnvShard(Shard):
         packed = pack_columns(self.row, rows, finals, infos, split_finals=self.split_finals)
         self._set_extras((packed, [self._failure(row, error) for row, error in failures]))
 
-    def _write_rewards(self, rewards: list[Any], failures: Failures) -> None:
-        out = self.rewards.buffer
-        try:
-            self.pack_rewards(out, 0, *rewards)
-        except (struct.error, TypeError, ValueError, OverflowError):
-            # An array of one element is a reward too; anything else is that environment's mistake.
-            for row, reward in enumerate(rewards):
-                try:
-                    out[row] = np.asarray(reward, np.float64).item()
-                except (TypeError, ValueError, OverflowError) as error:
-                    error.add_note(f"the reward is {reward!r}")
-                    failures.append(self._failure(row, error))
-
     # ------------------------------------------------------------------ other requests
 
     def answer_request(self) -> None:
         function, of_envs = self.request.value
-        if not (function == "reset" and self._reset_by_kernel(of_envs)):
-            with self.block.opened() as envs:
-                self._answer(envs)
+        block, failures = self.block, []
+        arguments = {number: given for number, given in enumerate(of_envs) if given is not None}
+        if function == "reset":
+            resets: dict[int, Any] = {}
+            for number, given in arguments.items():
+                try:
+                    resets[number] = decode(given)
+                except Exception as error:
+                    failures.append(self._failure(number, error))
+            block.reset(resets, self._bound())
+        else:
+            given_all = {number: (given,) for number, given in arguments.items()}
+            results = block.call(lambda env, given: dumps(function(env, *decode(given))), given_all)
+            self.replies.set(list(results.values()))
+        self._send({}, block.infos, failures + [self._failure(row, error) for row, error in block.failures])
 
-    def _env(self, held: Any) -> Any:
-        return held
+    def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None: ...
 
-    def _reset_by_kernel(self, of_envs: Sequence[Any]) -> bool:
-        """Reset environments without opening the block, if a kernel can; ``False`` if nothing was reset."""
-        if not self.block.taken_over:
-            return False
-        resets = {number: decode(arguments) for number, arguments in enumerate(of_envs) if arguments is not None}
-        infos = self.block.reset_by_kernel(resets, self._bound())
-        if infos is None:
-            return False
-        self._send({}, infos, [self._failure(row, error) for row, error in self.block.failures])
-        return True
-
-    def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
-        info = self.block.reset(number, kwargs)
-        if info:
-            infos[number] = info
-
-    def _write_last(self, failures: Failures) -> None:
-        if out := self._bound():
-            failures += [self._failure(row, error) for row, error in out.write_each(self.last)]
+    def _write_last(self, failures: Failures) -> None: ...
 
     # ------------------------------------------------------------------ snapshots
 
     def __getstate__(self) -> dict[str, Any]:
         if not self.block.num_envs:  # before they are made
             return self.__dict__.copy()
-        with self.block.opened() as envs:
-            kept = [
-                self._saved(row, env, last, make, self.owner)
-                for row, (env, last, make) in enumerate(zip(envs, self.last, self.env_fns, strict=True))
-            ]
-        return {"kept": kept, "done": list(self.block.pending)}
+        return {"kept": [self._saved_row(row, make) for row, make in enumerate(self.env_fns)]}
+
+    def _saved_row(self, row: int, make: Any) -> bytes:
+        strategy = self.strategies[row] if self.strategies else save_strategy(make)
+        name = f"{self.unit} {self.first + row} of {self.owner}"
+        return dumps(self.block.save(row, lambda env: saved_exactly(env, strategy, name)))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "kept" not in state:
             self.__dict__.update(state)
             return
-        with self.block.opened() as envs:
-            for row, (env, (saved, last)) in enumerate(zip(envs, state["kept"], strict=True)):
-                load_env(env, saved)
-                self.last[row] = loads(last)
-        self.block.pending = state["done"]
+        for row, saved in enumerate(state["kept"]):
+            self.block.load(row, loads(saved))

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import BoundRows, note_whose_info
+from reactor_gymnasium.plugin import StepBuffers, note_whose_info
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.acting.normalization import Normalization, Normalizing
@@ -91,7 +91,7 @@ class Slot:
         steps = len(self.rewards)
         # What is seen after the last step is the first of the next round.
         self.out = [
-            BoundRows(layout, _of_step(self.given, step + 1) if step + 1 < steps else None, _of_step(self.given_nexts, step))
+            StepBuffers(layout, _of_step(self.given, step + 1) if step + 1 < steps else None, _of_step(self.given_nexts, step))
             for step in range(steps)
         ]
         self.floats = [part for parts in (self.given_nexts, self.given) for part in parts.values() if part.dtype.kind == "f"]

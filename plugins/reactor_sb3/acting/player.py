@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import BoundRows
+from reactor_gymnasium.plugin import StepBuffers
 from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.acting.normalization import Normalization
 from reactor_sb3.acting.policy import Policy, Rollout, Turn
@@ -86,14 +86,14 @@ class Player:
         self.plan = plan
         self.envs = SeededEnvs((plan.make,), plan.seed, purpose, 0)
         self.envs.build()
-        self.envs.block.keep_infos, self.envs.block.last_info = False, self._last_info
+        self.envs.block.keep_infos, self.envs.block.before_reset = False, self._last_info
         self.snapshot: Array = aligned_zeros((), parameters)
         self.given = self.rows = _row(plan.observations)
         if plan.normalization is not None:
             self.given = _row(plan.normalization.originals)
         layout = plan.observations if plan.normalization is None else plan.normalization.originals
         given = {key: part[0] for key, part in self.given.items()}
-        self.put, self.out = layout.writer(given), BoundRows(layout, given)
+        self.put, self.out = layout.writer(given), StepBuffers(layout, given)
         fields = [field for field in plan.policy.fields if field.asked]
         self.asked = {field.name: field.asked for field in fields}
         kept = plan.policy.fields if plan.drawn else fields

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.plugin import REAL_DONE, BoundRows, EnvBlock, as_number, load_env, own, save_env, save_strategy
+from reactor_gymnasium.plugin import REAL_DONE, GymRows, StepBuffers, as_number, load_env, own, save_env, save_strategy
 from reactor_rl import RunError
 from reactor_rl.plugin import Pickled, decode, dumps
 from reactor_sb3.environments.reached import Asked
@@ -75,7 +75,7 @@ class SeededEnvs:
         first: Number of the first one, among those for that purpose.
 
     Attributes:
-        block: The environments, see :class:`~reactor_gymnasium.environments.block.EnvBlock`.
+        block: The environments, see :class:`~reactor_gymnasium.environments.gym_rows.GymRows`.
         first: Likewise.
         rewards: Of this round's steps, one after the other, as the environments gave them, numbers.
         lengths: Steps of each episode, up to the end of the last round.
@@ -85,7 +85,7 @@ class SeededEnvs:
 
     def __init__(self, makers: Sequence[Pickled], seed: int, purpose: Purpose, first: int) -> None:
         self.makers, self.seed, self.purpose, self.first = makers, seed, purpose, first
-        self.block = EnvBlock(first, AutoresetMode.SAME_STEP, self._seed)
+        self.block = GymRows(first, AutoresetMode.SAME_STEP, self._seed)
         n = len(makers)
         self.rewards: list[Any] = []
         self.lengths, self.totals = [0] * n, [0.0] * n
@@ -114,18 +114,15 @@ class SeededEnvs:
 
     def watch(self, watched: bool) -> None:
         """Say whether every info is wanted, or of an episode's last one what is reported of episodes."""
-        self.block.keep_infos, self.block.last_info = watched, _whole_info if watched else kept_info
+        self.block.keep_infos, self.block.before_reset = watched, _whole_info if watched else kept_info
 
     def begin_round(self, afresh: bool) -> None:
         """To be called before the first step of a round; begins new episodes if told so, and where none has begun."""
-        block = self.block
         n = len(self.makers)
         self._steps, self._logged_from, self._counted, self.rewards = 0, [None] * n, [0] * n, []
         rows = [row for row, episode in enumerate(self._episodes) if afresh or episode < 0]
-        if rows:
-            with block.opened() as envs:
-                for row in rows:
-                    self._begin(row, envs[row])
+        for row in rows:
+            self._begin(row)
 
     def put_first(self, put: Callable[[int, Any], None]) -> None:
         """Write what each environment shows when a round begins.
@@ -184,7 +181,7 @@ class SeededEnvs:
             ) from None
         return method
 
-    def step(self, actions: Array, out: BoundRows) -> None:
+    def step(self, actions: Array, out: StepBuffers) -> None:
         """Take a step in each environment.
 
         Args:
@@ -197,10 +194,7 @@ class SeededEnvs:
         block = self.block
         self._steps += 1
         block.step(actions, out)
-        if block.failures:
-            row, error = min(block.failures, key=lambda failure: failure[0])
-            error.add_note(f"raised in environment {self.first + row}")
-            raise error
+        block.raise_failure()
         rewards = block.rewards
         self.rewards += rewards if _FLOATS.issuperset(map(type, rewards)) else map(self._number, count(), rewards)
         self.ended = {}
@@ -245,16 +239,14 @@ class SeededEnvs:
         """Whether only a life was lost, so that the reset begins no game."""
         return self._with_lives[row] and self.block.goes_on(row)
 
-    def _begin(self, row: int, env: Env) -> None:
+    def _begin(self, row: int) -> None:
         """Begin an episode between two rounds."""
         self._logged[row] = 0  # there is no action after which a log could tell of this reset
-        try:
-            if self._goes_on(row):
-                env.set_wrapper_attr(REAL_DONE, True)  # else the old game goes on
-            self.block.reset(row, self._seed(row))
-        except Exception as error:
-            error.add_note(f"raised in environment {self.first + row}")
-            raise
+        if self._goes_on(row):
+            with self.block.opened() as envs:
+                envs[row].set_wrapper_attr(REAL_DONE, True)  # else the old game goes on
+        self.block.reset({row: self._seed(row)}, None)
+        self.block.raise_failure()
         self.lengths[row], self.totals[row] = 0, 0.0
 
     def _number(self, row: int, reward: Any) -> Any:
@@ -330,7 +322,7 @@ class SeededEnvs:
             block.replay(row, {"seed": self._seeds[row]}, actions)
         elif self._episodes[row] >= 0:
             self._steps, self._logged_from[row] = 0, None
-            self._begin(row, env)
+            self._begin(row)
 
 
 def _fitting(method: str, answer: Any, space: spaces.Space[Any], field: Array) -> Array:

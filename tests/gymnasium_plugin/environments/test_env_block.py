@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 from reusing_envs import HABITS, SPACES, Reusing
 
-from reactor_gymnasium.environments.block import EnvBlock
-from reactor_gymnasium.environments.bound_rows import BoundRows
+from reactor_gymnasium.environments.gym_rows import GymRows
+from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.pickling import encode
 
@@ -56,19 +56,17 @@ class Counting(gymnasium.Env[Any, Any]):
         return np.array([self.number, self.t], np.float32)
 
 
-def block_of(makers: list[Any], autoreset: AutoresetMode, **options: Any) -> EnvBlock:
-    block = EnvBlock(0, autoreset, **options)
+def block_of(makers: list[Any], autoreset: AutoresetMode, **options: Any) -> GymRows:
+    block = GymRows(0, autoreset, **options)
     block.build([encode(maker) for maker in makers])
-    with block.opened():
-        for row in range(len(makers)):
-            block.reset(row, {"seed": row})
+    block.reset({row: {"seed": row} for row in range(len(makers))}, None)
     return block
 
 
-def counting(autoreset: AutoresetMode = AutoresetMode.SAME_STEP, **options: Any) -> tuple[EnvBlock, Any, BoundRows]:
+def counting(autoreset: AutoresetMode = AutoresetMode.SAME_STEP, **options: Any) -> tuple[GymRows, Any, StepBuffers]:
     shown = np.zeros((N, 2), np.float32)
     block = block_of([lambda number=number: Counting(number) for number in range(N)], autoreset, **options)
-    return block, shown, BoundRows(ObservationLayout(Counting.observation_space), shown)
+    return block, shown, StepBuffers(ObservationLayout(Counting.observation_space), shown)
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["within", "at the end"])
@@ -84,7 +82,7 @@ def test_what_a_step_led_to_is_written_before_a_reset(habit: str, space: str, la
         env.reset(seed=row)
     shape = SPACES[space].shape
     shown, led_to = np.zeros((2, N, *shape), np.float32)
-    out = BoundRows(ByName(SPACES[space]), None if last else {"x": shown}, {"x": led_to})
+    out = StepBuffers(ByName(SPACES[space]), None if last else {"x": shown}, {"x": led_to})
     random = np.random.default_rng(0)
     for _ in range(STEPS):
         actions = random.uniform(-1, 1, (N, 2)).astype(np.float32)
@@ -135,12 +133,12 @@ def test_of_infos_is_kept_what_is_wanted() -> None:
     block, _, out = counting()
     taken = []
 
-    def last_info(row: int, info: Any) -> Any:
+    def before_reset(row: int, info: Any) -> Any:
         with block.opened() as envs:
             taken.append((row, info["t"], envs[row].unwrapped.t))  # type: ignore[attr-defined]  # there has been no reset yet
         return "kept"
 
-    block.keep_infos, block.last_info = False, last_info
+    block.keep_infos, block.before_reset = False, before_reset
     block.step([0, 0, 0], out)
     block.step([2, 0, 0], out)
     assert taken == [(0, 2, 2)]
@@ -164,8 +162,7 @@ def test_the_next_step_resets_or_none_does() -> None:
 
 def test_steps_are_taken_again() -> None:
     block, _, _ = counting()
-    with block.opened():
-        block.replay(1, {"seed": 3}, np.array([0, 0, 2, 0]))
+    block.replay(1, {"seed": 3}, np.array([0, 0, 2, 0]))
     np.testing.assert_array_equal(block.observations[1], [1, 1])
 
 
@@ -176,7 +173,7 @@ def test_who_could_not_be_constructed_is_named_and_the_others_are_closed() -> No
         def close(self) -> None:
             self.closed = True
 
-    block = EnvBlock(5, AutoresetMode.SAME_STEP)
+    block = GymRows(5, AutoresetMode.SAME_STEP)
     with pytest.raises(ZeroDivisionError) as raised:
         block.build([encode(lambda: Closing(0)), encode(lambda: 1 / 0)])
     assert raised.value.__notes__ == ["while environment 6 was constructed"]

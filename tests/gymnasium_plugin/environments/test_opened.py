@@ -18,8 +18,8 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 
 import reactor_gymnasium
 from reactor_gymnasium import ReactorVectorEnv, evaluate
-from reactor_gymnasium.environments.block import EnvBlock
-from reactor_gymnasium.environments.bound_rows import BoundRows
+from reactor_gymnasium.environments.gym_rows import GymRows
+from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.episodes import Player
 from reactor_gymnasium.film import Film
@@ -110,12 +110,10 @@ def reached(thing: Any, path: str, known: set[int]) -> Iterator[str]:
 
 
 def block() -> Any:
-    found = EnvBlock(0, AutoresetMode.SAME_STEP)
+    found = GymRows(0, AutoresetMode.SAME_STEP)
     found.build([encode(partial(gymnasium.make, "CartPole-v1"))] * 2)
-    with found.opened():
-        for row in range(2):
-            found.reset(row, {"seed": row})
-    out = BoundRows(ObservationLayout(gymnasium.make("CartPole-v1").observation_space, "unsafe"), np.zeros((2, 4), np.float32))
+    found.reset({row: {"seed": row} for row in range(2)}, None)
+    out = StepBuffers(ObservationLayout(gymnasium.make("CartPole-v1").observation_space, "unsafe"), np.zeros((2, 4), np.float32))
     for _ in range(6):
         found.step(np.zeros(2, np.int64), out)
     return found
@@ -137,28 +135,26 @@ def player() -> Any:
 @pytest.mark.parametrize("make", [block, player])
 def test_no_public_name_hands_out_an_environment(make: Any) -> None:
     thing = make()
-    held = thing if isinstance(thing, EnvBlock) else thing.block
-    assert held.taken_over
+    held = thing if isinstance(thing, GymRows) else thing.block
+    assert held.stepped
     assert [*reached(thing, make.__name__, set())] == []
     held.close()
 
 
-def test_nobody_reaches_for_what_a_block_holds() -> None:
-    """What is private to blocks is named in their own file alone."""
+def test_nobody_reaches_for_what_rows_hold() -> None:
+    """What holds environments is named in the files alone that step them."""
     found = []
     for file in PLUGINS.glob("reactor_*/**/*.py"):
-        if file.name == "block.py":
+        if file.name in ("bypass.py", "gym_rows.py", "takeover.py"):
             continue
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Attribute) and node.attr in ("_held", "_targets", "_kernel"):
-                of_block = not (isinstance(node.value, ast.Name) and node.value.id == "self")
-                if of_block:
-                    found.append(f"{file.name}:{node.lineno}")
+            if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(("._takeover", "._envs.held", "._envs.targets")):
+                found.append(f"{file.name}:{node.lineno}")
     assert found == []
 
 
 def test_the_list_is_empty_when_it_is_closed() -> None:
-    found = EnvBlock(0, AutoresetMode.SAME_STEP)
+    found = GymRows(0, AutoresetMode.SAME_STEP)
     found.build([encode(partial(gymnasium.make, "CartPole-v1"))] * 2)
     with found.opened() as envs:
         assert len(envs) == 2
@@ -166,14 +162,14 @@ def test_the_list_is_empty_when_it_is_closed() -> None:
     found.close()
 
 
-def steps(held: EnvBlock, count: int) -> None:
+def steps(held: GymRows, count: int) -> None:
     for _ in range(count):
         held.step(np.array([0]), None)
 
 
 @compiled
 def test_nobody_looks_within_the_step_of_a_kernel() -> None:
-    found = EnvBlock(0, AutoresetMode.SAME_STEP, seeds=lambda row: {"seed": 1})
+    found = GymRows(0, AutoresetMode.SAME_STEP, seeds=lambda row: {"seed": 1})
 
     def look(row: int, info: Any) -> Any:
         with found.opened() as envs:
@@ -182,11 +178,10 @@ def test_nobody_looks_within_the_step_of_a_kernel() -> None:
 
     states: list[Any] = []
     for kept in (False, True):
-        found = EnvBlock(0, AutoresetMode.SAME_STEP, seeds=lambda row: {"seed": 1})
+        found = GymRows(0, AutoresetMode.SAME_STEP, seeds=lambda row: {"seed": 1})
         found.build([encode(partial(gymnasium.make, "CartPole-v1", max_episode_steps=12))])
-        with found.opened():
-            found.reset(0, {"seed": 1})
-        found.last_info = look
+        found.reset({0: {"seed": 1}}, None)
+        found.before_reset = look
         if kept:
             found.keep_from_kernels("somebody looks")
             steps(found, 11)
@@ -200,13 +195,13 @@ def test_nobody_looks_within_the_step_of_a_kernel() -> None:
 
 def test_it_is_left_out_again_after_somebody_has_looked() -> None:
     """Even by somebody whose variables still refer to an environment when ``opened()`` ends."""
-    found = EnvBlock(0, AutoresetMode.SAME_STEP, kernels=False)
+    found = GymRows(0, AutoresetMode.SAME_STEP, kernels=False)
     found.build([encode(partial(gymnasium.make, "CartPole-v1"))] * 2)
 
     def look() -> None:
         with found.opened() as envs:
-            for row, env in enumerate(envs):
-                found.reset(row, {"seed": 1})
+            for env in envs:
+                env.reset(seed=1)
                 assert env.unwrapped is not env
 
     look()

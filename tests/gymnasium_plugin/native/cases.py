@@ -14,8 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.environments.block import EnvBlock
-from reactor_gymnasium.native.takeover import kernel_class
+from reactor_gymnasium.native.takeover import Takeover, kernel_class
 
 Array = npt.NDArray[Any]
 
@@ -199,14 +198,14 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken = 0
-        original = EnvBlock._step_by_kernel
+        original = Takeover.step
 
-        def counting(block: EnvBlock, actions: Any, out: Any) -> bool:
-            took = original(block, actions, out)
+        def counting(takeover: Takeover, actions: Any, out: Any) -> bool:
+            took = original(takeover, actions, out)
             self.taken += took
             return took
 
-        monkeypatch.setattr(EnvBlock, "_step_by_kernel", counting)
+        monkeypatch.setattr(Takeover, "step", counting)
 
 
 class Doubled(gymnasium.Wrapper[Any, Any, Any, Any]):

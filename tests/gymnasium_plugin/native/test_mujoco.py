@@ -14,7 +14,6 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from reactor_gymnasium import ReactorVectorEnv, make_vec
-from reactor_gymnasium.environments import block
 from reactor_gymnasium.native import guards, takeover
 from reactor_rl.runtime.limits import usable_cores
 from tests.gymnasium_plugin.native.cases import MUJOCO, Counted, maker, pair, same, same_states, two_modes, walk
@@ -237,7 +236,7 @@ def mutated(which: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_mutant_is_found(which: str, case: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutated(which, old, new, monkeypatch)
     monkeypatch.setattr(guards, "_compared", lambda kernel: None)  # or it would not be used at all
-    monkeypatch.setattr(block, "AT_ONCE", 1)  # a kernel takes over again soon after states were compared
+    monkeypatch.setattr(takeover, "AT_ONCE", 1)  # a kernel takes over again soon after states were compared
     ours, theirs = pair(case, AutoresetMode.SAME_STEP)
     try:
         with pytest.raises(AssertionError):

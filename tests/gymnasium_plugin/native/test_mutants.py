@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments import block
-from reactor_gymnasium.native import compiled, guards
+from reactor_gymnasium.native import compiled, guards, takeover
 from tests.gymnasium_plugin.native.cases import pair, walk
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
@@ -73,7 +72,7 @@ def mutant(folder: Path, old: str, new: str) -> Any:
 def test_a_mutant_is_found(case: str, old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_kernels", mutant(tmp_path, old, new))
     monkeypatch.setattr(guards, "_compared", lambda kernel: None)  # or it would not be used at all
-    monkeypatch.setattr(block, "AT_ONCE", 1)  # a kernel takes over again soon after states were compared
+    monkeypatch.setattr(takeover, "AT_ONCE", 1)  # a kernel takes over again soon after states were compared
     guards._untrue.cache_clear()
     ours, theirs = pair(case, AutoresetMode.SAME_STEP)
     try:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.environments.bound_rows import BoundRows
+from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_rl.pickling import encode
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.seeded_envs import SeededEnvs
@@ -71,9 +71,9 @@ def made(env_fn: Callable[[], gymnasium.Env[Any, Any]], purpose: Purpose = Purpo
         return env
 
 
-def rows() -> BoundRows:
+def rows() -> StepBuffers:
     space = Phases.observation_space
-    return BoundRows(Observations(space, space), {"": np.zeros((1, 1), np.float32)})
+    return StepBuffers(Observations(space, space), {"": np.zeros((1, 1), np.float32)})
 
 
 def rewards_of(envs: SeededEnvs, rounds: int) -> list[float]:

@@ -18,7 +18,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.environments.bound_rows import BoundRows
+from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_rl.pickling import encode
 from reactor_sb3 import SyncDQN, SyncPPO
 from reactor_sb3.acting.records import Observations
@@ -181,7 +181,7 @@ def played(envs: SeededEnvs, afresh: bool = False) -> list[Any]:
     """A round of three steps."""
     space, found = Game.observation_space, []
     row = np.zeros((1, 1), np.float32)
-    out = BoundRows(Observations(space, space), {"": row})
+    out = StepBuffers(Observations(space, space), {"": row})
     envs.begin_round(afresh)
     for _ in range(3):
         envs.step(np.zeros(1, np.int64), out)

@@ -1,0 +1,319 @@
+"""``GymRows``: Gymnasium's environments as rows, one after the other, or all of them by a kernel.
+
+An environment may return the same arrays and dicts at every step, share them with another one, and keep or change the action that
+it is given. So it is given copies, and what it returns is copied before the next environment takes its step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from sys import getrefcount
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from reactor_gymnasium.environments.bypass import NO_LIMIT, Bypassed, WrapperBypass, steps_pristine, wrappers_pristine
+from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, own
+from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, close_all, marked
+from reactor_gymnasium.environments.saving import load_env, save_env
+from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.native.kernel import BlockKernel
+from reactor_gymnasium.native.takeover import Takeover, in_words
+from reactor_rl.plugin import Pickled, decode
+
+__all__ = ["REAL_DONE", "GymRows"]
+
+REAL_DONE = "was_real_done"
+"""Attribute of an ``EpisodicLifeEnv`` (SB3's, and those of others): whether the last end was a game's, and not only a life's."""
+
+Array = npt.NDArray[Any]
+Env = gymnasium.Env[Any, Any]
+
+
+class GymRows(EnvRows):
+    """Single environments, of a row each.
+
+    The wrappers that ``gymnasium.make`` adds are left out, see :mod:`reactor_gymnasium.environments.bypass`, and a kernel may have
+    the environments' states. So nobody gets at an environment but within :meth:`opened`, which puts all that right before.
+
+    Args:
+        first: Index of the first environment, for messages.
+        autoreset: When an environment whose episode has ended is reset.
+        seeds: See :class:`~reactor_gymnasium.environments.rows.EnvRows`.
+        kernels: Whether a kernel may step all of them in one call, where there is one, or make the pictures of Atari games, with
+            the same results; see :mod:`reactor_gymnasium.native` and :mod:`reactor_gymnasium.atari.unseen`.
+
+    Attributes:
+        observations: The last one of each environment, a copy; ``None`` before the first reset.
+        stepped: The kernel that took the last step, whose infos are taken from it where a buffer for rewards was given; ``None``
+            if Python did.
+        stepping: Whether somebody who looks at the environments does so within a step.
+    """
+
+    autoreset: AutoresetMode
+
+    def __init__(self, first: int, autoreset: AutoresetMode, seeds: MakeSeeds | None = None, kernels: bool = True) -> None:
+        super().__init__(first, autoreset, seeds)
+        self.kernels = kernels
+        self.stepper = "" if kernels else in_words("kernels=False")
+        self.observations: list[Any] = []
+        self.stepping = False
+        self.stepped: BlockKernel | None = None
+        self._envs = Bypassed()
+        self._takeover = Takeover(self, self._envs)
+        self._numbers = range(0)
+
+    def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Env]], Env] | None = None) -> None:
+        """See :meth:`EnvRows.build`."""
+        held = self._envs.held
+        for index, maker in enumerate(makers, self.first):
+            try:
+                env_fn = decode(maker)
+                held.append(WrapperBypass(env_fn() if construct is None else construct(env_fn), self.kernels))
+            except Exception as error:
+                error.add_note(f"while {self.unit} {index} was constructed")
+                raise
+        self.observations += [None] * len(held)
+        self.pending, self._numbers, self.bounds = [False] * len(held), range(len(held)), range(len(held) + 1)
+        self._settle()
+
+    def close(self) -> None:
+        """See :meth:`EnvRows.close`."""
+        held = list(self._envs.held)
+        self._envs.held.clear()
+        close_all(((index, one.env) for index, one in enumerate(held, self.first)), self.unit)
+
+    @property
+    def bypassed(self) -> list[bool]:
+        """For each environment: whether its wrappers were left out when it was last inspected."""
+        return [held.engaged for held in self._envs.held]
+
+    # ------------------------------------------------------------------ steps
+
+    def step(self, actions: Sequence[Any] | Array, out: StepBuffers | None) -> None:
+        """See :meth:`EnvRows.step`."""
+        bypassed, takeover = self._envs, self._takeover
+        if (takeover.kernel is not None or bypassed.now == takeover.at) and takeover.step(actions, out):
+            return
+        if isinstance(actions, np.ndarray) and actions.ndim > 1:  # what an array of one axis gives are scalars
+            actions = actions.copy()
+        if (
+            not bypassed.settled
+            or (bypassed.leaves_out and not steps_pristine())
+            or any(kind.changed() for kind in bypassed.screens)
+        ):
+            self._write_back()
+            self._settle()
+        self.stepping = True
+        bypassed.now = now = bypassed.now + 1
+        self.stepped = None
+        envs, pending, last, due = bypassed.targets, self.pending, self.observations, bypassed.due
+        rewards: list[Any] = [0.0] * len(envs)
+        self.rewards = rewards
+        self.ended = ended = []
+        self.finals = finals = {}
+        self.infos = infos = {}
+        self.failures = failures = []
+        autoreset, ndarray, immutable, counted = self.autoreset, np.ndarray, IMMUTABLE, getrefcount
+        limited, keep_infos, before_reset = now >= bypassed.soonest, self.keep_infos, self.before_reset
+        put = None if out is None or out.put_all else out.put
+        # The caller has counted the actions, and `strict=True` takes longer than the rest of this call. Nobody keeps this, for what
+        # is referred to elsewhere is not left out.
+        work = zip(self._numbers if self.mark is None else marked(self._numbers, self.mark), actions, envs, pending)  # noqa: B905
+        while True:
+            row = 0
+            try:
+                for row, action, env, over in work:
+                    if over:  # NEXT_STEP: no account is taken of the action
+                        if over == IDLE:
+                            continue
+                        pending[row] = False
+                        observation, info = self._begin(row, env, {} if self.seeds is None else self.seeds(row) or {})
+                    else:
+                        observation, reward, terminated, truncated, info = env.step(action)
+                        rewards[row] = reward if type(reward) in immutable else own(reward)
+                        if type(info) is not dict:
+                            check_info(info, "step")
+                        if limited and now >= due[row]:
+                            truncated = True
+                        if terminated or truncated:
+                            ended.append((row, bool(terminated), bool(truncated)))
+                            if autoreset is AutoresetMode.NEXT_STEP:
+                                pending[row] = True
+                            elif autoreset is AutoresetMode.SAME_STEP:
+                                finals[row] = own(observation), before_reset(row, info)
+                                kwargs = {} if self.seeds is None else self.seeds(row)
+                                if kwargs is None:
+                                    pending[row], due[row], info = IDLE, NO_LIMIT, {}
+                                else:
+                                    observation, info = self._begin(row, env, kwargs)
+                    if put:
+                        put(row, observation)
+                    # An array that nobody else refers to is ours already; a view's memory is somebody else's.
+                    kind = type(observation)
+                    alone = counted(observation) == SOLE and observation.base is None if kind is ndarray else kind in immutable
+                    last[row] = observation if alone else own(observation)
+                    if info and keep_infos:
+                        alone = type(info) is dict and counted(info) == SOLE and immutable.issuperset(map(type, info.values()))
+                        infos[row] = info if alone else own(info)
+                break
+            except Exception as error:  # the others still take their step
+                failures.append((row, error))
+            except BaseException:
+                self.stepping = False
+                raise
+        self.stepping = False
+        if now >= bypassed.soonest:
+            bypassed.soonest = min(due)
+        if out is not None:
+            self._write(out)
+
+    def _write(self, out: StepBuffers) -> None:
+        """Write what a step in Python brought, where that was not done environment by environment."""
+        failures, last = self.failures, self.observations
+        if out.put_all and not failures:
+            try:
+                out.put_all(last)
+            except (TypeError, ValueError):
+                failures += out.write_each(last)
+                failures += [
+                    (row, TypeError(f"the environment returned None as the observation, its space is {env.observation_space}"))
+                    for row, env in zip(self._numbers, self._envs.targets, strict=True)
+                    if last[row] is None and self.pending[row] != IDLE
+                ]
+        for part, shown in out.copies:  # what the step led to is seen now, but for the last observations of episodes
+            part[...] = shown
+        if self.finals:
+            self.write_finals(out)
+        if out.rewards is not None:
+            failures += out.write_rewards(self.rewards)
+            out.write_ends(self.ended)
+
+    def write_finals(self, out: StepBuffers) -> None:
+        """Write the last observations of episodes that the step has ended, as what it led to."""
+        put = out.put_next
+        if put is not None:
+            for row, (observation, _) in self.finals.items():
+                try:
+                    put(row, observation)
+                except Exception as error:
+                    self.failures.append((row, error))
+
+    def _begin(self, row: int, env: Env, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Reset an environment whose episode has ended."""
+        bypassed = self._envs
+        if bypassed.leaves_out and not wrappers_pristine():
+            self._write_back()
+            env, bypassed.settled = bypassed.held[row].env, False  # the next step looks at all of them again
+        held = bypassed.held[row]
+        if held.engaged and env is held.target:  # what is left out would name both
+            kwargs = {"seed": None, "options": None, **kwargs}
+        observation, info = env.reset(**kwargs)
+        if type(info) is not dict:
+            check_info(info, "reset")
+        bypassed.due[row] = bypassed.now + held.limit
+        return observation, info
+
+    # ------------------------------------------------------------------ between steps
+
+    @contextmanager
+    def opened(self, changes: bool = True) -> Iterator[list[Env]]:
+        """See :meth:`EnvRows.opened`: their wrappers count as if none were left out.
+
+        Whoever keeps an environment is noticed at the next step, in which nothing of it is left out then.
+
+        Args:
+            changes: Whether they may be changed. If not, the next step need not find out anew what they are; within a step
+                (in ``before_reset`` and ``seeds``) it is always so.
+
+        Raises:
+            RuntimeError: Within the step of a kernel.
+        """
+        if self.stepping:
+            if self._takeover.kernel is not None:
+                raise RuntimeError("nobody may look at environments within a kernel's step: keep_from_kernels() before")
+            changes = False
+        self._write_back()
+        if changes:
+            self._envs.looked, self._envs.settled = True, False
+        envs = [held.env for held in self._envs.held]
+        try:
+            yield envs
+        finally:
+            envs.clear()
+
+    def goes_on(self, row: int) -> bool:
+        """Whether only a life was lost, so that a reset begins no game; of an environment with lives, within a step as well."""
+        return not self._envs.held[row].env.get_wrapper_attr(REAL_DONE)
+
+    def keep_from_kernels(self, why: str) -> None:
+        """Let no kernel take the environments over: somebody looks at them before each step, or within steps.
+
+        Args:
+            why: For :attr:`stepper`.
+        """
+        self._takeover.forbid(why)
+
+    def reset(self, resets: Mapping[int, Mapping[str, Any]], out: StepBuffers | None) -> None:
+        """See :meth:`EnvRows.reset`; ``None`` as an observation is refused: it stands for a row that was never reset."""
+        if not self._takeover.reset(resets, out):
+            super().reset(resets, out)
+
+    def _reset(self, number: int, env: Env, kwargs: Mapping[str, Any]) -> None:
+        observation, info = env.reset(**kwargs)
+        if observation is None:
+            raise TypeError(f"reset() returned None as the observation, its space is {env.observation_space}")
+        self.observations[number] = own(observation)
+        check_info(info, "reset")
+        if info:
+            self.infos[number] = own(info)
+
+    def show(self, out: StepBuffers) -> None:
+        """See :meth:`EnvRows.show`."""
+        self.failures += out.write_each(self.observations)
+
+    def objects(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
+        """See :meth:`EnvRows.objects`."""
+        return [None if last is None else layout.take_objects(last) for last in self.observations]
+
+    def replay(self, row: int, kwargs: Mapping[str, Any], actions: Array) -> None:
+        """Reset an environment and take steps with it; an episode that ends is followed by another one.
+
+        Args:
+            row: Its row.
+            kwargs: The arguments of the first ``reset()``.
+            actions: ``(steps, *shape)``; copied.
+        """
+        with self.opened() as envs:
+            env = envs[row]
+            observation, _ = env.reset(**kwargs)
+            for action in actions.copy():
+                observation, _, terminated, truncated, _ = env.step(action)
+                if terminated or truncated:
+                    observation, _ = env.reset()
+            self.observations[row] = own(observation)
+
+    def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
+        """See :meth:`EnvRows.save`."""
+        with self.opened() as envs:
+            return SavedEnv(saving(envs[number]), self.observations[number], self.pending[number])
+
+    def load(self, number: int, saved: SavedEnv) -> None:
+        """See :meth:`EnvRows.load`."""
+        with self.opened() as envs:
+            load_env(envs[number], saved.state)
+        self.observations[number], self.pending[number] = saved.shown, saved.pending
+
+    def _write_back(self) -> None:
+        """Before anybody looks at environments: the kernel gives them back, and wrappers that are left out count."""
+        self._takeover.give_back()
+        if not self._envs.looked:
+            self._envs.write_back()
+
+    def _settle(self) -> None:
+        self.failures = []  # what is referred to elsewhere is not left out, and an exception refers to the frames that it has left
+        self._envs.settle()
