@@ -20,9 +20,10 @@ from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
 from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
 from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.rows import EnvRows, StepBuffers, close_all
+from reactor_gymnasium.environments.rows import ColumnSpec, EnvRows, MakeSeeds, SavedEnv, StepBuffers, close_all
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
+from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.environments.units import UnitBlock
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import (
@@ -62,7 +63,11 @@ __all__ = [
     "EnvBatch",
     "Bools",
     "Casting",
+    "ColumnSpec",
     "EnvRows",
+    "MakeSeeds",
+    "SavedEnv",
+    "UnitRows",
     "StepBuffers",
     "StepCosts",
     "EnvFn",

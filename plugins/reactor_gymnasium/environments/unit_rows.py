@@ -198,10 +198,9 @@ class UnitRows(EnvRows):
                 terminations[lo:hi], truncations[lo:hi] = terminated, truncated
         self.show(out)
         if out.next_observations is not None:
-            for part in out.next_observations.values():
-                part[...] = self._shown.observations
-                for rows in self._apart:
-                    part[rows] = self._ends.observations[rows]
+            _copy(self._shown.observations, out.next_observations)
+            for rows in self._apart:
+                _copy(self._ends.observations, out.next_observations, rows)
         self._apart.clear()
 
     def _end(self, number: int, unit: Unit, lo: int, out: StepBuffers | None) -> None:
@@ -246,7 +245,7 @@ class UnitRows(EnvRows):
     def show(self, out: StepBuffers) -> None:
         """See :meth:`EnvRows.show`."""
         if out.observations is not None:
-            _only(out.observations)[...] = self._shown.observations
+            _copy(self._shown.observations, out.observations)
         for name, column in out.columns.items():
             column[...] = self._shown.columns[name]
 
@@ -264,6 +263,21 @@ class UnitRows(EnvRows):
             yield envs
         finally:
             envs.clear()
+
+    def observation(self, row: int) -> Any:
+        """See :meth:`EnvRows.observation`; a record as a dict."""
+        shown = self._shown.observations[row]
+        return {name: shown[name].copy() for name in shown.dtype.names} if shown.dtype.names else shown.copy()
+
+    def replay(self, number: int, kwargs: Mapping[str, Any], actions: Array) -> None:
+        """See :meth:`EnvRows.replay`; of units of one row."""
+        unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
+        unit.reset(**kwargs)
+        for action in actions.copy()[:, None]:
+            unit.step(action)
+            if unit.over:
+                unit.reset()
+        self._keep(number, unit, lo, hi)
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
@@ -285,6 +299,9 @@ class UnitRows(EnvRows):
         self.pending[number] = saved.pending
 
 
+_ALL = slice(None)
+
+
 def _write_numbers(out: Array, given: Any) -> None:
     try:
         out[:] = given
@@ -292,6 +309,10 @@ def _write_numbers(out: Array, given: Any) -> None:
         out[:] = [np.asarray(one, np.float64).item() for one in given]
 
 
-def _only(rows: Any) -> Any:
-    """The array of rows, where they are in arrays by name as a record has them."""
-    return next(iter(rows.values())) if isinstance(rows, Mapping) and len(rows) == 1 else rows
+def _copy(shown: Array, into: Any, rows: slice = _ALL) -> None:
+    """Copy rows to an array, or to arrays by name: parts of a record, or the only one."""
+    if not isinstance(into, Mapping):
+        into[rows] = shown[rows]
+        return
+    for name, part in into.items():
+        part[rows] = (shown[name] if shown.dtype.names else shown)[rows]

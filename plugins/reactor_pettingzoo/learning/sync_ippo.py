@@ -18,12 +18,12 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from stable_baselines3.ppo import CnnPolicy, MlpPolicy, MultiInputPolicy
 
 from reactor_pettingzoo.agents import EnvFn, probe_agents, travelling
-from reactor_pettingzoo.learning.joint_env import JointMaker
 from reactor_pettingzoo.learning.joint_policy import JointPolicy, Part
 from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Matches, Pool, sides_of
 from reactor_pettingzoo.learning.payoffs import LeagueReport, Payoffs
 from reactor_pettingzoo.learning.policies import AgentPolicies, CentralisedPolicy, MaskedLoss, acting_alone, rows_of
-from reactor_pettingzoo.learning.seats import TOTALS, Block, Seats, names_of, seats_of, state_size
+from reactor_pettingzoo.learning.seated_unit import JointMaker
+from reactor_pettingzoo.learning.seats import RETURNS, Block, Seats, names_of, seats_of, state_size
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.plugin import (
@@ -137,7 +137,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         self.league = league
         self._explained: dict[str, float] = {}
         if isinstance(env, VecEnv):  # of a run that is resumed
-            self.seats = env.get_attr("seats")[0]
+            self.seats = env.get_attr("agents")[0]
         elif env is not None:
             specs = probe_agents(env)
             state = state_size(env, specs.turns) if centralised_critic else 0
@@ -224,7 +224,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         """The policies, from whose distributions their agents' actions are drawn."""
         self.policy.check_apart()
         names = [self.policy.names(block) for block in self.seats.blocks]
-        return self.policy.agents, JointPolicy(tuple(map(self._part, range(len(names)), names)), self.seats.specs.turns)
+        return self.policy.agents, JointPolicy(tuple(map(self._part, range(len(names)), names)), self.seats)
 
     def _part(self, number: int, names: tuple[str, ...], plays: bool = False) -> Part:
         block = self.seats.blocks[number]
@@ -235,7 +235,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
                 f"{type(policy).__name__} draws actions by itself, and would draw forbidden ones: its agents have masks"
             )
         learns = block.policy in self.seats.counted and not plays
-        return Part(block, self.seats.columns[number], sampled, tuple(f"{name}." for name in names), learns)
+        return Part(block, sampled, tuple(f"{name}." for name in names), learns)
 
     def store(self, rollouts: Rollouts) -> None:
         """Nothing is kept besides."""
@@ -266,7 +266,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         batch = PPOBatch(self._seen(block, seen), actions, advantages, returns, rows("log_probs"), values)
         if not block.masked:
             return batch
-        masks = kept(rollouts.rows("observations" + block.mask_key).flatten(0, 1)).bool()
+        masks = kept(rollouts.rows(block.mask_key).flatten(0, 1))
         return MaskedBatch(**vars(batch), action_masks=masks)
 
     def _seen(self, block: Block, rows: Any) -> Any:
@@ -349,11 +349,11 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def match_policy(self) -> JointPolicy:
         """How two snapshots act that play each other."""
-        return JointPolicy(tuple(self._part(number, (name,), True) for number, name in enumerate(PLAYERS)), self.seats.specs.turns)
+        return JointPolicy(tuple(self._part(number, (name,), True) for number, name in enumerate(PLAYERS)), self.seats)
 
     def _change_opponents(self, pool: Pool) -> None:
         rollouts: Rollouts = self.session.rollouts
-        over, totals = rollouts.steps("dones"), rollouts.steps("next_observations" + TOTALS)
+        over, totals = rollouts.steps("dones"), rollouts.steps(RETURNS)
         main, other = (block.first for block in self.seats.blocks)
         _, envs = over.nonzero()
         won = totals[over][:, main] - totals[over][:, other]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from reactor_gymnasium.plugin import StepBuffers, note_whose_info
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.acting.normalization import Normalization, Normalizing
-from reactor_sb3.acting.policy import BoundPolicy, Policy, Rollout, Turn
+from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations, transition_record
 from reactor_sb3.environments.seeded_envs import SeededEnvs
 from reactor_sb3.streams import Purpose, restore, state_of, stream, torch_generator
@@ -76,9 +76,12 @@ class Slot:
         record: The slot.
         layout: Of observations as the policy sees them.
         normalization: What makes them of those that environments give, if they are not the same.
+        fields: Those of the policy.
     """
 
-    def __init__(self, record: Array, layout: Observations, normalization: Normalization | None) -> None:
+    def __init__(
+        self, record: Array, layout: Observations, normalization: Normalization | None, fields: Sequence[Field] = ()
+    ) -> None:
         self.record = record
         self.observations, self.nexts = layout.of(record, "observations"), layout.of(record, "next_observations")
         self.rollout = Rollout({name: record[name] for name in record.dtype.names or ()}, self.observations, self.nexts)
@@ -87,11 +90,17 @@ class Slot:
             layout, self.rewards = normalization.originals, record["original_rewards"]
             self.given = layout.of(record, "original_observations")
             self.given_nexts = layout.of(record, "original_next_observations")
-        self.put = layout.writer(self.given)
         steps = len(self.rewards)
+        before, after = ({one.name: record[one.name] for one in fields if one.told == when} for when in ("before", "after"))
+        self.first = StepBuffers(layout, _of_step(self.given, 0), columns=_of_step(before, 0))
         # What is seen after the last step is the first of the next round.
         self.out = [
-            StepBuffers(layout, _of_step(self.given, step + 1) if step + 1 < steps else None, _of_step(self.given_nexts, step))
+            StepBuffers(
+                layout,
+                _of_step(self.given, step + 1) if step + 1 < steps else None,
+                _of_step(self.given_nexts, step),
+                columns=_of_step(after, step) | (_of_step(before, step + 1) if step + 1 < steps else {}),
+            )
             for step in range(steps)
         ]
         self.floats = [part for parts in (self.given_nexts, self.given) for part in parts.values() if part.dtype.kind == "f"]
@@ -180,7 +189,9 @@ class Actor(Reactor):
         record = self.transitions.buffer
         slot = self.slots.get(id(record))
         if slot is None:
-            slot = self.slots[id(record)] = Slot(record, self.config.observations, self.config.normalization)
+            slot = self.slots[id(record)] = Slot(
+                record, self.config.observations, self.config.normalization, self.config.policy.fields
+            )
         parameters = self.changed.value if self.changed.present else self.parameters.value
         policy = self._policy(slot, parameters)
         afresh, watched = self.orders.value.tolist()
@@ -241,7 +252,7 @@ class Actor(Reactor):
         episodes.fill(0)
         returns, lengths = episodes["return"], episodes["length"]
         infos: list[StepInfo] = []
-        envs.put_first(slot.put)
+        envs.show(slot.first)
         for step, out in enumerate(slot.out):
             if normalizing is not None:
                 normalizing.observations(_of_step(slot.given, step), _of_step(slot.observations, step))
@@ -272,7 +283,7 @@ class Actor(Reactor):
             if info:
                 yield step, number, info
             if watched and step + 1 == steps:
-                yield steps, number, self._seen(block.observations[row], normalizing)
+                yield steps, number, self._seen(block.observation(row), normalizing)
 
     def _seen(self, observation: Any, normalizing: Normalizing | None) -> dict[str, Array]:
         """An observation alone, as the policy sees it, by key."""

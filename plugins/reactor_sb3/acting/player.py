@@ -93,11 +93,11 @@ class Player:
             self.given = _row(plan.normalization.originals)
         layout = plan.observations if plan.normalization is None else plan.normalization.originals
         given = {key: part[0] for key, part in self.given.items()}
-        self.put, self.out = layout.writer(given), StepBuffers(layout, given)
-        fields = [field for field in plan.policy.fields if field.asked]
-        self.asked = {field.name: field.asked for field in fields}
-        kept = plan.policy.fields if plan.drawn else fields
-        self.rollout = Rollout({one.name: np.zeros((1, 1, *one.shape), one.dtype) for one in kept}, self.rows, {})
+        self.asked = {field.name: field.asked for field in plan.policy.fields if field.asked}
+        kept = [field for field in plan.policy.fields if plan.drawn or field.asked or field.told]
+        record = {one.name: np.zeros((1, 1, *one.shape), one.dtype) for one in kept}
+        self.rollout = Rollout(record, self.rows, {})
+        self.out = StepBuffers(layout, given, columns={one.name: record[one.name][0] for one in kept if one.told})
         self.policy = plan.policy.bind(self.snapshot, self.rollout)
         self.memory = remembered(plan.policy, 1)
         self.random = stream(plan.seed, purpose, 0) if plan.drawn or plan.policy.draws else None
@@ -151,7 +151,7 @@ class Player:
         normalizing = None if plan.normalization is None else plan.normalization.by(self.snapshot)
         actions: list[Array] = []
         ended: list[Episode] = []
-        envs.put_first(self.put)
+        envs.show(self.out)
         ask = envs.asking(self.rollout, self.asked) if self.asked else None
         for _ in range(steps):
             if show is not None:

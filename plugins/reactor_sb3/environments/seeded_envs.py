@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.plugin import REAL_DONE, GymRows, StepBuffers, as_number, load_env, own, save_env, save_strategy
+from reactor_gymnasium.plugin import REAL_DONE, EnvRows, GymRows, SavedEnv, StepBuffers, as_number, own, save_strategy
 from reactor_rl import RunError
 from reactor_rl.plugin import Pickled, decode, dumps
 from reactor_sb3.environments.reached import Asked
@@ -85,7 +85,7 @@ class SeededEnvs:
 
     def __init__(self, makers: Sequence[Pickled], seed: int, purpose: Purpose, first: int) -> None:
         self.makers, self.seed, self.purpose, self.first = makers, seed, purpose, first
-        self.block = GymRows(first, AutoresetMode.SAME_STEP, self._seed)
+        self.block: EnvRows
         n = len(makers)
         self.rewards: list[Any] = []
         self.lengths, self.totals = [0] * n, [0.0] * n
@@ -103,12 +103,22 @@ class SeededEnvs:
 
     def build(self) -> None:
         """Make the environments, here where they will live."""
+        rows = getattr(self._maker(), "rows", None)
+        self.block = GymRows(self.first, AutoresetMode.SAME_STEP, self._seed) if rows is None else rows(self.first, self._seed)
         self.block.build(self.makers, _uncounted if self.purpose is Purpose.EPISODES else _throw_away)
         with self.block.opened(changes=False) as envs:
             self._with_lives = [env.has_wrapper_attr(REAL_DONE) for env in envs]
             self._monitored = [is_wrapped(env, Monitor) for env in envs]
         if any(self._with_lives):
             self.block.keep_from_kernels("its lives are asked for at the ends of episodes")
+
+    def _maker(self) -> Any:
+        """What makes the first one, and may have rows of its own kind."""
+        try:
+            return decode(self.makers[0])
+        except Exception as error:
+            error.add_note(f"while environment {self.first} was constructed")
+            raise
 
     # ------------------------------------------------------------------ rounds
 
@@ -124,21 +134,14 @@ class SeededEnvs:
         for row in rows:
             self._begin(row)
 
-    def put_first(self, put: Callable[[int, Any], None]) -> None:
+    def show(self, out: StepBuffers) -> None:
         """Write what each environment shows when a round begins.
-
-        Args:
-            put: Writes an observation into a row.
 
         Raises:
             TypeError, ValueError: If one does not fit the environment's space, with a note that says whose it is.
         """
-        for row, observation in enumerate(self.block.observations):
-            try:
-                put(row, observation)
-            except Exception as error:
-                error.add_note(f"raised in environment {self.first + row}")
-                raise
+        self.block.show(out)
+        self.block.raise_failure()
 
     def asking(self, fields: Mapping[str, Array], methods: Mapping[str, str]) -> Callable[[int], None]:
         """A function that asks every environment before the actions of a step; to be called when a round has begun.
@@ -280,10 +283,9 @@ class SeededEnvs:
 
     def saved(self) -> list[dict[str, Any]]:
         """All that the coming steps of each depend on: plain numbers, and a pickle or an array; see :func:`check`."""
-        with self.block.opened() as envs:
-            return [self._saved(row, env) for row, env in enumerate(envs)]
+        return [self._saved(row) for row in range(len(self.makers))]
 
-    def _saved(self, row: int, env: Env) -> dict[str, Any]:
+    def _saved(self, row: int) -> dict[str, Any]:
         way = save_strategy(self.makers[row]) if self._episodes[row] >= 0 else None
         if way != "state" and self._changed[row]:
             raise RunError(
@@ -295,7 +297,7 @@ class SeededEnvs:
             "way": way, "episode": self._episodes[row], "length": self.lengths[row], "total": float(self.totals[row])
         }  # fmt: skip
         if way == "state":
-            saved["state"] = Pickled(pickle.dumps((save_env(env), self.block.observations[row])))
+            saved["state"] = Pickled(pickle.dumps(self.block.save(row)[:2]))
             saved["logged"] = self._logged[row]
         elif way == "replay":
             log = self._logs[row]
@@ -305,16 +307,14 @@ class SeededEnvs:
 
     def put_back(self, saved: Sequence[dict[str, Any]]) -> None:
         """Make the environments, which have just been made, what they were; begins new episodes where nothing else is possible."""
-        with self.block.opened() as envs:
-            for row, one in enumerate(saved):
-                self._put_back(row, envs[row], one)
+        for row, one in enumerate(saved):
+            self._put_back(row, one)
 
-    def _put_back(self, row: int, env: Env, saved: dict[str, Any]) -> None:
+    def _put_back(self, row: int, saved: dict[str, Any]) -> None:
         block = self.block
         self._episodes[row], self.lengths[row], self.totals[row] = saved["episode"], saved["length"], saved["total"]
         if saved["way"] == "state":
-            state, block.observations[row] = decode(saved["state"])
-            load_env(env, state)
+            block.load(row, SavedEnv(*decode(saved["state"]), False))
             self._logged[row] = saved["logged"]
         elif saved["way"] == "replay":
             self._seeds[row], actions = saved["seed"], saved["actions"]
@@ -390,6 +390,8 @@ def _are_actions(taken: Array, actions: gymnasium.Space[Any]) -> bool:
             return bool(np.isfinite(taken).all())
         case spaces.Discrete(n=choices, start=first):
             return bool(((taken >= first) & (taken < first + choices)).all())
+        case spaces.Dict(spaces=parts):
+            return all(_are_actions(taken[name], part) for name, part in parts.items())
     return all(map(actions.contains, taken))
 
 
@@ -414,7 +416,7 @@ def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> No
                 if type(logged) is int and 0 <= logged < 2**62:
                     return
             case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
-                alike = taken.dtype == dtype and taken.shape[1:] == actions.shape
+                alike = taken.dtype == dtype and taken.shape[1:] == (actions.shape or ())
                 if 0 <= seed < 2**31 and taken.ndim and alike and _are_actions(taken, actions):
                     return
     raise ValueError("the saved state of an environment is not one")
