@@ -38,7 +38,7 @@ preload(
     "gymnasium.wrappers",
     "reactor_gymnasium.vector.shard",
     "reactor_gymnasium.evaluation.shard",
-    "reactor_gymnasium.atari.shard",
+    "reactor_gymnasium.atari.unit",
 )
 register()
 follow()

@@ -100,10 +100,7 @@ class AtariEnv(gymnasium.Env[FrameStack, Any]):
         return self.game.render() if self.render_mode == "rgb_array" else None
 
     def _observation(self) -> FrameStack:
-        assert self.observation_space.shape is not None
-        observation = np.empty(self.observation_space.shape, np.uint8)
-        self.game.write(observation)
-        return observation
+        return self.game.frames()
 
     def _info(self) -> dict[str, Any]:
         return dict(zip(("lives", "frame_number", "episode_frame_number"), self.game.numbers(), strict=True))

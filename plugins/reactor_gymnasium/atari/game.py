@@ -399,6 +399,12 @@ class AtariGame:
         row[:-oldest] = self._stack[oldest:]
         row[-oldest:] = self._stack[:oldest]
 
+    def frames(self) -> npt.NDArray[np.uint8]:
+        """The last frames, oldest first."""
+        frames = np.empty_like(self._stack)
+        self.write(frames)
+        return frames
+
     def numbers(self) -> tuple[int, int, int]:
         """Lives, frames of all episodes, frames of this one."""
         return self.lives, self.ale.getFrameNumber(), self.ale.getEpisodeFrameNumber()

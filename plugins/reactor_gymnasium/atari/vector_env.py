@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -20,12 +20,13 @@ from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.arguments import Bools, checked_mask, checked_number, checked_seed, one_seed
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions, emulator_seed
-from reactor_gymnasium.atari.shard import AtariShard, call
+from reactor_gymnasium.atari.unit import COLUMNS, AtariUnit, MakeGame, call
+from reactor_gymnasium.environments.infos import Packed
+from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.placement import StepCosts
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.live import HostStyle
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
-from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, require_extra
 
 __all__ = ["AtariVectorEnv", "rom_path"]
@@ -102,13 +103,8 @@ class AtariVectorEnv(ShardedVectorEnv):
         >>> envs.close()
     """
 
-    _style = HostStyle(makers_option=None)
-    _ports = ShardPorts(
-        label="games",
-        inputs=("request",),
-        rows=("rewards", "terminations", "truncations", "numbers"),
-        objects=("extras", "replies"),
-    )
+    _style = HostStyle(makers_option=None, infos="rows")
+    _ports = ShardPorts(label="games", columns=True)
     _call_one = staticmethod(call)
     _set_one = staticmethod(setattr)
 
@@ -172,7 +168,6 @@ class AtariVectorEnv(ShardedVectorEnv):
         asked = workers if workers is not None else num_threads or None
         execution = ExecutionOptions(asked, executor, nodes, context, caller_works, restarts, step_timeout)
         self._construct([self._options] * num_envs, execution, copy=copy, batch_size=batch_size or None)
-        self._numbers = [self._run.view(f"numbers{batch.suffix}") for batch in self._batches]
 
     # ------------------------------------------------------------------ hooks
 
@@ -204,19 +199,11 @@ class AtariVectorEnv(ShardedVectorEnv):
     def _tried_makers(self) -> Sequence[Any]:
         return ()  # a game does the same again after the same seed and actions
 
-    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
+    def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
         core = (self._first_core + worker) % (os.cpu_count() or 1) if self._first_core >= 0 else None
-        return program.add(
-            AtariShard,
-            name=name,
-            options=self._options,
-            n=hi - lo,
-            layout=self._layout,
-            autoreset_mode=self.autoreset_mode,
-            continuous_action_threshold=self._threshold,
-            core=core,
-            **shared,
-        )
+        make = partial(AtariUnit, threshold=self._threshold)
+        make_rows = partial(UnitRows, autoreset=self.autoreset_mode, make=make, layout=self._layout, columns=COLUMNS)
+        return {"make_rows": make_rows, "construct": MakeGame(core), "reward_dtype": np.int32}
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         mask = None
@@ -241,19 +228,14 @@ class AtariVectorEnv(ShardedVectorEnv):
             raise ValueError(f"action {array[row]} of environment {batch.lo + row} is not one of {self.single_action_space}")
         return array.astype(self._action_dtype, copy=False)
 
-    def _batch_infos(self, batch: EnvBatch, parts: Sequence[dict[int, bytes]]) -> dict[str, Any]:
-        lives, frames, episode_frames = self._numbers[self._batches.index(batch)].T.copy()
-        infos = {
-            "env_id": np.arange(batch.lo, batch.hi, dtype=np.int32),
-            "lives": lives,
-            "frame_number": frames,
-            "episode_frame_number": episode_frames,
-        }
-        if any(parts):
+    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Packed]) -> dict[str, Any]:
+        infos = {"env_id": np.arange(batch.lo, batch.hi, dtype=np.int32)}
+        infos |= {name: batch.columns[name].copy() for name in COLUMNS}
+        if parts:
             assert batch.rows is not None
             infos["final_obs"] = last = np.zeros_like(batch.rows)
-            for row, observation in chain.from_iterable(part.items() for part in parts):
-                last[row] = np.frombuffer(observation, np.uint8).reshape(last[row].shape)
+            for row, (observation, _) in self._merged(batch, parts)["ended"].items():
+                last[row] = observation
         return infos
 
     def render(self) -> tuple[npt.NDArray[np.uint8], ...] | None:

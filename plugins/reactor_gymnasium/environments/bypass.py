@@ -25,7 +25,7 @@ from reactor_gymnasium.atari.unseen import UnseenScreens, checked, unseen_screen
 from reactor_gymnasium.environments.owning import ours_alone
 from reactor_gymnasium.native.watching import Watch, Watched
 
-__all__ = ["NO_LIMIT", "Bypassed", "WrapperBypass", "counts_plainly", "steps_pristine", "wrappers_pristine"]
+__all__ = ["NO_LIMIT", "WATCHED", "WRAPPERS", "Bypassed", "WrapperBypass", "counts_plainly", "wrappers_pristine"]
 
 NO_LIMIT = 2**62
 LONGEST = 2**60
@@ -169,9 +169,10 @@ def counts_plainly(clock: Any) -> bool:
 
 
 _LEFT_OUT = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
-_steps, _all = [
-    Watch(*[Watched(cls.__module__, cls.__name__, methods) for cls in _LEFT_OUT]) for methods in (("step",), ("step", "reset"))
-]
+WATCHED = tuple(Watched(cls.__module__, cls.__name__, ("step", "reset")) for cls in _LEFT_OUT)
+"""The methods of the wrappers that are left out."""
+WRAPPERS = Watch(*WATCHED)
+"""Over these methods: what steps and resets ask of :func:`wrappers_pristine`, without a call of Python's."""
 _AS_WRITTEN = all(
     method.__module__ == cls.__module__ and not hasattr(method, "__wrapped__")
     for cls in _LEFT_OUT
@@ -180,11 +181,6 @@ _AS_WRITTEN = all(
 """Whether nobody had changed the wrappers' classes before this was imported."""
 
 
-def steps_pristine() -> bool:
-    """Whether the wrappers' classes have the `step` that Gymnasium gave them: of :func:`wrappers_pristine`, what each step asks."""
-    return _steps.look([], object) or _steps.same([], object)
-
-
 def wrappers_pristine() -> bool:
     """Whether the wrappers' classes have the methods that Gymnasium gave them, and these their code."""
-    return _AS_WRITTEN and (_all.look([], object) or _all.same([], object))
+    return _AS_WRITTEN and (WRAPPERS.look([], object) or WRAPPERS.same([], object))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.bypass import NO_LIMIT, Bypassed, WrapperBypass, steps_pristine, wrappers_pristine
+from reactor_gymnasium.environments.bypass import NO_LIMIT, WRAPPERS, Bypassed, WrapperBypass
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, own
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, close_all, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
@@ -103,7 +103,7 @@ class GymRows(EnvRows):
             actions = actions.copy()
         if (
             not bypassed.settled
-            or (bypassed.leaves_out and not steps_pristine())
+            or (bypassed.leaves_out and not (WRAPPERS.look([], object) or WRAPPERS.same([], object)))
             or any(kind.changed() for kind in bypassed.screens)
         ):
             self._write_back()
@@ -206,11 +206,11 @@ class GymRows(EnvRows):
     def _begin(self, row: int, env: Env, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Reset an environment whose episode has ended."""
         bypassed = self._envs
-        if bypassed.leaves_out and not wrappers_pristine():
+        if bypassed.leaves_out and not (WRAPPERS.look([], object) or WRAPPERS.same([], object)):
             self._write_back()
             env, bypassed.settled = bypassed.held[row].env, False  # the next step looks at all of them again
         held = bypassed.held[row]
-        if held.engaged and env is held.target:  # what is left out would name both
+        if env is held.target and env is not held.env:  # what is left out would name both
             kwargs = {"seed": None, "options": None, **kwargs}
         observation, info = env.reset(**kwargs)
         if type(info) is not dict:

@@ -201,6 +201,8 @@ class EnvRows(ABC):
 
     unit: str = "environment"
     """The word for one of them in messages."""
+    batched: Sequence[tuple[int, int, Any]] = ()
+    """Of the last step or reset what was told of several rows at once: first row, number of rows, and that."""
     columns: Mapping[str, ColumnSpec] = {}
     """What is written for each row after every step and reset, besides its observation, reward and ends."""
 

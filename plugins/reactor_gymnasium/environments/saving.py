@@ -360,7 +360,10 @@ def saved_exactly(env: gymnasium.Env[Any, Any], strategy: str | None, name: str)
     """
     if strategy != "state":
         raise RunError(f"{name} ({env}) cannot be saved and restored exactly: {why_not_saved(env)}")
-    return save_env(env)
+    try:
+        return save_env(env)
+    except pickle.PicklingError as error:
+        raise RunError(f"{name} cannot be saved and restored exactly: {error}") from error
 
 
 def why_not_saved(env: gymnasium.Env[Any, Any]) -> str:

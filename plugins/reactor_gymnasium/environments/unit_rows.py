@@ -1,13 +1,13 @@
 """``UnitRows``: environments that fill several rows at once, or end by a rule of their own: agents, simulators, emulators.
 
 What such an environment shows is written at once into memory of these rows, for it and the others may use their arrays again; from
-there it goes to the caller's buffers in one copy.
+there it goes to the caller's buffers in one copy. Units that keep what they show themselves write into these buffers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -29,30 +29,31 @@ Array = npt.NDArray[Any]
 class Unit(Protocol):
     """An environment of one row or more: all that a new kind of environment has to say.
 
-    What its state is, it says as any object does that is pickled (``__getstate__``); see
-    :func:`~reactor_gymnasium.environments.saving.save_env`.
-
     Attributes:
         env: What is called, looked at and closed.
+        state: What has its state, as :func:`~reactor_gymnasium.environments.saving.save_env` saves it: its ``env``, or itself.
         rows: How many rows it has.
+        keeps: Whether it can show at any time what it showed after its last step.
         takes_batch: Whether actions that come one by one are one for all its rows, and not one for each.
         over: Whether its episode is over, or none has begun; ``False`` if it resets its rows itself.
         rewards: Of its last step, a number for each row.
         ended: Its rows whose episodes the last step has ended, with ``terminated`` and ``truncated``; few.
         flags: Instead of these: ``terminated`` and ``truncated`` of all its rows, as arrays.
         infos: By row those infos of the last step or reset that are not empty.
-        batched: Instead of these: Gymnasium's batched infos.
+        batched: Instead of these: what is told of all its rows at once, if there is something. It is copied.
     """
 
     env: Any
+    state: Any
     rows: int
+    keeps: bool
     takes_batch: bool
     over: bool
     rewards: Any
     ended: Sequence[tuple[int, bool, bool]]
     flags: tuple[Array, Array] | None
     infos: Mapping[int, Any]
-    batched: dict[str, Any] | None
+    batched: Any
 
     def reset(self, **kwargs: Any) -> None:
         """Begin an episode; see ``Env.reset``."""
@@ -83,7 +84,7 @@ class UnitRows(EnvRows):
         seeds: See :class:`~reactor_gymnasium.environments.rows.EnvRows`.
 
     Attributes:
-        batched: The batched infos of the last step or reset: first row, number of rows, and Gymnasium's dict.
+        batched: Of the last step or reset what units told of all their rows at once: first row, number of rows, and that.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class UnitRows(EnvRows):
     def _forget(self) -> None:
         super()._forget()
         self._over: list[int] = []
-        self.batched: list[tuple[int, int, dict[str, Any]]] = []
+        self.batched: list[tuple[int, int, Any]] = []
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Any]], Any] | None = None) -> None:
         """See :meth:`EnvRows.build`."""
@@ -114,11 +115,13 @@ class UnitRows(EnvRows):
                 try:
                     self.units.append(self.make(env, index))
                 except BaseException:
-                    env.close()
+                    with suppress(Exception):  # it may be no environment at all
+                        env.close()
                     raise
             except Exception as error:
                 error.add_note(f"while {self.unit} {index} was constructed")
                 raise
+        self._keeping = all(unit.keeps for unit in self.units)
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
         self.pending = [False] * len(self.units)
         self._shown, self._ends = self._memory(), self._memory()
@@ -178,11 +181,15 @@ class UnitRows(EnvRows):
                             self.rewards[lo:hi] = unit.rewards
                         else:
                             _write_numbers(rewards[lo:hi], unit.rewards)
-                        if unit.flags is not None:
+                        if unit.flags is None:
+                            if unit.ended:
+                                self._end(number, unit, lo, out)
+                        elif rewards is None:
+                            pairs = zip(range(lo, hi), *(part.tolist() for part in unit.flags), strict=True)
+                            self.ended += [one for one in pairs if one[1] or one[2]]
+                        else:
                             flags.append((lo, hi, unit.flags))
-                        elif unit.ended:
-                            self._end(number, unit, lo, out)
-                    self._keep(number, unit, lo, hi)
+                    self._keep(number, unit, lo, hi, out)
                 break
             except Exception as error:  # the others still take their step
                 failures.append((number, error))
@@ -196,8 +203,11 @@ class UnitRows(EnvRows):
             out.write_ends(self.ended)
             for lo, hi, (terminated, truncated) in flags:
                 terminations[lo:hi], truncations[lo:hi] = terminated, truncated
-        self.show(out)
+        if not self._keeping or self.failures or IDLE in self.pending:
+            self.show(out)
         if out.next_observations is not None:
+            if self._keeping:
+                self.show(self._shown)
             _copy(self._shown.observations, out.next_observations)
             for rows in self._apart:
                 _copy(self._ends.observations, out.next_observations, rows)
@@ -224,9 +234,12 @@ class UnitRows(EnvRows):
             else:
                 unit.reset(**kwargs)
 
-    def _keep(self, number: int, unit: Unit, lo: int, hi: int) -> None:
+    def _keep(self, number: int, unit: Unit, lo: int, hi: int, out: StepBuffers | None) -> None:
         """Keep what a unit shows, before the next one takes its step: they may share arrays."""
-        unit.show(self._shown, lo)
+        if not self._keeping:
+            unit.show(self._shown, lo)
+        elif out is not None:  # while it is in the cache
+            unit.show(out, lo)
         if self.layout.objects:
             self._leaves[lo:hi] = unit.leaves(self.layout)
         if not self.keep_infos:
@@ -240,10 +253,14 @@ class UnitRows(EnvRows):
     def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
         unit.reset(**kwargs)
-        self._keep(number, unit, lo, hi)
+        self._keep(number, unit, lo, hi, None)
 
     def show(self, out: StepBuffers) -> None:
         """See :meth:`EnvRows.show`."""
+        if self._keeping:
+            for unit, lo in zip(self.units, self.bounds, strict=False):
+                unit.show(out, lo)
+            return
         if out.observations is not None:
             _copy(self._shown.observations, out.observations)
         for name, column in out.columns.items():
@@ -285,12 +302,12 @@ class UnitRows(EnvRows):
         shown = self._shown
         observations = None if shown.observations is None else shown.observations[lo:hi].copy()
         columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
-        return SavedEnv(saving(self.units[number]), (observations, columns, self._leaves[lo:hi]), self.pending[number])
+        return SavedEnv(saving(self.units[number].state), (observations, columns, self._leaves[lo:hi]), self.pending[number])
 
     def load(self, number: int, saved: SavedEnv) -> None:
         """See :meth:`EnvRows.load`."""
         lo, hi = self.bounds[number : number + 2]
-        load_env(self.units[number], saved.state)
+        load_env(self.units[number].state, saved.state)
         observations, columns, self._leaves[lo:hi] = saved.shown
         if observations is not None:
             self._shown.observations[lo:hi] = observations

@@ -351,11 +351,11 @@ def parts_of(module: ModuleType, kernel: type[StandsFor]) -> Iterator[tuple[type
 
 
 @cache
-def watch_of(*kinds: type[StandsFor]) -> Watch:
+def watch_of(*kinds: type[StandsFor] | Watched) -> Watch:
     """Watch the code on which the work of some classes depends, from the first call on."""
     for kind in kinds:
         import_module(kind.module)
-    return Watch(*[kind.watched() for kind in kinds])
+    return Watch(*[kind if isinstance(kind, Watched) else kind.watched() for kind in kinds])
 
 
 def as_written(module: ModuleType, kernel: type[StandsFor]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from reactor_gymnasium.environments.bypass import NO_LIMIT, Bypassed, counts_plainly, wrappers_pristine
+from reactor_gymnasium.environments.bypass import NO_LIMIT, WATCHED, Bypassed, counts_plainly, wrappers_pristine
 from reactor_gymnasium.environments.owning import referred_to
 from reactor_gymnasium.environments.rows import IDLE, StepBuffers, kept_whole
 from reactor_gymnasium.native.guards import distrusted, switched_off
@@ -220,7 +220,7 @@ class Takeover:
         self.kernel: BlockKernel | None = None
         self.at = 0 if rows.kernels else NEVER
         self._recorder: Recorder | None = None  # what stands for the outermost wrappers meanwhile
-        self._watch: Watch  # over what the kernel was written from
+        self._watch: Watch  # over what the kernel was written from, and the wrappers that are left out
         self._kind: type  # of what it steps
         self._since, self._wait = 0, 1
 
@@ -289,8 +289,7 @@ class Takeover:
     def _untrue(self) -> bool:
         """Whether Python would do something else by now than the kernel that has taken the environments over."""
         watch, targets, kind = self._watch, self.envs.targets, self._kind
-        same = wrappers_pristine() and (watch.look(targets, kind) or watch.same(targets, kind))
-        return not same or error_state() is not None
+        return not (watch.look(targets, kind) or watch.same(targets, kind)) or error_state() is not None
 
     def reset(self, resets: Mapping[int, Mapping[str, Any]], out: StepBuffers | None) -> bool:
         """Reset environments between steps by the kernel, which keeps them; ``False`` if nothing was: they have to be opened."""
@@ -366,7 +365,7 @@ class Takeover:
             return None
         self.kernel, self._since = kernel, envs.now
         recorders = () if self._recorder is None else (type(self._recorder),)
-        self._watch, self._kind = watch_of(type(kernel), *recorders), type(envs.targets[0])
+        self._watch, self._kind = watch_of(type(kernel), *recorders, *WATCHED), type(envs.targets[0])
         rows.observations[:] = kernel.rows()
         return kernel
 

@@ -35,21 +35,17 @@ AddShard = Callable[[str, int, int, int, int], Instance]
 
 @dataclass(frozen=True)
 class ShardPorts:
-    """The ports of a kind of shard, and the words for it.
+    """The words for a kind of shard, and whether it has ports of its own.
 
     Attributes:
         label: What shards are called in drawings and messages, before the indices of their units.
         unit: What each of those that a shard steps is called in messages.
-        inputs: What every shard is sent by itself.
-        rows: Outputs of which every environment has rows, besides its observations.
-        objects: Outputs of which every shard has one.
+        columns: Whether there are rows of columns, besides those of observations, rewards and ends.
     """
 
     label: str = "environments"
     unit: str = "environment"
-    inputs: tuple[str, ...] = ("items", "request")
-    rows: tuple[str, ...] = ("rewards", "terminations", "truncations")
-    objects: tuple[str, ...] = ("objects", "extras", "replies")
+    columns: bool = False
 
 
 @dataclass(eq=False)
@@ -64,6 +60,7 @@ class EnvBatch:
         write_actions: Sets the actions of the coming tick, where they are one array.
         rows: View of the observations' slot, where they are arrays.
         rewards: View of the rewards' slot, ``(hi - lo,)``; likewise ``terminations`` and ``truncations``.
+        columns: View of the columns' slot, with a field for each, where there are any.
         copy_rows: Gives the observations, as they are handed out, where they are arrays and copied; else ``None``.
         copy_rewards: Gives the rewards, as they are handed out.
         objects: The observations' object leaves, as of the batch's last tick.
@@ -81,7 +78,7 @@ class EnvBatch:
     ready: bool = False
     fresh: bool = False
 
-    def attach(self, run: Run, actions: bool, layout: ObservationLayout) -> None:
+    def attach(self, run: Run, actions: bool, layout: ObservationLayout, columns: bool) -> None:
         """Look up once what every step uses."""
         self.write_actions: Callable[[Any], None] | None = run.writer(f"actions{self.suffix}") if actions else None
         self.rows: npt.NDArray[Any] | None = run.view(f"observations{self.suffix}") if layout.arrays else None
@@ -90,6 +87,7 @@ class EnvBatch:
         self.copy_rewards: Callable[[], npt.NDArray[Any]] = self.rewards.copy
         self.terminations: npt.NDArray[Any] = run.view(f"terminations{self.suffix}")
         self.truncations: npt.NDArray[Any] = run.view(f"truncations{self.suffix}")
+        self.columns: Any = run.view(f"columns{self.suffix}") if columns else None
         self.read_extras = run.reader(f"extras{self.suffix}")
 
 
@@ -137,8 +135,8 @@ class EnvProgram:
         self.ticking: EnvBatch | None = None
         self.queue: deque[tuple[EnvBatch, Inputs]] = deque()
         self._actions, self._layout = actions is not None, layout
-        rows = ("observations", *ports.rows) if layout.arrays else ports.rows
-        objects = (*ports.objects, "at") if watched else ports.objects
+        rows = ("observations",) * bool(layout.arrays) + ("rewards", "terminations", "truncations") + ("columns",) * ports.columns
+        objects = ("objects", "extras", "replies") + ("at",) * watched
         units = len(bounds) - 1
         for first in range(0, units, batch_size):
             suffix = f"_{len(self.batches)}" if batch_size < units else ""
@@ -154,7 +152,7 @@ class EnvProgram:
                 shard = add(name, lo, hi, worker, block.start)
                 if actions_in is not None:
                     program.connect(actions_in.rows[block], shard.actions)
-                for port in ports.inputs:
+                for port in ("items", "request"):
                     program.connect(program.input(f"{port}_{number}"), getattr(shard, port))
                 for port in rows:
                     program.connect(getattr(shard, port), outputs[port].rows[block])
@@ -180,7 +178,7 @@ class EnvProgram:
         """Look up what steps use, and have errors about shards that hang name the unit."""
         self.run = run
         for batch in self.batches:
-            batch.attach(run, self._actions, self._layout)
+            batch.attach(run, self._actions, self._layout, self.ports.columns)
         if self.watched:
             shards: dict[str, tuple[Any, int, int]] = {}
             names = iter(self.placement)

@@ -18,8 +18,6 @@ from reactor_gymnasium.vector.live import HostStyle
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 from reactor_gymnasium.vector.sub_envs import (
     Block,
-    SubVectorExtras,
-    SubVectorShard,
     VectorEnvFn,
     call,
     seeds_of,
@@ -28,7 +26,7 @@ from reactor_gymnasium.vector.sub_envs import (
     sub_env_cost,
     sub_env_specs,
 )
-from reactor_rl import Instance, Program
+from reactor_gymnasium.vector.vector_unit import VectorRows
 from reactor_rl.plugin import ExecutorName
 
 __all__ = ["JoinedVectorEnv"]
@@ -81,7 +79,7 @@ class JoinedVectorEnv(ShardedVectorEnv):
         super().__init__()
         makers = tuple(vector_env_fns)
         check_makers(makers, self._title, "vector_env_fns")
-        self._reward_dtypes: dict[int, str] = {}
+        self._reward_dtypes: dict[int, str] = {}  # by the first row of a shard
         options = ExecutionOptions(workers, executor, nodes, context, caller_works, restarts, step_timeout)
         self._construct(makers, options, copy=copy)
 
@@ -101,8 +99,9 @@ class JoinedVectorEnv(ShardedVectorEnv):
     def _time(self, probe: Any, workers: int) -> StepCosts:
         return env_costs(probe, self._encoded, workers, sub_env_cost)
 
-    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
-        return program.add(SubVectorShard, name=name, makers=self._encoded[lo:hi], facts=self._specs[lo:hi], **shared)
+    def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
+        specs = dict(enumerate(self._specs[lo:hi], lo))
+        return {"make_rows": partial(VectorRows, layout=self._layout, specs=specs)}
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         seeds = seeds_of(seed, self.bounds)
@@ -130,12 +129,13 @@ class JoinedVectorEnv(ShardedVectorEnv):
         parts = [sliced(self.single_action_space, actions, lo, hi) for lo, hi in pairwise(self.bounds)]
         return self._encode_items(batch, parts)
 
-    def _batch_infos(self, batch: EnvBatch, parts: Sequence[SubVectorExtras]) -> dict[str, Any]:
-        if news := [one for dtypes, _ in parts for one in dtypes]:
+    def _batch_infos(self, batch: EnvBatch, parts: Sequence[list[tuple[int, int, tuple[str, Any]]]]) -> dict[str, Any]:
+        told = [of_one for part in parts for of_one in part]
+        if news := {row: dtype for row, _, (dtype, _) in told if dtype}:
             self._reward_dtypes.update(news)
-            dtype = np.result_type(*(self._reward_dtypes[index] for index in sorted(self._reward_dtypes)))
+            dtype = np.result_type(*(self._reward_dtypes[row] for row in sorted(self._reward_dtypes)))
             batch.copy_rewards = partial(batch.rewards.astype, dtype)
-        return stack_infos([block for _, blocks in parts for block in blocks], self.num_envs)
+        return stack_infos([(row, count, infos) for row, count, (_, infos) in told if infos], self.num_envs)
 
     # ------------------------------------------------------------------ shards
 

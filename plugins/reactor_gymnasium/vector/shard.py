@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
@@ -22,14 +24,14 @@ from reactor_gymnasium.environments.infos import (
     together_columns,
     with_finals,
 )
-from reactor_gymnasium.environments.rows import StepBuffers, close_all, marked
-from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
+from reactor_gymnasium.environments.rows import EnvRows, StepBuffers, close_all, marked
+from reactor_gymnasium.environments.saving import load_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout
 from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
-from reactor_rl.plugin import Failure, Handed, decode, dumps, loads
+from reactor_rl.plugin import Failure, Handed, Pickled, decode, dumps, loads
 
-__all__ = ["Failures", "Infos", "Shard", "EnvShard", "Told"]
+__all__ = ["Failures", "Infos", "Shard", "EnvShard", "Told", "VectorShard"]
 
 Infos = dict[int, dict[str, Any]]
 """Infos that are not empty, by row of the shard."""
@@ -49,6 +51,218 @@ class Told(NamedTuple):
     first: int
     stepper: str
     extras: Any
+
+
+class VectorShard(Reactor):
+    """Environments that are stepped together, of whatever kind, between ports.
+
+    Args:
+        make_rows: From the index of the first environment to what holds them, without any yet.
+        makers: What makes each, encoded by itself: what two of them share must not depend on where they are.
+        count: How many rows they have.
+        layout: The space that observations are batched by.
+        first: Index of the first one.
+        row: Row of the first one in its batch.
+        owner: Name of the class that the user has made, for messages.
+        construct: How to call what makes one, if not just so.
+        check: Called once with the environments and the index of the first one; raises if they do not fit.
+        reward_dtype: Of the port.
+        split_finals: Whether infos of ended episodes are taken apart; see
+            :func:`~reactor_gymnasium.environments.infos.pack_infos`.
+        whole: Whether it has every environment, in the caller's process: then it puts infos together itself, and nothing is
+            pickled.
+        watched: Whether to tell at any time which environment is being stepped.
+        tried: What makes each where it is tried how it can be saved, encoded; none if all states can be saved.
+        strategies: The result of that, if it is known already; see
+            :func:`~reactor_gymnasium.environments.saving.probe_save_strategy`.
+    """
+
+    actions = Input()
+    """Actions as one array, ``(rows, *single_action_space.shape)``."""
+    items = Input()
+    """Actions as a list, where they are not such an array: one for each row, or for each vector environment."""
+    request = Input()
+    """Requests besides steps: ``("reset", kwargs)``, or ``(function, args)`` to call ``function(env, *args)``; of each
+    environment its own, ``None`` for those that are left alone.
+    """
+
+    observations = Output((0,), np.uint8)
+    objects = Output()
+    rewards = Output((0,), np.float64)
+    terminations = Output((0,), np.bool_)
+    truncations = Output((0,), np.bool_)
+    columns = Output((0,), np.uint8)
+    """What :attr:`~reactor_gymnasium.environments.rows.EnvRows.columns` declares, each a field."""
+    extras = Output()
+    """Further results that only some steps have: packed infos, and failures by environment."""
+    at = Output((), np.int64)
+    """Which of its environments is being stepped, counted from 1, 0 for none; written only where somebody watches."""
+    replies = Output()
+    """The pickled result of each environment that was called."""
+
+    def __init__(
+        self,
+        make_rows: Callable[[int], EnvRows],
+        makers: Sequence[Pickled],
+        count: int,
+        layout: ObservationLayout,
+        *,
+        first: int,
+        row: int,
+        owner: str,
+        construct: Callable[[Callable[[], Any]], Any] | None = None,
+        check: Callable[[Sequence[Any], int], None] | None = None,
+        reward_dtype: npt.DTypeLike = np.float64,
+        split_finals: bool = True,
+        whole: bool = False,
+        watched: bool = False,
+        tried: Sequence[Any] = (),
+        strategies: Sequence[str | None] = (),
+    ) -> None:
+        self.makers, self.layout, self.first, self.row, self.owner = tuple(makers), layout, first, row, owner
+        self.construct, self.check, self.split_finals, self.watched = construct, check, split_finals, watched
+        self.whole = whole and split_finals
+        self.tried, self.strategies = tuple(tried), tuple(strategies)
+        self.rows = make_rows(first)
+        self.told = self.rows.stepper
+        self.buffers: StepBuffers | None = None
+        if layout.arrays:
+            shape, dtype = layout.storage()
+            self.observations = Output((count, *shape), dtype)
+        self.rewards = Output(count, reward_dtype)
+        self.terminations, self.truncations = Output(count, np.bool_), Output(count, np.bool_)
+        if self.rows.columns:
+            self.columns = Output(count, np.dtype([(name, *spec) for name, spec in self.rows.columns.items()]))
+
+    # ------------------------------------------------------------------ start and end
+
+    @reaction(startup)
+    def build(self) -> None:
+        """Make the environments, here where they will live."""
+        rows = self.rows
+        rows.build(self.makers, self.construct)
+        if self.check is not None:
+            with rows.opened(changes=False) as envs:
+                self.check(envs, self.first)
+
+    @reaction(shutdown)
+    def close(self) -> None:
+        """Close every environment, even if closing one fails; the first error is raised."""
+        self.rows.close()
+
+    # ------------------------------------------------------------------ steps
+
+    @reaction(actions, items, effects=(observations, objects, rewards, terminations, truncations, columns, extras, at))
+    def step(self) -> None:
+        """Step every environment once."""
+        rows = self.rows
+        if self.watched:
+            rows.mark = self.at.buffer
+        given = self.actions.value if self.actions.present else list(map(decode, self.items.value))
+        rewards, terminations, truncations = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
+        observations, columns = self._shown()
+        buffers = self.buffers
+        if buffers is None or buffers.rewards is not rewards or buffers.observations is not observations:
+            self.buffers = buffers = StepBuffers(
+                self.layout, observations, None, rewards, terminations, truncations, _fields(columns)
+            )
+        rows.step(given, buffers)
+        self._send()
+
+    def _shown(self) -> tuple[Any, Any]:
+        """The memory of this tick for what rows show: observations and columns, ``None`` for those that there are not."""
+        return self.observations.buffer if self.layout.arrays else None, self.columns.buffer if self.rows.columns else None
+
+    @reaction(request, effects=(observations, objects, columns, extras, replies))
+    def answer_request(self) -> None:
+        """Reset some environments, or call something with them. What each is given is pickled by itself: what two of them share
+        must not depend on where they are.
+        """
+        rows, (function, of_envs) = self.rows, self.request.value
+        asked = {number: arguments for number, arguments in enumerate(of_envs) if arguments is not None}
+        if function == "reset":
+            observations, columns = self._shown()
+            resets: dict[int, Any] = {}
+            failures: list[tuple[int, Exception]] = []
+            for number, arguments in asked.items():
+                try:
+                    resets[number] = decode(arguments)
+                except Exception as error:
+                    failures.append((number, error))
+            rows.reset(resets, StepBuffers(self.layout, observations, columns=_fields(columns)))
+            rows.failures += failures
+        else:
+            results = rows.call(partial(_pickled_result, function), {number: (one,) for number, one in asked.items()})
+            self.replies.set(list(results.values()))
+        self._send()
+
+    def _send(self) -> None:
+        """Send what there is besides arrays."""
+        rows = self.rows
+        if self.layout.objects:
+            self.objects.set(rows.objects(self.layout))
+        extras = None
+        if rows.infos or rows.finals or rows.batched or rows.failures:
+            extras = self._extras()
+        if rows.stepper is not self.told:
+            self.told = rows.stepper
+            handed = type(extras) is Handed
+            told = Told(self.first, self.told, extras.value if handed else extras)
+            extras = Handed(told) if handed else told
+        if extras is None:
+            return
+        try:
+            self.extras.set(extras)
+        except Exception as error:
+            of_envs = [(self.first + number, info) for given in (rows.finals, rows.infos) for number, info in given.items()]
+            note_whose_info(error, of_envs, rows.unit)
+            raise
+
+    def _extras(self) -> Any:
+        """Infos, as they travel, and failures."""
+        rows = self.rows
+        failures = [
+            (self.first + number, Failure.of(number, f"{rows.unit} {self.first + number}", self.tag, error))
+            for number, error in rows.failures
+        ]
+        if rows.batched:
+            return [(self.row + lo, count, told) for lo, count, told in rows.batched], failures
+        finals: dict[int, Any] = rows.finals
+        if finals and self.split_finals:
+            finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
+        if self.whole and not (finals or failures) and (merged := together(rows.infos, rows.num_rows)) is not None:
+            return Handed(merged)
+        return pack_infos(self.row, finals, rows.infos, split_finals=self.split_finals), failures
+
+    # ------------------------------------------------------------------ snapshots
+
+    def __getstate__(self) -> dict[str, Any]:
+        rows = self.rows
+        if not rows.num_envs:  # before they are made
+            return self.__dict__.copy()
+        strategies = self.strategies or list(map(save_strategy, self.tried)) or ["state"] * rows.num_envs
+        kept = []
+        for number, strategy in enumerate(strategies):
+            name = f"{rows.unit} {self.first + number} of {self.owner}"
+            # Each by itself: what two share must not depend on where they are.
+            kept.append(dumps(rows.save(number, partial(saved_exactly, strategy=strategy, name=name))))
+        return {"kept": kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "kept" not in state:
+            self.__dict__.update(state)
+            return
+        for number, saved in enumerate(state["kept"]):
+            self.rows.load(number, loads(saved))
+
+
+def _fields(columns: Any) -> dict[str, npt.NDArray[Any]]:
+    """The columns of a port, by name."""
+    return {} if columns is None else {name: columns[name] for name in columns.dtype.names}
+
+
+def _pickled_result(function: Callable[..., Any], env: Any, arguments: Pickled) -> bytes:
+    return dumps(function(env, *decode(arguments)))
 
 
 class Shard(Reactor, ABC):
@@ -358,7 +572,7 @@ class EnvShard(Shard):
 
     def _take_columns(self, kernel: BlockKernel) -> None:
         """Send what a kernel's step brought."""
-        failures, rows, told = self.block.failures, self.block.num_envs, self.block.infos
+        failures, rows, told = self.block.failures, len(self.last), self.block.infos
         if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
             if columns or self.block.finals:
                 self._set_extras(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))

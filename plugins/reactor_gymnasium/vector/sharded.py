@@ -40,6 +40,7 @@ from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.traces import Traces, without_films
 from reactor_gymnasium.vector.env_program import EnvBatch, EnvProgram, Inputs
 from reactor_gymnasium.vector.live import LiveVectorEnv
+from reactor_gymnasium.vector.shard import VectorShard
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import (
     POISONED,
@@ -166,6 +167,8 @@ class ShardedVectorEnv(LiveVectorEnv):
                 program, name, lo, hi, worker, first=lo, row=row, watched=watched, strategies=strategies[lo:hi]
             )  # fmt: skip
 
+        self._bounds = bounds
+
         self._why = choice.why
         actions = (self._action_shape, self._action_dtype) if self._plain_actions else None
         self._program = EnvProgram(
@@ -248,18 +251,34 @@ class ShardedVectorEnv(LiveVectorEnv):
     def _time(self, probe: Any, workers: int) -> StepCosts:
         """Time a step of each unit."""
 
-    @abstractmethod
-    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
-        """Add the shard of units ``lo`` to ``hi - 1``.
+    def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
+        """What is said to the shard of units ``lo`` to ``hi - 1`` by their kind alone: how to make its rows, at the least.
 
         Args:
-            program: The program.
-            name: Name of the shard.
             lo: The first unit.
             hi: The unit after the last one.
             worker: The worker that it is for.
-            **shared: Arguments that all kinds of shards have; see :class:`~reactor_gymnasium.vector.shard.Shard`.
+
+        Returns:
+            Arguments of :class:`~reactor_gymnasium.vector.shard.VectorShard`.
         """
+        raise NotImplementedError
+
+    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
+        """Add the shard of units ``lo`` to ``hi - 1``."""
+        return program.add(
+            VectorShard,
+            name=name,
+            makers=self._encoded[lo:hi],
+            count=self._bounds[hi] - self._bounds[lo],
+            layout=self._layout,
+            owner=self._title,
+            split_finals=self._style.infos == "columns",
+            whole=self._inline and self._bounds[hi] - self._bounds[lo] == self.batch_size,
+            tried=self._tried[lo:hi],
+            **self._shard_settings(lo, hi, worker),
+            **shared,
+        )
 
     @abstractmethod
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:

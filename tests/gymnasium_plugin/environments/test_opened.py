@@ -147,9 +147,9 @@ def test_nobody_reaches_for_what_rows_hold() -> None:
     for file in PLUGINS.glob("reactor_*/**/*.py"):
         if file.name in ("bypass.py", "gym_rows.py", "takeover.py"):
             continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(("._takeover", "._envs.held", "._envs.targets")):
-                found.append(f"{file.name}:{node.lineno}")
+        attributes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)]
+        private = ("._takeover", "._envs.held", "._envs.targets")
+        found += [f"{file.name}:{node.lineno}" for node in attributes if ast.unparse(node).endswith(private)]
     assert found == []
 
 

@@ -32,8 +32,8 @@ WARM_UP, STEPS = 40, 20
 
 WORKERS: dict[str, dict[str, Any]] = {"inline": {"executor": "inline"}, "processes": {"executor": "processes", "workers": 2}}
 BETWEEN_WORKERS = {"runtime/helpers.py", "runtime/channel.py"}
-OF_KERNELS = {"native/kernel.py", "native/compiled.py"}
-OF_PYTHON = {"environments/storage.py"}
+OF_KERNELS = {"native/takeover.py", "native/kernel.py", "native/compiled.py"}
+OF_PYTHON = {"environments/rows.py", "environments/storage.py"}
 OF_KEEPING = {"environments/owning.py"}
 OF_INFOS = {"environments/infos.py", "runtime/worker/values.py", "pickling.py"}
 ASIDE = OF_PYTHON | OF_KEEPING | OF_INFOS
