@@ -196,14 +196,18 @@ class Copy(ABC):
 
 
 class ParallelCopy(Copy):
-    """Agents that act together."""
+    """Agents that act together.
+
+    Attributes:
+        get: Gets something of those who are there; of everybody, if all are there, in the order of rows.
+    """
 
     turns = False
 
     def __init__(self, env: Any, agents: Sequence[AgentID]) -> None:
         super().__init__(env, agents)
-        # Looked up once per change of agents: what gets something of those who are there, and, if those are not all, their rows.
-        self._get: Callable[[Any], tuple[Any, ...]] = tuple
+        # Looked up once per change of agents; rows if not all are there.
+        self.get: Callable[[Any], tuple[Any, ...]] = tuple
         self._rows: list[int] | None = None
         self._quiet: tuple[bool, ...] = ()  # the flags of a step that ends nothing
 
@@ -223,7 +227,7 @@ class ParallelCopy(Copy):
         if type(names) is list and names == self.live:  # as in nearly every step
             try:
                 observations, rewards, terminations, truncations, infos = returned
-                get, quiet = self._get, self._quiet
+                get, quiet = self.get, self._quiet
                 gains: Any = get(rewards)
                 calm = get(terminations) == quiet and get(truncations) == quiet
             except (KeyError, TypeError, ValueError):  # something is missing: what, is found out below
@@ -293,7 +297,7 @@ class ParallelCopy(Copy):
         super()._arrive(names)
         self.acts = self.live
         everybody = len(self.live) == len(self.agents)
-        self._get = _getter(self.agents if everybody else self.live)
+        self.get = _getter(self.agents if everybody else self.live)
         self._rows = None if everybody else [self.index[agent] for agent in self.live]
         self._quiet = (False,) * len(self.live)
 

@@ -19,9 +19,9 @@ from reactor_gymnasium.plugin import (
     ExecutionOptions,
     HostStyle,
     Inputs,
-    Packed,
     ShardedVectorEnv,
     StepCosts,
+    UnitRows,
     checked_mask,
     checked_number,
     checked_seeds,
@@ -31,15 +31,42 @@ from reactor_gymnasium.plugin import (
     random_actions,
     without_mask,
 )
-from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
-from reactor_pettingzoo.vector_shard import PaddedCopy, ParallelShard, ProbeRows, call, set_attribute
-from reactor_rl import Instance, Program
+from reactor_pettingzoo.agents import agents_of, as_parallel, shared_space
+from reactor_pettingzoo.rows import PaddedProbe, PaddedUnits
 from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ParallelVectorEnv"]
 
 _MASK = "(terminations | truncations).reshape(envs.num_copies, -1).all(1)"
 """The copies whose episodes a step has ended, as errors tell it."""
+
+
+def _call(env: ParallelEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a method of an environment, or get an attribute of it.
+
+    Raises:
+        AttributeError: If neither it nor what it wraps has one of that name.
+    """
+    attribute = getattr(_holder(env, name), name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+
+def _set_attribute(env: ParallelEnv, name: str, value: Any) -> None:
+    """Set an attribute where it is, or of the outermost wrapper if nothing has it."""
+    setattr(_holder(env, name), name, value)
+
+
+def _holder(env: Any, name: str) -> Any:
+    """The outermost of an environment and those that it wraps that has an attribute itself; the environment if none has.
+
+    Wrappers' ``__getattr__`` is not asked: PettingZoo's pass on reading and not writing, and its conversions neither.
+    """
+    layer = env
+    while layer is not None:
+        if name in vars(layer) or hasattr(type(layer), name):
+            return layer
+        layer = vars(layer).get("env") or vars(layer).get("aec_env")
+    return env
 
 
 class ParallelVectorEnv(ShardedVectorEnv):
@@ -115,8 +142,8 @@ class ParallelVectorEnv(ShardedVectorEnv):
     """
 
     _style = HostStyle(makers_option="env_fn")
-    _call_one = staticmethod(call)
-    _set_one = staticmethod(set_attribute)
+    _call_one = staticmethod(_call)
+    _set_one = staticmethod(_set_attribute)
 
     def __init__(
         self,
@@ -157,36 +184,26 @@ class ParallelVectorEnv(ShardedVectorEnv):
         self.render_mode = getattr(probe, "render_mode", None)
         self.single_observation_space = shared_space(probe, self.agents, "observation")
         self.single_action_space = shared_space(probe, self.agents, "action")
+        self._make_unit = PaddedUnits(self.agents, self.single_observation_space, self.single_action_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         return range(0, self.num_envs + 1, agents)
 
     def _time(self, probe: ParallelEnv, workers: int) -> StepCosts:
-        rows = PaddedCopy(probe, self.agents, padding(self.single_observation_space), self._layout.check, "environment 0")
-        actions = random_actions(spaces.Tuple([self.single_action_space] * len(self.agents)))
+        unit = self._make_unit(probe, 0)
+        actions = random_actions(spaces.Tuple([self.single_action_space] * unit.rows))
 
         def step(action: Any) -> bool:
-            rows.step(action)
-            return rows.over
+            unit.step(action)
+            return unit.over
 
-        return StepCosts.alike(median_step(lambda seed: rows.reset(seed=seed), actions.__next__, step), self.num_copies)
+        return StepCosts.alike(median_step(lambda seed: unit.reset(seed=seed), actions.__next__, step), self.num_copies)
 
     def _tried_makers(self) -> Sequence[Any]:
-        return encode_makers((partial(ProbeRows.of, self._encoded[0], self.agents, self.single_action_space),)) * self.num_copies
+        return encode_makers((partial(PaddedProbe.of, self._encoded[0], self._make_unit),)) * self.num_copies
 
-    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
-        return program.add(
-            ParallelShard,
-            name=name,
-            env_fn=self._encoded[0],
-            n=hi - lo,
-            agents=self.agents,
-            single_observation_space=self.single_observation_space,
-            single_action_space=self.single_action_space,
-            autoreset_mode=self.autoreset_mode,
-            tried=self._tried[0],
-            **shared,
-        )
+    def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
+        return {"make_rows": partial(UnitRows, autoreset=self.autoreset_mode, make=self._make_unit, layout=self._layout)}
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         if seed is not None and not one_seed(seed) and len(seed) != self.num_copies:
@@ -238,8 +255,10 @@ class ParallelVectorEnv(ShardedVectorEnv):
     def _rows_in_words(self) -> str:
         return f"{self.num_envs} rows: {self.num_copies} copies of {len(self.agents)} agents"
 
-    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Packed]) -> dict[str, Any]:
-        infos = self._merged(batch, parts)
+    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        if parts:  # else the only shard has put them together, or each has packed its own
+            infos = parts[0] if type(parts[0]) is dict else self._merged(batch, parts)
         if self._chosen is not None:
             self._over[self._chosen], self._chosen = False, None
         elif self.autoreset_mode is AutoresetMode.DISABLED:

@@ -37,7 +37,10 @@ class ObservationLayout:
         arrays: Paths, shapes and dtypes of the array leaves.
         objects: Paths of the object leaves.
         plain: Whether the space is one array leaf, not empty, and nothing else.
+        whole: Whether a row is what a whole environment of several rows shows.
     """
+
+    whole = False
 
     def __init__(self, space: Space[Any], casting: Casting = "same_kind") -> None:
         self.space, self.casting = space, casting

@@ -16,14 +16,41 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.owning import own
-from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, MakeSeeds, SavedEnv, StepBuffers, close_all, marked
+from reactor_gymnasium.environments.rows import (
+    IDLE,
+    ColumnSpec,
+    EnvRows,
+    MakeSeeds,
+    RowLayout,
+    SavedEnv,
+    StepBuffers,
+    close_all,
+    marked,
+)
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.plugin import Pickled, aligned_zeros, decode
 
-__all__ = ["Unit", "UnitRows"]
+__all__ = ["Unit", "UnitLayout", "UnitRows"]
 
 Array = npt.NDArray[Any]
+
+
+class UnitLayout(RowLayout, Protocol):
+    """How units show their observations, as an :class:`~reactor_gymnasium.environments.storage.ObservationLayout` does.
+
+    Attributes:
+        whole: Whether there is one row of observations for each environment, and not one for each of its rows.
+        arrays: Empty if no part of them is an array.
+        objects: Empty if all parts of them are arrays.
+    """
+
+    whole: bool
+    arrays: Sequence[Any]
+    objects: Sequence[Any]
+
+    def storage(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and dtype of one row of observations."""
 
 
 class Unit(Protocol):
@@ -64,7 +91,7 @@ class Unit(Protocol):
     def show(self, out: StepBuffers, lo: int) -> None:
         """Write what its rows show now, and its columns, into rows ``lo`` and following. These arrays are the same each time."""
 
-    def leaves(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
+    def leaves(self, layout: Any) -> list[tuple[Any, ...] | None]:
         """Copies of the parts of what its rows show that are not arrays."""
 
     def last(self, row: int) -> Any:
@@ -92,7 +119,7 @@ class UnitRows(EnvRows):
         first: int,
         autoreset: AutoresetMode | None,
         make: Callable[[Any, int], Unit],
-        layout: ObservationLayout,
+        layout: UnitLayout,
         columns: Mapping[str, ColumnSpec] | None = None,
         unit: str = "environment",
         seeds: MakeSeeds | None = None,
@@ -123,16 +150,17 @@ class UnitRows(EnvRows):
                 raise
         self._keeping = all(unit.keeps for unit in self.units)
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
+        self._seen_at = range(len(makers) + 1) if self.layout.whole else self.bounds  # rows of observations, as `bounds`
         self.pending = [False] * len(self.units)
         self._shown, self._ends = self._memory(), self._memory()
         self._leaves: list[tuple[Any, ...] | None] = [None] * self.num_rows
-        self._apart: list[slice] = []  # rows of `_ends` that are what the last step led to
+        self._apart: list[slice] = []  # observations of `_ends` that are what the last step led to
 
     def _memory(self) -> StepBuffers:
         observations = None
         if self.layout.arrays:
             shape, dtype = self.layout.storage()
-            observations = aligned_zeros((self.num_rows, *shape), dtype)
+            observations = aligned_zeros((self._seen_at[-1], *shape), dtype)
         columns = {name: np.zeros((self.num_rows, *shape), dtype) for name, (dtype, shape) in self.columns.items()}
         return StepBuffers(self.layout, observations, columns=columns)
 
@@ -182,7 +210,7 @@ class UnitRows(EnvRows):
                         else:
                             _write_numbers(rewards[lo:hi], unit.rewards)
                         if unit.flags is None:
-                            if unit.ended:
+                            if unit.ended or unit.over:
                                 self._end(number, unit, lo, out)
                         elif rewards is None:
                             pairs = zip(range(lo, hi), *(part.tolist() for part in unit.flags), strict=True)
@@ -227,7 +255,7 @@ class UnitRows(EnvRows):
         elif self.autoreset is AutoresetMode.SAME_STEP:
             if out is not None and out.next_observations is not None:
                 unit.show(self._ends, lo)
-                self._apart.append(slice(lo, lo + unit.rows))
+                self._apart.append(slice(*self._seen_at[number : number + 2]))
             kwargs = {} if self.seeds is None else self.seeds(number)
             if kwargs is None:
                 self.pending[number] = IDLE
@@ -299,8 +327,8 @@ class UnitRows(EnvRows):
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
         lo, hi = self.bounds[number : number + 2]
-        shown = self._shown
-        observations = None if shown.observations is None else shown.observations[lo:hi].copy()
+        shown, seen = self._shown, slice(*self._seen_at[number : number + 2])
+        observations = None if shown.observations is None else shown.observations[seen].copy()
         columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
         return SavedEnv(saving(self.units[number].state), (observations, columns, self._leaves[lo:hi]), self.pending[number])
 
@@ -310,7 +338,7 @@ class UnitRows(EnvRows):
         load_env(self.units[number].state, saved.state)
         observations, columns, self._leaves[lo:hi] = saved.shown
         if observations is not None:
-            self._shown.observations[lo:hi] = observations
+            self._shown.observations[slice(*self._seen_at[number : number + 2])] = observations
         for name, column in columns.items():
             self._shown.columns[name][lo:hi] = column
         self.pending[number] = saved.pending

@@ -11,107 +11,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Space, spaces
+from gymnasium import spaces
 from numpy import ndarray
 
-from reactor_gymnasium.plugin import ObservationLayout, make_probe
+from reactor_gymnasium.plugin import make_probe
+from reactor_pettingzoo.agent_record import AgentFields, ObservedArray
 from reactor_pettingzoo.agents import AgentSpecs
 from reactor_pettingzoo.copies import AECCopy, Copy, ParallelCopy
-from reactor_pettingzoo.reading import MASK, AgentID, choices_of, segments
+from reactor_pettingzoo.reading import AgentID, choices_of, segments
 from reactor_rl.plugin import decode
 
 __all__ = ["ProbeCopy", "RecordedCopy", "recorded_copy"]
 
 Array = npt.NDArray[Any]
-
-
-class ObservedArray:
-    """One array of what an agent sees.
-
-    Args:
-        array: Where it belongs.
-        space: What it is.
-        path: The keys that lead to it in what the environment returns.
-    """
-
-    def __init__(self, array: Array, space: Space[Any], path: tuple[Any, ...]) -> None:
-        assert space.shape is not None and space.dtype is not None
-        self.array, self.space, self.path = array, space, path
-        self.shape, self.dtype = tuple(space.shape), np.dtype(space.dtype)
-        self._leaves = ObservationLayout(space)
-
-    def write(self, observation: Any) -> None:
-        """Write it down from an observation.
-
-        Raises:
-            ValueError, TypeError: As :meth:`fitting` does.
-        """
-        for key in self.path:
-            observation = observation[key]
-        self.array[...] = self.fitting(observation)
-
-    def fitting(self, value: Any) -> Array:
-        """The value as an array that may be written.
-
-        Raises:
-            ValueError: If it has another shape, which a write would hide by broadcasting, or is a number that its space lacks.
-            TypeError: If it does not cast to the dtype of its space.
-        """
-        array = np.asarray(value)
-        if array.dtype == self.dtype and array.shape == self.shape:
-            return array
-        self._leaves.check(array)
-        if self.dtype.kind in "iu" and not np.can_cast(array.dtype, self.dtype):
-            narrow = array.astype(self.dtype)
-            if not np.array_equal(narrow, array) or not self.space.contains(narrow if narrow.shape else narrow[()]):
-                raise ValueError(f"the observation {array.tolist()} of dtype {array.dtype} is not in {self.space}")
-        return array
-
-
-class AgentFields:
-    """The fields of a record that belong to one agent.
-
-    Args:
-        specs: The agents.
-        record: The environment's record, of shape ``()``.
-        agent: The agent.
-
-    Attributes:
-        group: The agents with equal spaces.
-        row: Its row among them.
-        alive: Its flag, of shape ``()``.
-        observed: The arrays that it sees.
-        mask: Its action mask; ``None`` where there is no room for one.
-        masked: Where masks may come later, whether it has one now; else ``None``.
-    """
-
-    def __init__(self, specs: AgentSpecs, record: Array, agent: AgentID) -> None:
-        self.group, self.row = group, row = specs.group_of(agent)
-        self.alive: Array = record[group.field("alive")][row, ...]
-        fields = ((record[group.field(f"observation.{key}")][row, ...], part, group.path(key)) for key, part in group.parts.items())
-        self.observed = [ObservedArray(*field) for field in fields]
-        self.mask: Array | None = record[group.field(MASK)][row].view(np.bool_) if group.mask else None
-        self.masked: Array | None = record[group.field("masked")][row, ...] if group.mask == "later" else None
-
-    @property
-    def may_be_masked(self) -> bool:
-        """Whether a mask in its info is to be looked for, which nobody had after the first reset."""
-        return self.group.mask in ("", "later")
-
-    def write_mask(self, copy: Copy, agent: AgentID) -> bool:
-        """Write down the agent's action mask, if it has one; whether it has."""
-        if copy.mask(self.group, agent, self.mask) is None:
-            self.free()
-            return False
-        if self.masked is not None:
-            self.masked[...] = True
-        return True
-
-    def free(self) -> None:
-        """Any action is legal."""
-        if self.mask is not None and self.masked is not None:
-            self.mask[...] = 1
-            self.masked[...] = False
 
 
 class RecordedCopy(Copy):

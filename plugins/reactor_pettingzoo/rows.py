@@ -1,0 +1,380 @@
+"""``AgentsUnit``: a copy of a PettingZoo environment whose agents are rows. Rewards, ends, who acts and who is there are fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space, spaces
+
+from reactor_gymnasium.plugin import ColumnSpec, StepBuffers, make_probe, own
+from reactor_pettingzoo.agents import as_parallel, listed_agents, padding
+from reactor_pettingzoo.copies import Copy, ParallelCopy
+from reactor_pettingzoo.reading import AgentID
+from reactor_rl.plugin import decode
+
+__all__ = ["AGENT_COLUMNS", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
+
+Array = npt.NDArray[Any]
+Ends = list[tuple[int, bool, bool]]
+
+AGENT_COLUMNS: Mapping[str, ColumnSpec] = {"acting": (np.bool_, ()), "present": (np.bool_, ())}
+"""What there is of each agent besides rewards and ends: whether it acts next, and whether it is there, or was until this step."""
+
+
+class AgentsUnit:
+    """A copy as a :class:`~reactor_gymnasium.environments.unit_rows.Unit`: row = index of the agent.
+
+    The layout of its rows is an :class:`~reactor_pettingzoo.agent_record.AgentRecord`, or another whose ``writer`` takes a copy.
+
+    Args:
+        copy: The copy.
+        places: Where the action of each agent is: the number of a group of actions, and a row of that group. Then ``step()`` is
+            given the groups. ``None`` if it is given an action for each agent.
+    """
+
+    flags = None
+    batched = None
+    infos: Mapping[int, Any] = {}
+
+    def __init__(self, copy: Copy, places: Sequence[tuple[int, int]] | None = None) -> None:
+        self.copy, self.env, self.rows, self.places = copy, copy.env, len(copy.agents), places
+        self.state = self
+        self.takes_batch, self.over = places is not None, True
+        self.rewards: Sequence[Any] = copy.none
+        self.ended: Sequence[tuple[int, bool, bool]] = ()
+        self.there: Sequence[AgentID] = ()  # who is there, or was until the last step
+        self._shown: dict[int, Shown] = {}
+        # Looked up once per change of agents: where their actions are.
+        self._known: Sequence[AgentID] | None = None
+        self._whole = False
+        self._does: list[tuple[AgentID, Any]] = []
+        # The group that acts for all of them, each with its own row, in their order.
+        groups = {group for group, _ in places or ()}
+        in_order = [row for _, row in places or ()] == list(range(self.rows))
+        self._only = groups.pop() if len(groups) == 1 and in_order else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state that an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save_env`."""
+        copy = {name: value for name, value in vars(self.copy).items() if name not in _NO_STATE}
+        return {"copy": copy, "over": self.over}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self.copy).update(state["copy"])
+        self.env, self.over = self.copy.env, state["over"]
+
+    # ------------------------------------------------------------------ episodes
+
+    def reset(self, **kwargs: Any) -> None:
+        """Begin an episode; arguments that are ``None`` are not given."""
+        copy = self.copy
+        copy.begin(**kwargs)
+        self.rewards, self.ended, self.over, self.there = copy.none, (), copy.over, copy.live
+
+    def step(self, actions: Any) -> None:
+        """Take a step: an action of everybody who is there or, where agents take turns, of one."""
+        copy = self.copy
+        before = copy.live
+        if copy.turns:
+            row = copy.index[copy.acts[0]]
+            if self.places is not None:
+                group, row = self.places[row]
+                actions = actions[group]
+            copy.act(actions[row])
+        else:
+            if before is not self._known:
+                self._look(before)
+            if self._whole:
+                copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
+            elif self.places is None:
+                copy.act({agent: actions[row] for agent, row in self._does})
+            else:
+                copy.act({agent: actions[group][row] for agent, (group, row) in self._does})
+        self.rewards, live, ends = copy.gains, copy.live, copy.ends
+        self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in ends] if ends else ()
+        if live is before:  # as in nearly every step
+            self.there = live
+        else:
+            self.there = [*before, *[agent for agent in live if agent not in before]]
+            self.over = copy.over
+
+    def _look(self, agents: Sequence[AgentID]) -> None:
+        """Find out where the actions of those are who are there."""
+        index = self.copy.index
+        self._known = agents
+        self._whole = tuple(agents) == self.copy.agents and (self.places is None or self._only is not None)
+        self._does = [(agent, index[agent] if self.places is None else self.places[index[agent]]) for agent in agents]
+
+    # ------------------------------------------------------------------ what is shown
+
+    def show(self, out: StepBuffers, lo: int) -> None:
+        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
+        if out.put is not None:
+            out.put(lo // self.rows, self.copy)
+        if out.columns:
+            self._show_columns(self._shown.get(id(out)) or self._bind(out, lo))
+
+    def _bind(self, out: StepBuffers, lo: int) -> Shown:
+        shown = self._shown[id(out)] = Shown(out, slice(lo, lo + self.rows))
+        return shown
+
+    def _show_columns(self, shown: Shown) -> None:
+        acts, there, index = self.copy.acts, self.there, self.copy.index
+        if acts is not shown.acts:
+            shown.acts = acts
+            _mark(shown.acting, acts, index)
+        if there is not shown.there:
+            shown.there = there
+            _mark(shown.present, there, index)
+
+    def leaves(self, layout: Any) -> list[tuple[Any, ...] | None]:
+        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`; a record has nothing but arrays."""
+        return [None] * self.rows
+
+    def last(self, row: int) -> Any:
+        """What an agent saw last, ``None`` if the environment has not said it."""
+        return self.copy.observations.get(self.copy.agents[row])
+
+
+class PaddedUnit(AgentsUnit):
+    """A copy whose agents have a row of observations each. A row whose agent is not there is padded.
+
+    Args:
+        copy: The copy.
+        padding: The observation of padded rows.
+        check_agents: Raises if the agents of its environment are not those of the others, or have other spaces; called after the
+            first reset, as some know their agents only then. ``None`` if that is known.
+    """
+
+    copy: NamedCopy
+
+    def __init__(self, copy: NamedCopy, padding: Any, check_agents: Callable[[Any], None] | None = None) -> None:
+        super().__init__(copy)
+        self.padding, self._check_agents = padding, check_agents
+        self.seen: Sequence[Any] = [padding] * self.rows
+        self.infos = {}
+        self._padded: list[int] = []
+        self._padded_of: Sequence[AgentID] = ()
+
+    def reset(self, **kwargs: Any) -> None:
+        """See :class:`AgentsUnit`."""
+        self.copy.call = "reset()"
+        super().reset(**kwargs)
+        if self._check_agents is not None:
+            self._check_agents(self.env)
+            self._check_agents = None
+        self._see()
+        self._take_infos()
+
+    def step(self, actions: Any) -> None:
+        """See :class:`AgentsUnit`; actions of rows that are padded are ignored."""
+        copy = self.copy
+        copy.call = "step()"
+        super().step(actions)
+        self._see()
+        self._take_infos()
+        if self.over:  # for a learner the padding ends here, too
+            self.ended = [*self.ended, *((row, True, False) for row in self._padded)]
+
+    def _see(self) -> None:
+        """Take down what those see who are there, or were until this step."""
+        copy, there = self.copy, self.there
+        if there is copy.live and len(there) == self.rows:  # as in nearly every step
+            try:
+                self.seen = copy.get(copy.observations)
+                return
+            except KeyError:  # whose is missing, is found out below
+                pass
+        observations, index = copy.observations, copy.index
+        self.seen = all_seen = [self.padding] * self.rows
+        for agent in there:
+            seen, row = observations.get(agent), index[agent]
+            if seen is not None:
+                all_seen[row] = seen
+            elif (row, True, False) not in self.ended:  # where nobody goes on from it, one may go without a last observation
+                raise copy.blind(agent)
+
+    def _take_infos(self) -> None:
+        copy, there = self.copy, self.there
+        if there is not self._padded_of:
+            self._padded_of, rows = there, {copy.index[agent] for agent in there}
+            self._padded = [row for row in range(self.rows) if row not in rows]
+        infos: dict[int, Any] = {row: {"padded": True} for row in self._padded} if self._padded else {}
+        if any(copy.infos.values()):
+            infos.update((copy.index[agent], info) for agent in there if (info := copy.info(agent)))
+            infos = dict(sorted(infos.items()))
+        self.infos = infos
+
+    # ------------------------------------------------------------------ what is shown
+
+    def show(self, out: StepBuffers, lo: int) -> None:
+        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
+        shown = self._shown.get(id(out)) or self._bind(out, lo)
+        if out.put is not None and (shown.put_all is None or not _done(shown.put_all, self.seen)):
+            self._show_each(out.put, lo)
+        if out.columns:
+            self._show_columns(shown)
+
+    def _show_each(self, put: Callable[[int, Any], None], lo: int) -> None:
+        for row, agent in enumerate(self.copy.agents):
+            try:
+                put(lo + row, self._given(row))
+            except Exception as error:
+                error.add_note(f"as {self.copy.call} of {self.copy.name} returned it for agent {agent!r}")
+                raise
+
+    def _given(self, row: int) -> Any:
+        seen = self.seen[row]
+        if seen is None:
+            raise self.copy.blind(self.copy.agents[row])
+        return seen
+
+    def leaves(self, layout: Any) -> list[tuple[Any, ...] | None]:
+        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
+        return [layout.take_objects(own(self._given(row))) for row in range(self.rows)]
+
+    def last(self, row: int) -> Any:
+        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
+        return self.seen[row]
+
+
+class NamedCopy(ParallelCopy):
+    """A copy that is named where it does what it should not.
+
+    Args:
+        env: The environment.
+        agents: All agents that there may be.
+        name: What errors call the environment.
+
+    Attributes:
+        call: What was called last.
+    """
+
+    def __init__(self, env: Any, agents: Sequence[AgentID], name: str) -> None:
+        super().__init__(env, agents)
+        self.name, self.call = name, ""
+
+    def broken(self, what: str) -> Exception:
+        return RuntimeError(f"{self.name}: {what}")
+
+    def blind(self, agent: AgentID) -> Exception:
+        return self.broken(f"{self.call} returned no observation for agent {agent!r}")
+
+
+@dataclass(frozen=True)
+class PaddedUnits:
+    """Makes units of environments whose agents are all alike.
+
+    Attributes:
+        agents: The agents of every environment.
+        observation_space: Every agent's observation space.
+        action_space: Every agent's action space.
+    """
+
+    agents: tuple[AgentID, ...]
+    observation_space: Space[Any]
+    action_space: Space[Any]
+
+    def __call__(self, env: Any, index: int) -> PaddedUnit:
+        """The unit of an environment.
+
+        Raises:
+            TypeError: If it is no ``ParallelEnv``.
+            RuntimeError: If its agents are not these, or have other spaces.
+        """
+        env = as_parallel(env)
+        known = bool(listed_agents(env))
+        if known:
+            self.check(env)
+        copy = NamedCopy(env, self.agents, f"environment {index}")
+        return PaddedUnit(copy, padding(self.observation_space), None if known else self.check)
+
+    def check(self, env: Any) -> None:
+        """Raise if an environment's agents are not these, or have other spaces."""
+        named = listed_agents(env)
+        if named and set(named) != set(self.agents):
+            raise RuntimeError(f"the agents of every environment must be {list(self.agents)}, and here they are {list(named)}")
+        for kind, space_of, space in (
+            ("observation", env.observation_space, self.observation_space),
+            ("action", env.action_space, self.action_space),
+        ):
+            for agent in self.agents:
+                if space_of(agent) != space:
+                    raise RuntimeError(f"the {kind} space of every agent must be {space}; {agent!r} has {space_of(agent)}")
+
+
+class PaddedProbe:
+    """A unit as :func:`~reactor_gymnasium.environments.saving.probe_save_strategy` tries one: an action of all agents in, no infos
+    out.
+
+    Args:
+        unit: The unit.
+        action_space: Every agent's action space.
+    """
+
+    def __init__(self, unit: PaddedUnit, action_space: Space[Any]) -> None:
+        self.unit, self.action_space = unit, spaces.Tuple([action_space] * unit.rows)
+
+    @classmethod
+    def of(cls, env_fn: Any, units: PaddedUnits) -> PaddedProbe:
+        """A throw-away one, of an encoded function."""
+        return cls(units(make_probe(decode(env_fn)), 0), units.action_space)
+
+    def __getstate__(self) -> Any:
+        return self.unit.__getstate__()
+
+    def __setstate__(self, state: Any) -> None:
+        self.unit.__setstate__(state)
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self.unit.reset(seed=seed)
+        return self.unit.seen, {}
+
+    def step(self, actions: Sequence[Any]) -> Any:
+        """Observations, rewards, who has ended, and whether the episode is over."""
+        unit = self.unit
+        unit.step(actions)
+        return unit.seen, unit.rewards, unit.ended, unit.over
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.unit.env.close()
+
+
+class Shown:
+    """Where a copy is shown, and who acts and is there as it was shown there last.
+
+    Args:
+        out: The memory.
+        rows: Of the copy.
+    """
+
+    def __init__(self, out: StepBuffers, rows: slice) -> None:
+        self.out = out  # so that nothing else gets its id
+        self.put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
+        self.acting, self.present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
+        self.acts: Sequence[AgentID] | None = None
+        self.there: Sequence[AgentID] | None = None
+
+
+def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:
+    """Whether all observations could be written at once; if not, one of them has another shape."""
+    try:
+        write(observations)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _mark(column: Array | None, agents: Sequence[AgentID], index: Mapping[AgentID, int]) -> None:
+    if column is not None:
+        column.fill(False)
+        column[[index[agent] for agent in agents]] = True
+
+
+_NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})
+"""Attributes that a copy has for the step that it takes."""
