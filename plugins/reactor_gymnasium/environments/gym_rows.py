@@ -246,9 +246,26 @@ class GymRows(EnvRows):
         finally:
             envs.clear()
 
-    def goes_on(self, row: int) -> bool:
-        """Whether only a life was lost, so that a reset begins no game; of an environment with lives, within a step as well."""
-        return not self._envs.held[row].env.get_wrapper_attr(REAL_DONE)
+    def look_for_lives(self) -> None:
+        """Find out :attr:`lives`, so that :attr:`over` tells games from lives."""
+        with self.opened(changes=False) as envs:
+            self.lives = frozenset(row for row, env in enumerate(envs) if env.has_wrapper_attr(REAL_DONE))
+        if self.lives:
+            self.keep_from_kernels("its lives are asked for at the ends of episodes")
+
+    @property
+    def over(self) -> list[int]:
+        """See :attr:`EnvRows.over`."""
+        over = super().over
+        if self.lives:
+            held = self._envs.held
+            over = [row for row in over if row not in self.lives or held[row].env.get_wrapper_attr(REAL_DONE)]
+        return over
+
+    def end_game(self, env: int) -> None:
+        """See :meth:`EnvRows.end_game`."""
+        with self.opened() as envs:
+            envs[env].set_wrapper_attr(REAL_DONE, True)
 
     def keep_from_kernels(self, why: str) -> None:
         """See :meth:`EnvRows.keep_from_kernels`."""

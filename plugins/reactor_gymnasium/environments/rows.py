@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -197,6 +197,7 @@ class EnvRows(ABC):
         before_reset: From the row and the last info of an episode to what is kept of it; called before a reset in the same step.
         mark: If it is set, the environment that is being stepped is written here, counted from 1, and 0 after the step.
         stepper: Who steps them, as it was decided last, in words; empty if there is nothing to decide.
+        lives: The environments of which an episode may end with a life, while the game goes on, as far as somebody has asked.
     """
 
     unit: str = "environment"
@@ -215,6 +216,7 @@ class EnvRows(ABC):
         self.keep_infos = True
         self.before_reset: Callable[[int, Any], Any] = kept_whole
         self.stepper = ""
+        self.lives: Collection[int] = ()
         self._forget()
 
     def _forget(self) -> None:
@@ -232,7 +234,7 @@ class EnvRows(ABC):
 
     @property
     def over(self) -> list[int]:
-        """The environments whose episode is over with the last step: of several rows, some may end before."""
+        """The environments whose game is over with the last step: of several rows some may end before, or a life alone."""
         return [row for row, _, _ in self.ended]
 
     @property
@@ -310,6 +312,10 @@ class EnvRows(ABC):
     def _reset_one(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         self.pending[number] = False
         self._reset(number, env, kwargs)
+
+    def end_game(self, env: int) -> None:
+        """Let the next reset of one of :attr:`lives` begin a game, within a step as well; else it goes on with the old one."""
+        raise NotImplementedError(f"{type(self).__name__} has no lives")
 
     def call(self, function: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Call ``function(env, *args)`` with some environments; what is raised is in :attr:`failures`.

@@ -70,13 +70,15 @@ class Asking:
         self.ask = None if layout.objects else policy.bind(self._assembled(None), self.batch)
         self.actions: Any = None
 
-    def follow(self, playing: Sequence[int | None], begun: Sequence[int]) -> None:
+    def follow(self, playing: Sequence[int | None], begun: Sequence[int] | None = None) -> None:
         """Learn what the rows play.
 
         Args:
             playing: The number of each row's episode, ``None`` where it is idle.
-            begun: Rows in which an episode has begun.
+            begun: Rows in which an episode has begun; by default those that play another one than before.
         """
+        if begun is None:
+            begun = [row for row, (before, now) in enumerate(zip(self.playing, playing, strict=True)) if now not in (before, None)]
         self.playing = list(playing)
         for row in begun:
             self.memory[row], self.starts[row], episode = None, True, playing[row]

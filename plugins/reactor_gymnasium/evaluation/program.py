@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import gymnasium
-import numpy as np
 
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking
@@ -144,13 +143,12 @@ class EpisodeProgram:
             shape, dtype = self.layout.storage()
             rows, seen = aligned_zeros((self.num_envs, *shape), dtype), run.view("observations")
         asking = Asking(chosen.policy, chosen.batch, self.layout, rows, self.num_envs, self.action_space, seed)
-        playing, now = run.view("playing"), np.full(self.num_envs, -1)
+        playing = run.view("playing")
         objects: list[Any] = [()] * self.num_envs
         masks: list[Any] = [None] * self.num_envs
         self._tick(dealer, ended)
         while dealer.busy:
-            before, now = now, playing.copy()
-            asking.follow([None if number < 0 else number for number in now.tolist()], np.flatnonzero(before != now).tolist())
+            asking.follow([None if number < 0 else number for number in playing.tolist()])
             if rows is not None:
                 rows[...] = seen
             for number, (lo, hi) in enumerate(pairwise(self.cuts)):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.environments.gym_rows import GymRows
+from reactor_gymnasium.environments.player import Numbered
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.asking import Asking
-from reactor_gymnasium.evaluation.episodes import Player
+from reactor_gymnasium.evaluation.asking import Asking, seed_of
+from reactor_gymnasium.evaluation.episodes import Played, allowed_by, memory_of, numbered_player, objects_of, played
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled, decode
 
@@ -50,27 +54,39 @@ class EpisodeShard(Reactor, ABC):
         action_space: gymnasium.Space[Any],
         max_steps: int | None,
     ) -> None:
-        self.action_space, self.layout = action_space, ObservationLayout(observation_space, "unsafe")
-        self.player = Player(makers, first, self.layout, action_space, max_steps)
+        self.makers, self.action_space, self.max_steps = makers, action_space, max_steps
+        self.layout = ObservationLayout(observation_space, "unsafe")
+        self.rows = GymRows(first, AutoresetMode.SAME_STEP)
 
     @reaction(startup)
     def build(self) -> None:
         """Make the environments, here where they will live."""
-        self.player.build()
+        self.seeds = Numbered(len(self.makers), partial(seed_of, 0))
+        self.player = numbered_player(self.rows, self.seeds, self.makers, self.action_space, self.max_steps)
+        self.ended: list[Played] = []
 
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        self.player.block.close()
+        self.rows.close()
 
     @reaction(episodes, uses=begin, effects=done)
     @abstractmethod
     def play(self) -> None:
         """Play on."""
 
+    def _wake(self, out: StepBuffers | None) -> None:
+        """Begin episodes where a row is idle."""
+        self.seeds.queue.extend(self.episodes.value)
+        self.player.begin(out)
+
+    def _step(self, actions: Any, out: StepBuffers | None) -> None:
+        self.ended += map(played, self.player.step(actions, out))
+
     def _finish(self) -> None:
         """Send what has ended."""
-        ended, self.player.ended = self.player.ended, []
+        self.player.log.settle()
+        ended, self.ended = self.ended, []
         self.done.set(ended)
 
 
@@ -81,22 +97,22 @@ class AskingShard(EpisodeShard):
     masked = False
 
     def play(self) -> None:
-        player = self.player
+        rows, playing = self.rows, self.seeds.playing
         if self.begin.present:
             seed, policy, batch, self.masked = self.begin.value
-            player.seed = seed
-            rows = player.rows()
-            self.out = None if rows is None else StepBuffers(self.layout, rows)
-            self.asking = Asking(decode(policy), batch, self.layout, rows, len(player.playing), self.action_space, seed)
-        assert self.asking is not None
-        player.queue.extend(self.episodes.value)
-        player.wake(self.out)
+            self.seeds.seed_of = partial(seed_of, seed)
+            memory = memory_of(self.layout, len(playing))
+            self.out = None if memory is None else StepBuffers(self.layout, memory)
+            self.asking = Asking(decode(policy), batch, self.layout, memory, len(playing), self.action_space, seed)
+        asking = self.asking
+        assert asking is not None
+        self._wake(self.out)
         for _ in range(STEPS):
-            if player.idle:
+            if self.player.idle:
                 break
-            self.asking.follow(player.playing, player.begun)
-            player.step(self.asking(player.objects(), player.masks() if self.masked else None), self.out)
-        player.note()
+            asking.follow(playing)
+            objects, masks = objects_of(rows, playing, self.layout), allowed_by(rows, playing) if self.masked else None
+            self._step(asking(objects, masks), self.out)
         self._finish()
 
 
@@ -121,7 +137,7 @@ class ToldShard(EpisodeShard):
     ) -> None:
         super().__init__(makers, first, observation_space, action_space, max_steps)
         self.masked = False
-        self.rows: npt.NDArray[Any] | None = None  # the buffer that `out` writes to
+        self.memory: npt.NDArray[Any] | None = None  # the buffer that `out` writes to
         self.out: StepBuffers | None = None
         self.playing = Output((len(makers),), np.int64)
         if self.layout.arrays:
@@ -134,21 +150,20 @@ class ToldShard(EpisodeShard):
         effects=(EpisodeShard.done, observations, objects, masks, playing),
     )
     def play(self) -> None:
-        player = self.player
+        rows, playing = self.rows, self.seeds.playing
         if self.begin.present:
-            player.seed, self.masked = self.begin.value[0], self.begin.value[3]
+            seed, _, _, self.masked = self.begin.value
+            self.seeds.seed_of = partial(seed_of, seed)
         if self.layout.arrays:
-            rows = self.observations.buffer
-            if rows is not self.rows:
-                self.rows, self.out = rows, StepBuffers(self.layout, rows)
+            memory = self.observations.buffer
+            if memory is not self.memory:
+                self.memory, self.out = memory, StepBuffers(self.layout, memory)
         if self.actions.present:
-            player.step(self.actions.value, self.out)
-            player.note()
-        player.queue.extend(self.episodes.value)
-        player.wake(self.out)
+            self._step(self.actions.value, self.out)
+        self._wake(self.out)
         if self.layout.objects:
-            self.objects.set(player.objects())
+            self.objects.set(objects_of(rows, playing, self.layout))
         if self.masked:
-            self.masks.set(player.masks())
-        self.playing.buffer[...] = [-1 if number is None else number for number in player.playing]
+            self.masks.set(allowed_by(rows, playing))
+        self.playing.buffer[...] = [-1 if number is None else number for number in playing]
         self._finish()

@@ -12,13 +12,15 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.gym_rows import GymRows
+from reactor_gymnasium.environments.player import Episode, EpisodePlayer, Numbered
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.asking import Asking
+from reactor_gymnasium.evaluation.asking import Asking, seed_of
 from reactor_gymnasium.evaluation.choosing import Chosen
-from reactor_gymnasium.evaluation.episodes import Played, Player
+from reactor_gymnasium.evaluation.episodes import Played, allowed_by, memory_of, numbered_player, objects_of
 from reactor_gymnasium.evaluation.policies import PolicyContext
 from reactor_gymnasium.film import Film, check_encoder
 from reactor_rl.plugin import encode, one_numeric_thread
@@ -116,61 +118,58 @@ def _record(
     env_fn: Callable[[], Any], chosen: Chosen, context: PolicyContext, max_steps: int | None, seed: int, episode: Played, path: str
 ) -> None:
     """Play an episode again, in an environment of its own, and make a video of it."""
-    layout = ObservationLayout(context.observation_space, "unsafe")
-    player = Player((encode(_rendering(env_fn)),), 0, layout, context.action_space, max_steps)
-    player.seed = seed
-    player.build()
+    layout, space = ObservationLayout(context.observation_space, "unsafe"), context.action_space
+    rows, seeds = GymRows(0, AutoresetMode.SAME_STEP), Numbered(1, partial(seed_of, seed))
     try:
-        rows = player.rows()
-        out = None if rows is None else StepBuffers(layout, rows)
+        player = numbered_player(rows, seeds, (encode(_rendering(env_fn)),), space, max_steps)
+        memory = memory_of(layout, 1)
+        out = None if memory is None else StepBuffers(layout, memory)
         with one_numeric_thread():
-            asking = Asking(chosen.policy, chosen.batch, layout, rows, 1, context.action_space, seed)
-            _film(player, asking, out, episode, path)
+            asking = Asking(chosen.policy, chosen.batch, layout, memory, 1, space, seed)
+            seeds.queue.append(episode.number)
+            digest = _film(rows, player, asking, out, path)
     finally:
-        player.block.close()
-
-
-def _film(player: Player, asking: Asking, out: StepBuffers | None, episode: Played, path: str) -> None:
-    """Play an episode, and write what it renders."""
-    block = player.block
-    block.keep_from_kernels("it is filmed")
-    player.queue.append(episode.number)
-    player.wake(out)
-    with block.opened(changes=False) as (env,):
-        fps = _fps(env, "the environment")
-        del env  # it would be referred to as long as this plays
-    film = Film(path, ".mp4", fps)
-    kept = block.before_reset
-    try:
-        _show(film, block)
-        block.before_reset = partial(_filming, film, block, kept)
-        while not player.idle:
-            asking.follow(player.playing, player.begun)
-            player.step(asking(player.objects(), player.masks() if asking.policy.masked else None), out)
-            if not player.idle:
-                _show(film, block)
-        player.note()
-        film.close()
-    except BaseException:
-        film.abandon()
-        raise
-    finally:
-        block.before_reset = kept
-    ended = player.ended.pop()
-    if ended.digest != episode.digest:
+        rows.close()
+    if digest != episode.digest:
         raise RuntimeError(
             f"episode {episode.number} went otherwise when it was played again for its video: the environment or the policy does "
             "not do the same again after the same seed and actions, or with render_mode='rgb_array'"
         )
 
 
-def _show(film: Film, block: GymRows) -> None:
-    with block.opened(changes=False) as envs:
+def _film(rows: GymRows, player: EpisodePlayer, asking: Asking, out: StepBuffers | None, path: str) -> str:
+    """Play an episode, and write what it renders; returns its digest."""
+    rows.keep_from_kernels("it is filmed")
+    player.begin(out)
+    with rows.opened(changes=False) as (env,):
+        fps = _fps(env, "the environment")
+        del env  # it would be referred to as long as this plays
+    film, playing, layout = Film(path, ".mp4", fps), player.seeds.playing, asking.layout
+    try:
+        _show(film, rows)
+        rows.before_reset = partial(_filming, film, rows, rows.before_reset)
+        ended: list[Episode] = []
+        while not ended:
+            asking.follow(playing)
+            masks = allowed_by(rows, playing) if asking.policy.masked else None
+            ended = player.step(asking(objects_of(rows, playing, layout), masks), out)
+            if not ended:
+                _show(film, rows)
+        film.close()
+    except BaseException:
+        film.abandon()
+        raise
+    return ended[0].digest
+
+
+def _show(film: Film, rows: GymRows) -> None:
+    with rows.opened(changes=False) as envs:
         film.add(_picture(envs[0].render()))
 
 
-def _filming(film: Film, block: GymRows, kept: Callable[[int, Any], Any], row: int, info: Any) -> Any:
-    _show(film, block)
+def _filming(film: Film, rows: GymRows, kept: Callable[[int, Any], Any], row: int, info: Any) -> Any:
+    if rows.over or rows.ended[0][2]:  # and no life was lost alone
+        _show(film, rows)
     return kept(row, info)
 
 

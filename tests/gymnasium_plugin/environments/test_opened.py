@@ -19,9 +19,10 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 import reactor_gymnasium
 from reactor_gymnasium import ReactorVectorEnv, evaluate
 from reactor_gymnasium.environments.gym_rows import GymRows
+from reactor_gymnasium.environments.player import Numbered
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.episodes import Player
+from reactor_gymnasium.evaluation.episodes import numbered_player
 from reactor_gymnasium.film import Film
 from reactor_gymnasium.native.compiled import missing
 from reactor_rl.plugin import encode
@@ -122,10 +123,10 @@ def block() -> Any:
 def player() -> Any:
     env = gymnasium.make("CartPole-v1")
     maker = encode(partial(gymnasium.make, "CartPole-v1"))
-    found = Player((maker,), 0, ObservationLayout(env.observation_space, "unsafe"), env.action_space, None)
-    found.build()
-    found.queue.append(0)
-    found.wake(None)
+    seeds = Numbered(1, int)
+    found = numbered_player(GymRows(0, AutoresetMode.SAME_STEP), seeds, (maker,), env.action_space, None)
+    seeds.queue.append(0)
+    found.begin(None)
     for _ in range(6):
         found.step(np.zeros(1, np.int64), None)
     return found
@@ -135,7 +136,7 @@ def player() -> Any:
 @pytest.mark.parametrize("make", [block, player])
 def test_no_public_name_hands_out_an_environment(make: Any) -> None:
     thing = make()
-    held = thing if isinstance(thing, GymRows) else thing.block
+    held = thing if isinstance(thing, GymRows) else thing.rows
     assert held.stepped
     assert [*reached(thing, make.__name__, set())] == []
     held.close()

@@ -1,0 +1,437 @@
+"""``EpisodePlayer``: environments that play episodes whose seeds are keyed by what they are for; ``EpisodeLog``: what came of each.
+
+Trainers' actors, evaluations and runners differ in three things: which episode an environment begins next
+(:class:`EpisodeSeeds`), who chooses actions, and what is kept. Episodes are counted, and rewards added up, here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from reactor_gymnasium.environments.owning import as_number
+from reactor_gymnasium.environments.rows import IDLE, EnvRows, StepBuffers
+from reactor_rl.plugin import canonical, new_hash
+
+__all__ = ["Episode", "EpisodeLog", "EpisodePlayer", "EpisodeSeeds", "Numbered", "OfRounds", "OfRuns"]
+
+Array = npt.NDArray[Any]
+
+_FLOATS = frozenset((float,))
+
+
+# ---------------------------------------------------------------------- what counts
+
+
+class EpisodeLog:
+    """Sums of rewards, lengths and hashes of the episodes of rows.
+
+    What steps bring is noted, and added up when somebody wants to know: that costs more than some steps do. Rewards are added one
+    after the other, not by ``sum()``, which rounds otherwise since Python 3.12.
+
+    Args:
+        rows: How many rows there are.
+        floats: Whether sums are of floats. Else they are of the environments' own numbers: float32 rewards make a float32 sum, as
+            Stable-Baselines3's ``Monitor`` has it.
+        hashing: Whether an episode's actions and rewards are hashed: where actions are rows of ``"arrays"``, each in the dtype that
+            it was given; or are ``"objects"``.
+        sure: Whether rewards are floats for certain, so that nobody has to look.
+
+    Attributes:
+        steps: How many have been noted since :meth:`settle`.
+        noted: Their rewards, one step after the other.
+        totals: The sum of each row's episode, up to what has been counted.
+        lengths: Its steps, likewise; where it is noted who acted, those in which the row did.
+        where: From a row to words for a message.
+    """
+
+    def __init__(self, rows: int, floats: bool = False, hashing: Literal["", "arrays", "objects"] = "", sure: bool = False) -> None:
+        self.rows, self.floats, self.hashing, self.sure = rows, floats, hashing, sure
+        self.steps = 0
+        self.noted: list[Any] = []
+        self.totals: list[Any] = [0.0] * rows
+        self.lengths = [0] * rows
+        self.where: Callable[[int], str] = "row {}".format
+        self._actions: list[Any] = []
+        self._acting: list[Array] = []
+        self._since = [0] * rows  # from which of the noted steps on a row has not been counted
+        self._hashes: list[tuple[Any, Any] | None] = [None] * rows  # of actions and rewards, where an episode has begun
+        self._arrays: tuple[Array, Array] | None = None
+
+    def note(self, rewards: Sequence[Any], actions: Any = None, acting: Array | None = None) -> None:
+        """Note a step.
+
+        Args:
+            rewards: Of all rows.
+            actions: Of all rows, where they are hashed; kept as they are.
+            acting: Which rows have acted, ``(rows,)`` bool; copied. By default all have.
+
+        Raises:
+            ValueError: If a reward is not a number, with a note that says whose it is.
+        """
+        self.steps += 1
+        floats = self.sure or _FLOATS.issuperset(map(type, rewards))
+        self.noted += rewards if floats else map(self._number, itertools.count(), rewards)
+        if actions is not None:
+            self._actions.append(actions)
+        if acting is not None:
+            self._acting.append(acting.copy())
+
+    def _number(self, row: int, reward: Any) -> Any:
+        try:
+            number = reward if type(reward) is float else as_number(reward)
+            return float(number) if self.floats else number
+        except ValueError as error:
+            error.add_note(f"raised in {self.where(row)}")
+            raise
+
+    def count(self, row: int) -> tuple[Any, int]:
+        """Bring a row's episode up to date.
+
+        Returns:
+            Its sum of rewards, and its length.
+        """
+        since, total = self._since[row], self.totals[row]
+        rewards = self.noted[since * self.rows + row :: self.rows]
+        for reward in rewards:
+            total += reward
+        self.totals[row], self._since[row] = total, self.steps
+        self.lengths[row] += sum(bool(one[row]) for one in self._acting[since:]) if self._acting else self.steps - since
+        hashes = self._hashes[row]
+        if hashes is not None:
+            hashes[1].update(np.array(rewards, "<f8").tobytes())
+            self._hash_actions([of_step[row] for of_step in self._actions[since:]], hashes[0])
+        return total, self.lengths[row]
+
+    def _hash_actions(self, taken: Sequence[Any], into: Any) -> None:
+        if self.hashing == "objects":
+            for action in taken:
+                canonical(action, into)
+            return
+        for _, alike in itertools.groupby(taken, key=lambda action: action.dtype):
+            array = np.array(list(alike))
+            into.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+
+    def begin(self, row: int, idle: bool = False) -> None:
+        """Begin a row's episode with the next step; or none, where the row is idle."""
+        self.totals[row], self.lengths[row], self._since[row] = 0.0, 0, self.steps
+        if self.hashing:
+            self._hashes[row] = None if idle else (new_hash(), new_hash())
+
+    def digest(self, row: int) -> str:
+        """The hash of a row's actions and rewards, up to what has been counted."""
+        hashes = self._hashes[row]
+        assert hashes is not None
+        return "".join(one.hexdigest()[:16] for one in hashes)
+
+    def settle(self) -> None:
+        """Count everything, and forget single steps: to be called now and then, lest they become too many."""
+        if self.floats and not self.hashing:
+            for _, alike in itertools.groupby(range(self.rows), key=self._since.__getitem__):
+                first, *others = alike
+                self.count_rows(first, first + 1 + len(others))
+        else:
+            for row in range(self.rows):
+                self.count(row)
+        self.noted, self._actions, self._acting = [], [], []
+        self.steps, self._since, self._arrays = 0, [0] * self.rows, None
+
+    # ------------------------------------------------------------------ several rows at once
+
+    def columns(self) -> tuple[Array, Array]:
+        """The noted rewards, of floats, and which rows have acted, ``(steps, rows)``, float64 and bool."""
+        if self._arrays is None or len(self._arrays[0]) != self.steps:
+            shape = self.steps, self.rows
+            acted = np.array(self._acting) if self._acting else np.ones(shape, np.bool_)
+            self._arrays = np.array(self.noted, np.float64).reshape(shape), acted
+        return self._arrays
+
+    def count_rows(self, lo: int, hi: int, upto: int | None = None) -> tuple[list[float], list[int]]:
+        """Bring the episodes of rows ``lo`` to ``hi - 1``, which have begun together, up to date; of floats that are not hashed.
+
+        Args:
+            lo: The first row.
+            hi: The row after the last one.
+            upto: How many of the noted steps count; all by default.
+
+        Returns:
+            Their sums of rewards, and their lengths.
+        """
+        since, upto = self._since[lo], self.steps if upto is None else upto
+        if since < upto:
+            rewards, acted = (column[since:upto, lo:hi] for column in self.columns())
+            self.totals[lo:hi] = np.add.accumulate(np.concatenate([[self.totals[lo:hi]], rewards]))[-1].tolist()
+            self.lengths[lo:hi] = (acted.sum(0) + self.lengths[lo:hi]).tolist()
+            self._since[lo:hi] = [upto] * (hi - lo)
+        return self.totals[lo:hi], self.lengths[lo:hi]
+
+    def end_rows(self, lo: int, hi: int, upto: int) -> tuple[list[float], list[int]]:
+        """The same at the end of their episodes, with the noted step ``upto``, even if later ones have been noted. Others begin."""
+        found = self.count_rows(lo, hi, upto)
+        self.totals[lo:hi], self.lengths[lo:hi] = [0.0] * (hi - lo), [0] * (hi - lo)
+        return found
+
+
+# ---------------------------------------------------------------------- which episode is next
+
+
+class EpisodeSeeds(Protocol):
+    """Which episode an environment begins next.
+
+    Attributes:
+        playing: The number of each environment's episode; ``None`` where it is idle.
+    """
+
+    playing: list[Any]
+
+    def __call__(self, env: int, over: bool = True) -> Mapping[str, Any] | None:
+        """The arguments of an environment's next reset.
+
+        Args:
+            env: The environment.
+            over: Whether its game is over, and not only a life lost.
+
+        Returns:
+            The arguments; ``None`` if there is no further episode for it.
+        """
+
+
+class Numbered:
+    """Evaluations: the episodes of a queue, each seeded by its number, wherever there is an environment for it.
+
+    Args:
+        envs: How many environments there are.
+        seed_of: From the number of an episode to its seed.
+
+    Attributes:
+        queue: Numbers of episodes that are to begin.
+        playing: See :class:`EpisodeSeeds`.
+    """
+
+    def __init__(self, envs: int, seed_of: Callable[[int], int]) -> None:
+        self.queue: deque[int] = deque()
+        self.playing: list[int | None] = [None] * envs
+        self.seed_of = seed_of
+
+    def __call__(self, env: int, over: bool = True) -> dict[str, Any] | None:
+        """See :meth:`EpisodeSeeds.__call__`; a lost life is no end."""
+        if not over:
+            return {}
+        number = self.playing[env] = self.queue.popleft() if self.queue else None
+        return None if number is None else {"seed": self.seed_of(number)}
+
+
+class OfRounds:
+    """Trainers: an environment's first reset in a round is seeded by the number of its episode, the others are not.
+
+    So what has happened since a seed can be repeated from the actions alone, and is never longer than an episode and a round. (To
+    seed every reset would cost more than some episodes do.) A reset after a lost life, which begins no game, is not seeded.
+
+    Args:
+        envs: How many environments there are.
+        seed_of: From an environment and the number of its episode, lost lives counted, to a seed.
+        spared: From an environment to whether it goes without a seed in this round.
+
+    Attributes:
+        playing: See :class:`EpisodeSeeds`; -1 before the first episode.
+    """
+
+    def __init__(self, envs: int, seed_of: Callable[[int, int], int], spared: Callable[[int], bool] = lambda env: False) -> None:
+        self.seed_of, self.spared = seed_of, spared
+        self.playing = [-1] * envs
+        self._fresh = [True] * envs  # whether there was no reset in this round
+
+    def begin_round(self) -> None:
+        """Begin a round."""
+        self._fresh = [True] * len(self._fresh)
+
+    def __call__(self, env: int, over: bool = True) -> dict[str, Any]:
+        """See :meth:`EpisodeSeeds.__call__`."""
+        self.playing[env] += 1
+        if not self._fresh[env]:
+            return {}
+        self._fresh[env] = False
+        return {"seed": self.seed_of(env, self.playing[env])} if over and not self.spared(env) else {}
+
+
+class OfRuns:
+    """Runners: so many episodes of each environment.
+
+    Args:
+        wanted: How many each is to play; may be infinite.
+        seed_of: From an environment and the number of its episode to a seed; ``None`` if it is to go on with what it has.
+
+    Attributes:
+        left: How many each is still to begin.
+        playing: See :class:`EpisodeSeeds`.
+    """
+
+    def __init__(self, wanted: Sequence[float], seed_of: Callable[[int, int], int | None]) -> None:
+        self.left, self.seed_of = list(wanted), seed_of
+        self.playing: list[int | None] = [None] * len(self.left)
+        self._begun = [0] * len(self.left)
+
+    def __call__(self, env: int, over: bool = True) -> dict[str, Any] | None:
+        """See :meth:`EpisodeSeeds.__call__`."""
+        if not self.left[env]:
+            self.playing[env] = None
+            return None
+        number = self.playing[env] = self._begun[env]
+        self.left[env] -= 1
+        self._begun[env] += 1
+        return {"seed": self.seed_of(env, number)}
+
+
+# ---------------------------------------------------------------------- who plays
+
+
+class Episode(NamedTuple):
+    """An episode that has ended.
+
+    Attributes:
+        row: Whose it was.
+        number: Its number there.
+        total: The sum of its rewards.
+        length: Its steps.
+        terminated: Whether the environment ended it, and no limit.
+        over: Whether its environment's game is over. Else only a life was lost, or an agent has left the others.
+        info: What ``before_reset`` has kept of its last info.
+        digest: The hash of its actions and rewards, if they are hashed.
+    """
+
+    row: int
+    number: int
+    total: Any
+    length: int
+    terminated: bool
+    over: bool
+    info: Any
+    digest: str
+
+
+class EpisodePlayer:
+    """Environments that play one episode after the other.
+
+    Args:
+        rows: They are idle at first, and reset within the step that ends an episode.
+        seeds: Which episode each begins next.
+        log: What counts.
+        games: Whether an episode lasts as long as a game and any limit let it, and does not end with a lost life.
+        numbered: Whether messages say in which episode something was raised.
+    """
+
+    def __init__(self, rows: EnvRows, seeds: EpisodeSeeds, log: EpisodeLog, games: bool = False, numbered: bool = False) -> None:
+        rows.autoreset, rows.seeds, log.where = AutoresetMode.SAME_STEP, self._next, self._where
+        self.rows, self.seeds, self.log, self.games, self.numbered = rows, seeds, log, games, numbered
+        rows.pending[:] = [IDLE] * rows.num_envs
+        self._before: dict[int, int] = {}  # numbers of the episodes that the last step has ended, by environment
+
+    @property
+    def idle(self) -> bool:
+        """Whether no environment plays."""
+        return all(over == IDLE for over in self.rows.pending)
+
+    def begin(self, out: StepBuffers | None, envs: Iterable[int] | None = None) -> None:
+        """Begin an episode in environments, as long as there are some.
+
+        Args:
+            out: Where to write what all rows show then.
+            envs: The environments; by default those that are idle.
+
+        Raises:
+            Exception: What the first of the environments that failed raised, with a note that says which one.
+        """
+        rows, log = self.rows, self.log
+        if envs is None:
+            envs = [env for env, over in enumerate(rows.pending) if over == IDLE]
+        resets = {env: kwargs for env in envs if (kwargs := self.seeds(env)) is not None}
+        if not resets:
+            return
+        self._before.clear()
+        for env in resets:
+            if env in rows.lives:
+                rows.end_game(env)
+        rows.reset(resets, None)
+        if rows.failures:
+            self._raise(resets)
+        for env in resets:
+            for row in range(rows.bounds[env], rows.bounds[env + 1]):
+                log.begin(row)
+        if out is not None:
+            rows.show(out)
+            rows.raise_failure()
+
+    def step(self, actions: Any, out: StepBuffers | None) -> list[Episode]:
+        """Take a step in each environment that is not idle.
+
+        Args:
+            actions: See :meth:`~reactor_gymnasium.environments.rows.EnvRows.step`.
+            out: Where to write, without rewards.
+
+        Returns:
+            The episodes that it has ended.
+
+        Raises:
+            Exception: What the first of the environments that failed raised, with a note that says which one.
+        """
+        rows, log, before = self.rows, self.log, self._before
+        before.clear()
+        rows.step(actions, out)
+        if rows.failures:
+            self._raise(before)
+        log.note(rows.rewards, actions.copy() if log.hashing else None)
+        ended: list[Episode] = []
+        if rows.ended:
+            overs = rows.over
+            for row, terminated, truncated in rows.ended:
+                env = self._env_of(row)
+                over = env in overs
+                if self.games and not (over or truncated):
+                    continue
+                total, length = log.count(row)
+                number, digest = before.get(env, self.seeds.playing[env]), log.digest(row) if log.hashing else ""
+                ended.append(Episode(row, number, total, length, terminated, over, rows.finals[row][1], digest))
+                log.begin(row, rows.pending[env] == IDLE)
+        return ended
+
+    def _next(self, env: int) -> Mapping[str, Any] | None:
+        """The arguments of the reset after the end of an episode."""
+        rows, seeds = self.rows, self.seeds
+        self._before[env] = seeds.playing[env]
+        over = env not in rows.lives or env in rows.over
+        if self.games and not over and rows.ended[-1][2]:  # a limit ends a game, too
+            rows.end_game(env)
+            over = True
+        return seeds(env, over)
+
+    def _raise(self, begun: Mapping[int, Any]) -> None:
+        """Raise what the first of the environments that failed raised.
+
+        Args:
+            begun: Those that were to begin an episode.
+        """
+        rows = self.rows
+        if self.numbered:
+            env, error = min(rows.failures, key=lambda failure: failure[0])
+            number = self.seeds.playing[env]
+            by_reset = env in begun and number is not None
+            where = f"by the reset of episode {number}" if by_reset else f"in episode {self._before.get(env, number)}"
+            error.add_note(f"raised {where}, in {rows.unit} {rows.first + env}")
+            raise error
+        rows.raise_failure()
+
+    def _where(self, row: int) -> str:
+        env = self._env_of(row)
+        where = f"{self.rows.unit} {self.rows.first + env}"
+        return f"episode {self._before.get(env, self.seeds.playing[env])}, in {where}" if self.numbered else where
+
+    def _env_of(self, row: int) -> int:
+        bounds = self.rows.bounds
+        return row if len(bounds) == bounds[-1] + 1 else bisect_right(bounds, row) - 1
