@@ -1,54 +1,18 @@
 """``JointEnv``: all agents of a PettingZoo environment as one environment of Gymnasium's, for hosts that know no other kind.
 
-Nobody who learns steps one: actors have the units themselves, as rows.
+Nobody who learns steps one: actors have units as rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import gymnasium
-from gymnasium import Space
 
-from reactor_pettingzoo.agents import AgentSpecs, EnvFn
-from reactor_pettingzoo.copies import Copy
+from reactor_pettingzoo.agents import EnvFn
 
-__all__ = ["JointEnv", "JointUnit"]
-
-
-class JointUnit(Protocol):
-    """What all agents of a copy see and do, as one: a :class:`~reactor_gymnasium.environments.unit_rows.Unit` of one row.
-
-    Attributes:
-        copy: The copy.
-        specs: Its agents.
-        observation_space: Of :meth:`seen`.
-        action_space: Of all actions together.
-        rewards: One number, the last step's.
-        ended: ``((0, terminated, truncated),)`` if it has ended the episode.
-        infos: Of row 0, if there is one.
-    """
-
-    copy: Copy
-    specs: AgentSpecs
-    observation_space: Space[Any]
-    action_space: Space[Any]
-    rewards: Sequence[float]
-    ended: Sequence[tuple[int, bool, bool]]
-    infos: Mapping[int, dict[str, Any]]
-
-    def reset(self, **kwargs: Any) -> None:
-        """Begin an episode."""
-
-    def step(self, actions: Any) -> None:
-        """Take a step: an action of everybody who is there or, where agents take turns, of one."""
-
-    def seen(self) -> dict[str, Any]:
-        """What everybody sees."""
-
-    def allowed(self, actions: Any) -> Any:
-        """The actions, or others in the place of those that masks forbid."""
+__all__ = ["JointEnv"]
 
 
 class JointEnv(gymnasium.Env[dict[str, Any], Any]):
@@ -57,10 +21,12 @@ class JointEnv(gymnasium.Env[dict[str, Any], Any]):
     Args:
         env_fn: Makes the environment.
         agents: Its agents, as ``make_unit`` takes them.
-        make_unit: Makes a unit of an environment and its agents.
+        make_unit: Makes of an environment and its agents a :class:`~reactor_gymnasium.environments.unit_rows.Unit` of one row, with
+            ``copy``, ``specs``, spaces, and ``seen()``, a dict of what everybody sees. Its ``step()`` takes what its
+            ``allowed()`` gives.
     """
 
-    def __init__(self, env_fn: EnvFn, agents: Any, make_unit: Callable[[Any, Any], JointUnit]) -> None:
+    def __init__(self, env_fn: EnvFn, agents: Any, make_unit: Callable[[Any, Any], Any]) -> None:
         self.env_fn, self.agents, self.make_unit = env_fn, agents, make_unit
         self.unit = unit = make_unit(env_fn(), agents)
         self.metadata = {**getattr(self.env, "metadata", {}), "render_fps": unit.specs.fps}
@@ -78,7 +44,7 @@ class JointEnv(gymnasium.Env[dict[str, Any], Any]):
         return self.unit.seen(), {}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Take a step."""
+        """Take a step: an action of everybody who is there or, where agents take turns, of one."""
         unit = self.unit
         unit.step(unit.allowed(action))
         _, terminated, truncated = unit.ended[0] if unit.ended else (0, False, False)
@@ -93,13 +59,13 @@ class JointEnv(gymnasium.Env[dict[str, Any], Any]):
         if hasattr(self.env, "close"):
             self.env.close()
 
-    # The state is the unit's; else pickles are of what made the environment, and of the state.
+    # The state is the unit's. A pickle is of that, and of what made the environment.
 
     def __getstate__(self) -> Any:
         return self.unit.__getstate__()
 
     def __setstate__(self, state: Any) -> None:
-        self.unit.__setstate__(state)  # type: ignore[attr-defined]
+        self.unit.__setstate__(state)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return JointEnv, (self.env_fn, self.agents, self.make_unit), self.__getstate__()

@@ -7,7 +7,7 @@ are columns, each with a place for every seat.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -65,9 +65,9 @@ class VisibleJointMaker(JointMaker):
         return JointEnv(env_fn if render_mode is None else partial(env_fn, render_mode=render_mode), self.seats, SeatedUnit)
 
 
-def _unit_in(env: Any, index: int) -> SeatedUnit:
+def _unit_in(env: Any, index: int) -> Any:
     """The unit of an environment that a maker has made: to whoever looks, it is that environment."""
-    unit: SeatedUnit = env.unwrapped.unit
+    unit = env.unwrapped.unit
     unit.env = env
     return unit
 
@@ -90,11 +90,12 @@ class SeatedLayout:
         """See :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`."""
         return (), self.seats.record
 
-    def writer(self, rows: Any) -> None:
-        """Nobody writes parts of it."""
+    def writer(self, rows: Array) -> Callable[[int, Any], None]:
+        """See :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`."""
+        return rows.__setitem__
 
     def batch_writer(self, rows: Any) -> None:
-        """Nobody writes parts of it."""
+        """One by one is as cheap."""
 
 
 class SeatedUnit:
@@ -108,7 +109,7 @@ class SeatedUnit:
         seats: Its agents.
     """
 
-    rows, takes_batch, flags, batched = 1, False, None, None
+    rows, keeps, takes_batch, flags, batched = 1, False, False, None, None
 
     def __init__(self, env: Any, seats: Seats) -> None:
         self.env, self.seats, self.specs = env, seats, seats.specs
