@@ -36,7 +36,7 @@ class AgentsUnit:
             given the groups. ``None`` if it is given an action for each agent.
     """
 
-    flags = None
+    flags, keeps = None, False
     batched = None
     infos: Mapping[int, Any] = {}
 

@@ -202,6 +202,8 @@ class EnvRows(ABC):
 
     unit: str = "environment"
     """The word for one of them in messages."""
+    stepped: Any = None
+    """The kernel that took the last step and has the infos; ``None`` if Python did."""
     batched: Sequence[tuple[int, int, Any]] = ()
     """Of the last step or reset what was told of several rows at once: first row, number of rows, and that."""
     columns: Mapping[str, ColumnSpec] = {}

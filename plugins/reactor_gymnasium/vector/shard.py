@@ -8,13 +8,9 @@ from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces.utils import is_space_dtype_shape_equiv
-from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.infos import (
     masked,
     note_whose_info,
@@ -25,13 +21,13 @@ from reactor_gymnasium.environments.infos import (
     with_finals,
 )
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers, close_all, marked
-from reactor_gymnasium.environments.saving import load_env, save_strategy, saved_exactly
-from reactor_gymnasium.environments.storage import Casting, ObservationLayout
+from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
+from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, Pickled, decode, dumps, loads
 
-__all__ = ["Failures", "Infos", "Shard", "EnvShard", "Told", "VectorShard"]
+__all__ = ["Failures", "Infos", "Shard", "Told", "VectorShard"]
 
 Infos = dict[int, dict[str, Any]]
 """Infos that are not empty, by row of the shard."""
@@ -121,11 +117,12 @@ class VectorShard(Reactor):
     ) -> None:
         self.makers, self.layout, self.first, self.row, self.owner = tuple(makers), layout, first, row, owner
         self.construct, self.check, self.split_finals, self.watched = construct, check, split_finals, watched
-        self.whole = whole and split_finals
+        self.whole, self.count = whole, count
         self.tried, self.strategies = tuple(tried), tuple(strategies)
         self.rows = make_rows(first)
         self.told = self.rows.stepper
-        self.buffers: StepBuffers | None = None
+        self.memory: tuple[Any, ...] = (None,) * 5
+        self.buffers: StepBuffers | None = None  # that write to it
         if layout.arrays:
             shape, dtype = layout.storage()
             self.observations = Output((count, *shape), dtype)
@@ -159,15 +156,16 @@ class VectorShard(Reactor):
         if self.watched:
             rows.mark = self.at.buffer
         given = self.actions.value if self.actions.present else list(map(decode, self.items.value))
-        rewards, terminations, truncations = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
-        observations, columns = self._shown()
-        buffers = self.buffers
-        if buffers is None or buffers.rewards is not rewards or buffers.observations is not observations:
-            self.buffers = buffers = StepBuffers(
-                self.layout, observations, None, rewards, terminations, truncations, _fields(columns)
-            )
-        rows.step(given, buffers)
+        rows.step(given, self._buffers())
         self._send()
+
+    def _buffers(self) -> StepBuffers:
+        """Where this tick's results go."""
+        memory = (*self._shown(), self.rewards.buffer, self.terminations.buffer, self.truncations.buffer)
+        if self.buffers is None or not all(map(is_, memory, self.memory)):
+            self.memory = observations, columns, *flags = memory
+            self.buffers = StepBuffers(self.layout, observations, None, *flags, _fields(columns))
+        return self.buffers
 
     def _shown(self) -> tuple[Any, Any]:
         """The memory of this tick for what rows show: observations and columns, ``None`` for those that there are not."""
@@ -198,41 +196,64 @@ class VectorShard(Reactor):
 
     def _send(self) -> None:
         """Send what there is besides arrays."""
-        rows = self.rows
+        rows, extras = self.rows, None
         if self.layout.objects:
             self.objects.set(rows.objects(self.layout))
-        extras = None
-        if rows.infos or rows.finals or rows.batched or rows.failures:
-            extras = self._extras()
-        if rows.stepper is not self.told:
-            self.told = rows.stepper
-            handed = type(extras) is Handed
-            told = Told(self.first, self.told, extras.value if handed else extras)
-            extras = Handed(told) if handed else told
-        if extras is None:
-            return
         try:
-            self.extras.set(extras)
+            if rows.stepped is not None or rows.infos or rows.finals or rows.batched or rows.failures:
+                extras = self._extras(rows.stepped)
+            if rows.stepper is not self.told:
+                self.told = rows.stepper
+                handed = type(extras) is Handed
+                told = Told(self.first, self.told, extras.value if handed else extras)
+                extras = Handed(told) if handed else told
+            if extras is not None:
+                self.extras.set(extras)
         except Exception as error:
             of_envs = [(self.first + number, info) for given in (rows.finals, rows.infos) for number, info in given.items()]
             note_whose_info(error, of_envs, rows.unit)
             raise
 
-    def _extras(self) -> Any:
-        """Infos, as they travel, and failures."""
-        rows = self.rows
-        failures = [
-            (self.first + number, Failure.of(number, f"{rows.unit} {self.first + number}", self.tag, error))
-            for number, error in rows.failures
-        ]
+    def _extras(self, kernel: BlockKernel | None) -> Any:
+        """Infos, as they travel, and failures; ``None`` if there is neither.
+
+        Args:
+            kernel: What took the step and has the infos, unless wrappers around it gave others.
+        """
+        rows, count, failures = self.rows, self.count, []
+        infos, finals = rows.infos, rows.finals
+        if rows.failures:  # a comprehension over nothing costs a call
+            failures = [
+                (self.first + number, Failure.of(number, f"{rows.unit} {self.first + number}", self.tag, error))
+                for number, error in rows.failures
+            ]
         if rows.batched:
-            return [(self.row + lo, count, told) for lo, count, told in rows.batched], failures
-        finals: dict[int, Any] = rows.finals
+            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
+        if self.whole and not failures:
+            if not self.split_finals:
+                if kernel is not None:
+                    infos = infos or kernel.infos_by_row()
+                    return Handed({"ended": finals, "infos": infos}) if infos or finals else None
+            elif (merged := self._merged(kernel)) is not None:
+                return Handed(with_finals(merged, finals, count)) if merged or finals else None
         if finals and self.split_finals:
             finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
-        if self.whole and not (finals or failures) and (merged := together(rows.infos, rows.num_rows)) is not None:
-            return Handed(merged)
-        return pack_infos(self.row, finals, rows.infos, split_finals=self.split_finals), failures
+        if kernel is None or infos:
+            return pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures
+        columns = kernel.infos()
+        if not (columns or finals or failures):
+            return None
+        return pack_columns(self.row, count, finals, columns, split_finals=self.split_finals), failures
+
+    def _merged(self, kernel: BlockKernel | None) -> dict[str, Any] | None:
+        """The infos of the step put together, where that is easy, without those of episodes that it has ended."""
+        infos = self.rows.infos
+        if kernel is None or infos:
+            return None if self.rows.finals else together(infos, self.count)
+        columns = kernel.together()
+        if columns is None:
+            return together_columns(kernel.infos(), self.count)
+        return masked(columns, self.count) if columns else {}
 
     # ------------------------------------------------------------------ snapshots
 
@@ -444,196 +465,3 @@ class Shard(Reactor, ABC):
     def _failure(self, number: int, error: Exception) -> tuple[int, Failure]:
         index = self.first + number
         return index, Failure.of(number, f"{self.unit} {index}", self.tag, error)
-
-
-class EnvShard(Shard):
-    """Environments ``first`` to ``first + len(env_fns) - 1`` of a vector environment.
-
-    Args:
-        env_fns: What makes them, each encoded by itself: what two of them share must not depend on where they are.
-        single_observation_space: The space that its observations are batched by.
-        single_action_space: The space that every environment's actions come from.
-        same_observations: Whether observation spaces must be equal, or only have the same shape and dtype.
-        autoreset_mode: When an environment whose episode has ended is reset.
-        split_finals: See :func:`~reactor_gymnasium.environments.infos.pack_infos`.
-        casting: See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`.
-        owner: Name of the class that the user has made, for messages.
-        whole: Whether it has every environment, in the caller's process.
-        kernels: Whether a kernel may step them.
-        **shared: As for :class:`Shard`.
-    """
-
-    def __init__(
-        self,
-        env_fns: Sequence[Any],
-        single_observation_space: gymnasium.Space[Any],
-        single_action_space: gymnasium.Space[Any],
-        same_observations: bool,
-        autoreset_mode: AutoresetMode,
-        split_finals: bool,
-        casting: Casting,
-        owner: str,
-        whole: bool = False,
-        kernels: bool = True,
-        **shared: Any,
-    ) -> None:
-        self.kernels = kernels
-        super().__init__(rows=len(env_fns), layout=ObservationLayout(single_observation_space, casting), **shared)
-        self.split_finals, self.owner, self.env_fns = split_finals, owner, tuple(env_fns)
-        self.whole, self.handing = whole and split_finals, whole and not split_finals
-        self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
-        self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
-        self.block = GymRows(self.first, autoreset_mode, kernels=kernels)
-        self.memory: tuple[Any, ...] = (None,) * 4
-        self.buffers: StepBuffers | None = None  # that write to it
-        self.told = self.block.stepper
-
-    # ------------------------------------------------------------------ start and end
-
-    def build(self) -> None:
-        block = self.block
-        self.last = block.observations
-        block.build(self.env_fns)
-        with block.opened(changes=False) as envs:
-            self._check_spaces(envs)
-
-    def close(self) -> None:
-        self.block.close()
-
-    def _check_spaces(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
-        for index, env in enumerate(envs, self.first):
-            if self.same_observations:
-                if env.observation_space != self.single_observation_space:
-                    raise RuntimeError(
-                        f"{self.owner}(..., observation_mode='same') however the sub-environments observation spaces are not "
-                        f"equivalent. Environment {index} has {env.observation_space}, environment 0 has "
-                        f"{self.single_observation_space}. If this is intentional, use `observation_mode='different'` instead."
-                    )
-            elif not is_space_dtype_shape_equiv(env.observation_space, self.single_observation_space):
-                raise RuntimeError(
-                    f"{self.owner}(..., observation_mode='different' or custom space) however the sub-environments observation "
-                    f"spaces do not share a common shape and dtype: environment {index} has {env.observation_space}, expected is "
-                    f"{self.single_observation_space}"
-                )
-            if env.action_space != self.single_action_space:
-                raise RuntimeError(
-                    f"Environment {index} has the action space {env.action_space}, different from {self.single_action_space} of "
-                    "environment 0. In order to batch actions, the action spaces from all environments must be equal."
-                )
-
-    # ------------------------------------------------------------------ steps
-
-    def step(self) -> None:
-        block = self.block
-        if self.watched:
-            block.mark = self.at.buffer
-        block.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), self._buffers())
-        if block.stepped is not None:
-            self._take_columns(block.stepped)
-        else:
-            self._take_rows()
-        if block.stepper is not self.told:  # there was nothing else to send
-            self._set_extras(None)
-
-    def _buffers(self) -> StepBuffers:
-        """Where this tick's results go."""
-        observations = self.observations.buffer if self.layout.arrays else None
-        memory = observations, self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
-        if not all(map(is_, memory, self.memory)) or self.buffers is None:
-            rows, *flags = self.memory = memory
-            self.buffers = StepBuffers(self.layout, rows, None, *flags)
-        return self.buffers
-
-    def _set_extras(self, extras: Any) -> None:
-        stepper = self.block.stepper
-        if stepper is not self.told:
-            self.told = stepper
-            handed = type(extras) is Handed
-            told = Told(self.first, stepper, extras.value if handed else extras)
-            extras = Handed(told) if handed else told
-        self.extras.set(extras)
-
-    def _take_rows(self) -> None:
-        """Send what a step in Python brought."""
-        block = self.block
-        failures: Failures = []
-        if block.failures:  # a comprehension over nothing costs a call
-            failures = [self._failure(row, error) for row, error in block.failures]
-        finals = self._finals()
-        if finals or block.infos or failures or self.layout.objects:
-            self._send(finals, block.infos, failures)
-
-    def _finals(self) -> dict[int, Any]:
-        """Last observations and infos of the episodes that have ended, by row."""
-        finals = self.block.finals
-        if not finals or not self.split_finals:
-            return finals
-        return {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
-
-    def _take_columns(self, kernel: BlockKernel) -> None:
-        """Send what a kernel's step brought."""
-        failures, rows, told = self.block.failures, len(self.last), self.block.infos
-        if self.whole and not (failures or told) and (columns := kernel.together()) is not None:
-            if columns or self.block.finals:
-                self._set_extras(Handed(with_finals(masked(columns, rows), self.block.finals, rows)))
-            return
-        finals = self._finals()
-        if self.handing and not failures:
-            told = told or kernel.infos_by_row()
-            if told or finals:
-                self._set_extras(Handed({"ended": finals, "infos": told}))
-            return
-        if told:
-            self._send(finals, told, [self._failure(row, error) for row, error in failures])
-            return
-        infos = kernel.infos()
-        if not (infos or finals or failures):
-            return
-        if self.whole and not failures and (merged := together_columns(infos, rows)) is not None:
-            self._set_extras(Handed(with_finals(merged, self.block.finals, rows)))
-            return
-        packed = pack_columns(self.row, rows, finals, infos, split_finals=self.split_finals)
-        self._set_extras((packed, [self._failure(row, error) for row, error in failures]))
-
-    # ------------------------------------------------------------------ other requests
-
-    def answer_request(self) -> None:
-        function, of_envs = self.request.value
-        block, failures = self.block, []
-        arguments = {number: given for number, given in enumerate(of_envs) if given is not None}
-        if function == "reset":
-            resets: dict[int, Any] = {}
-            for number, given in arguments.items():
-                try:
-                    resets[number] = decode(given)
-                except Exception as error:
-                    failures.append(self._failure(number, error))
-            block.reset(resets, self._bound())
-        else:
-            given_all = {number: (given,) for number, given in arguments.items()}
-            results = block.call(lambda env, given: dumps(function(env, *decode(given))), given_all)
-            self.replies.set(list(results.values()))
-        self._send({}, block.infos, failures + [self._failure(row, error) for row, error in block.failures])
-
-    def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None: ...
-
-    def _write_last(self, failures: Failures) -> None: ...
-
-    # ------------------------------------------------------------------ snapshots
-
-    def __getstate__(self) -> dict[str, Any]:
-        if not self.block.num_envs:  # before they are made
-            return self.__dict__.copy()
-        return {"kept": [self._saved_row(row, make) for row, make in enumerate(self.env_fns)]}
-
-    def _saved_row(self, row: int, make: Any) -> bytes:
-        strategy = self.strategies[row] if self.strategies else save_strategy(make)
-        name = f"{self.unit} {self.first + row} of {self.owner}"
-        return dumps(self.block.save(row, lambda env: saved_exactly(env, strategy, name)))
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "kept" not in state:
-            self.__dict__.update(state)
-            return
-        for row, saved in enumerate(state["kept"]):
-            self.block.load(row, loads(saved))

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
+from gymnasium import Env, Space
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
@@ -22,15 +23,14 @@ from reactor_gymnasium.arguments import (
     observation_spaces,
     without_mask,
 )
+from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.storage import check_shared_memory
 from reactor_gymnasium.native.takeover import forecast
 from reactor_gymnasium.placement import StepCosts, env_costs, info_cost, step_cost
 from reactor_gymnasium.vector.env_program import EnvBatch
 from reactor_gymnasium.vector.joined import JoinedVectorEnv
-from reactor_gymnasium.vector.shard import EnvShard
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 from reactor_gymnasium.vector.sub_envs import VectorEnvFn
-from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, Pickled
 
 __all__ = ["ReactorVectorEnv"]
@@ -214,23 +214,12 @@ class ReactorVectorEnv(ShardedVectorEnv):
         cost = partial(step_cost, kernels=self._kernels)
         return env_costs(probe, self._encoded, workers, cost, info_cost if self._style.infos == "columns" else None)
 
-    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
-        columns = self._style.infos == "columns"
-        return program.add(
-            EnvShard,
-            name=name,
-            env_fns=self._encoded[lo:hi],
-            single_observation_space=self.single_observation_space,
-            single_action_space=self.single_action_space,
-            same_observations=self.observation_mode == "same",
-            autoreset_mode=self.autoreset_mode,
-            split_finals=columns,
-            casting=self._style.casting,
-            owner=self._title,
-            whole=self._inline and hi - lo == self.batch_size,
-            kernels=self._kernels,
-            **shared,
-        )
+    def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
+        spaces = self.single_observation_space, self.single_action_space
+        return {
+            "make_rows": partial(GymRows, autoreset=self.autoreset_mode, kernels=self._kernels),
+            "check": partial(_check_spaces, *spaces, self.observation_mode == "same", self._title),
+        }
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         seeds = checked_seeds(seed, self.num_envs)
@@ -254,3 +243,40 @@ class ReactorVectorEnv(ShardedVectorEnv):
             return " and ".join(sorted(set(told), reverse=True))
         kinds = {kept.data if isinstance(kept, Pickled) else id(kept) for kept in self._encoded}
         return self._forecast + (" if all are alike" if len(kinds) > 1 and self._forecast.startswith("stepped") else "")
+
+
+def _check_spaces(
+    observation_space: Space[Any], action_space: Space[Any], same: bool, owner: str, envs: Sequence[Env[Any, Any]], first: int
+) -> None:
+    """Refuse environments whose spaces do not fit.
+
+    Args:
+        observation_space: The space that observations are batched by.
+        action_space: The space that every environment's actions come from.
+        same: Whether observation spaces must be equal, or only have the same shape and dtype.
+        owner: Name of the class that the user has made, for messages.
+        envs: The environments.
+        first: Index of the first one.
+
+    Raises:
+        RuntimeError: If one has other spaces.
+    """
+    for index, env in enumerate(envs, first):
+        if same:
+            if env.observation_space != observation_space:
+                raise RuntimeError(
+                    f"{owner}(..., observation_mode='same') however the sub-environments observation spaces are not "
+                    f"equivalent. Environment {index} has {env.observation_space}, environment 0 has "
+                    f"{observation_space}. If this is intentional, use `observation_mode='different'` instead."
+                )
+        elif not is_space_dtype_shape_equiv(env.observation_space, observation_space):
+            raise RuntimeError(
+                f"{owner}(..., observation_mode='different' or custom space) however the sub-environments observation "
+                f"spaces do not share a common shape and dtype: environment {index} has {env.observation_space}, expected is "
+                f"{observation_space}"
+            )
+        if env.action_space != action_space:
+            raise RuntimeError(
+                f"Environment {index} has the action space {env.action_space}, different from {action_space} of "
+                "environment 0. In order to batch actions, the action spaces from all environments must be equal."
+            )
