@@ -44,7 +44,7 @@ class JointMaker:
 
     def rows(self, first: int, seeds: MakeSeeds) -> UnitRows:
         """Rows of such environments, as a trainer's actor steps them."""
-        return UnitRows(first, AutoresetMode.SAME_STEP, _unit_in, SeatedLayout(self.seats), self.seats.columns, seeds=seeds)
+        return UnitRows(first, AutoresetMode.SAME_STEP, _unit_in, SeatedLayout(self.seats), self.seats.told, seeds=seeds)
 
     @classmethod
     def of(cls, env_fn: EnvFn, seats: Seats) -> JointMaker:
@@ -116,7 +116,7 @@ class SeatedUnit:
         self.copy = copy_of(env, seats.specs.agents, seats.specs.turns)
         self.observation_space, self.action_space = seats.observation_space(), seats.action_space()
         self.record = np.zeros((), seats.record)
-        self.columns = {name: np.zeros(shape, dtype) for name, (dtype, shape) in seats.columns.items()}
+        self.columns = {name: np.zeros(shape, dtype) for name, (dtype, shape) in seats.told.items()}
         self.acting = self.columns[ACTING]
         self.over, self.rewards = True, (0.0,)
         self.ended: Sequence[tuple[int, bool, bool]] = ()

@@ -185,8 +185,8 @@ class Seats:
         return _record_of(self.action_space())
 
     @cached_property
-    def columns(self) -> dict[str, ColumnSpec]:
-        """What there is to know of a step besides observations."""
+    def told(self) -> dict[str, ColumnSpec]:
+        """Columns: what there is to know of a step besides observations."""
         masks: dict[str, ColumnSpec] = {
             block.mask_key: (np.bool_, (block.rows, block.group.choices)) for block in self.blocks if block.masked
         }
@@ -199,13 +199,13 @@ class Seats:
         """The fields of a round's record that these columns are written to."""
         return [
             Field(name, np.dtype(dtype), shape, told="after" if name.startswith("agent_") else "before")
-            for name, (dtype, shape) in self.columns.items()
+            for name, (dtype, shape) in self.told.items()
         ]
 
 
 def _from_zero(space: Space[Any]) -> Space[Any]:
     """Actions as a policy has them."""
-    return spaces.MultiDiscrete(space.nvec, space.dtype) if isinstance(space, spaces.MultiDiscrete) else space  # type: ignore[arg-type]
+    return spaces.MultiDiscrete(space.nvec, space.dtype) if isinstance(space, spaces.MultiDiscrete) else space
 
 
 def _record_of(space: spaces.Dict) -> np.dtype[Any]:

@@ -95,6 +95,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         "MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy, "MultiInputPolicy": MultiInputPolicy,
     }  # fmt: skip
     default_log_name: ClassVar[str] = "IPPO"
+    checkpoint_format: ClassVar[int] = 9
     policy: AgentPolicies
     seats: Seats
 
@@ -169,6 +170,11 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         given = super()._for_host()
         self.n_steps = int(given.pop("n_steps"))
         return given
+
+    def _setup_model(self) -> None:
+        # Also of a model that was saved when observations and actions were laid out in another way.
+        self.observation_space, self.action_space = self.seats.observation_space(), self.seats.action_space()
+        super()._setup_model()
 
     def _setup_policy(self) -> None:
         kind: Any = self.policy_class

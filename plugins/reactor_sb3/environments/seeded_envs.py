@@ -314,7 +314,8 @@ class SeededEnvs:
         block = self.block
         self._episodes[row], self.lengths[row], self.totals[row] = saved["episode"], saved["length"], saved["total"]
         if saved["way"] == "state":
-            block.load(row, SavedEnv(*decode(saved["state"]), False))
+            state, shown = decode(saved["state"])
+            block.load(row, SavedEnv(state, shown, False))
             self._logged[row] = saved["logged"]
         elif saved["way"] == "replay":
             self._seeds[row], actions = saved["seed"], saved["actions"]

@@ -27,6 +27,7 @@ class Model(Protocol):
     """The attributes that parts use of :class:`~reactor_sb3.trainers.trainer.Trainer` and of SB3's ``BaseAlgorithm``."""
 
     log_unit: ClassVar[Any]
+    checkpoint_format: ClassVar[int]
     split: bool
     arguments: dict[str, Any]
     session: Any

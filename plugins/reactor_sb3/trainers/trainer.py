@@ -101,6 +101,8 @@ class Trainer(RunOwner, BaseAlgorithm):
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
     few_steps: ClassVar[bool] = False  # whether a round has few by default
+    checkpoint_format: ClassVar[int] = 8
+    """Of the checkpoints that it writes and reads."""
 
     # ------------------------------------------------------------------ construction
 

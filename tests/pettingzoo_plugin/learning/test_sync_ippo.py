@@ -28,8 +28,8 @@ from trainers import Grainy
 
 from reactor_pettingzoo import MultiAgentRunner
 from reactor_pettingzoo.learning import SyncIPPO
-from reactor_pettingzoo.learning.joint_env import JointEnv
 from reactor_pettingzoo.learning.joint_policy import turns_advantages
+from reactor_pettingzoo.learning.seated_unit import SeatedUnit
 from reactor_rl import RecoveryWarning
 from reactor_sb3 import SyncPPO
 from reactor_torch import kernels
@@ -227,14 +227,14 @@ def value(learner: Any, observation: Any) -> float:
 def seeds_of(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seeds that environments are reset with, as they come."""
     seeds: list[int] = []
-    reset = JointEnv.reset
+    reset = SeatedUnit.reset
 
-    def noting(self: Any, *, seed: int | None = None, options: Any = None) -> Any:
+    def noting(self: Any, *, seed: int | None = None, **kwargs: Any) -> Any:
         if seed is not None:
             seeds.append(seed)
-        return reset(self, seed=seed, options=options)
+        return reset(self, seed=seed, **kwargs)
 
-    monkeypatch.setattr(JointEnv, "reset", noting)
+    monkeypatch.setattr(SeatedUnit, "reset", noting)
     return seeds
 
 
@@ -266,7 +266,7 @@ def test_only_steps_of_agents_that_are_there(env: str) -> None:
     with make(env) as model:
 
         def look(rollouts: Any, batches: Any) -> None:
-            acts = rollouts.steps("observations:acts").astype(bool)
+            acts = rollouts.steps("acting")
             shares = {block.policy: acts[..., block.seats].sum() for block in model.seats.blocks}
             assert shares == {name: len(one) for name, one in batches.items()}
             assert 0 < shares["late"] < acts[..., 0].size  # who joins late, and dies
@@ -284,17 +284,17 @@ def test_advantages_are_those_of_each_agents_own_episodes(env: str) -> None:
     inner: list[int] = []
 
     def look(rollouts: Any, _: Any) -> None:
-        seen, then = rollouts.steps("observations:acts")[:, 0], rollouts.steps("next_observations:ended")[:, 0]
-        rewards, values = rollouts.steps("next_observations:rewards")[:, 0], rollouts.steps("all.values")[:, 0]
-        found = rollouts.steps("all.advantages")[:, 0]
+        acting, rewards = (rollouts.steps(name)[:, 0] for name in ("acting", "agent_rewards"))
+        terminated, truncated = (rollouts.steps(f"agent_{name}")[:, 0] for name in ("terminations", "truncations"))
+        found, values = (rollouts.steps(f"all.{name}")[:, 0] for name in ("advantages", "values"))
         for agent in range(4):
             later = 0.0
             for step in reversed(range(40)):
-                if not seen[step, agent]:
+                if not acting[step, agent]:
                     continue
-                if then[step, agent] == 2 or (step == 39 and not then[step, agent]):
+                if not terminated[step, agent] and (truncated[step, agent] or step == 39):
                     later = found[step, agent]  # goes on with a value that this test does not know
-                elif then[step, agent] == 1:
+                elif terminated[step, agent]:
                     later = rewards[step, agent] - values[step, agent]
                 else:
                     following = rewards[step, agent] + 0.99 * values[step + 1, agent] - values[step, agent]
@@ -333,8 +333,12 @@ def test_masks_are_kept_and_learned_with() -> None:
 
     with make("masks") as model:
         each_round(model, 128, look)
-        action, _ = model.predict(model.observation_space.sample(), deterministic=True)
-        assert action.shape == (4,)
+        seen = model.observation_space.sample()
+        for name in model.policies:
+            for choice in range(5):
+                only = {name: np.arange(5) == choice}
+                action, _ = model.policy.predict(seen, deterministic=True, action_masks=only)
+                assert action[name] == [choice] and action.dtype.names == tuple(sorted(model.policies))
 
 
 # ---------------------------------------------------------------------- agents that take turns
@@ -352,7 +356,9 @@ def test_rewards_that_come_later_belong_to_the_agents_last_action() -> None:
         each_round(model, 160, look)
 
 
-def by_hand(acts: Any, rewards: Any, ended: Any, dones: Any, values: Any, gamma: float, lam: float) -> tuple[Any, Any]:
+def by_hand(
+    acts: Any, rewards: Any, terminated: Any, truncated: Any, dones: Any, values: Any, gamma: float, lam: float
+) -> tuple[Any, Any]:
     """Step by step, for one environment at a time."""
     steps, envs, agents = acts.shape
     found, known = np.zeros((steps, envs)), np.zeros((steps, envs), bool)
@@ -366,8 +372,8 @@ def by_hand(acts: Any, rewards: Any, ended: Any, dones: Any, values: Any, gamma:
                     pending = [step, 0.0]
                 if pending is not None:
                     pending[1] += rewards[step, env, agent]
-                    if ended[step, env, agent] or dones[step, env]:
-                        kind = "over" if ended[step, env, agent] == 1 else "cut"
+                    if terminated[step, env, agent] or truncated[step, env, agent] or dones[step, env]:
+                        kind = "over" if terminated[step, env, agent] else "cut"
                         moves.append((*pending, 0.0, kind))
                         pending = None
             later = 0.0
@@ -388,21 +394,26 @@ def test_advantages_of_turns(seed: int) -> None:
     steps, envs, agents = 40, 3, 3
     acts = np.zeros((steps, envs, agents), bool)
     rewards = random.normal(size=acts.shape).astype(np.float32)
-    ended, dones = np.zeros(acts.shape, np.int8), np.zeros((steps, envs), bool)
+    terminated, truncated, dones = np.zeros(acts.shape, bool), np.zeros(acts.shape, bool), np.zeros((steps, envs), bool)
+
+    def ended(*at: int) -> bool:
+        return bool(terminated[at] or truncated[at])
+
     for env in range(envs):
         live = list(range(agents))
         for step in range(steps):
             acts[step, env, random.choice(live)] = True
             for agent in list(live):
                 if random.random() < 0.06:
-                    ended[step, env, agent] = random.integers(1, 3)
+                    (terminated, truncated)[random.integers(2)][step, env, agent] = True
                     live.remove(agent)
-            rewards[step, env, [one for one in range(agents) if one not in live and not ended[step, env, one]]] = 0
+            rewards[step, env, [one for one in range(agents) if one not in live and not ended(step, env, one)]] = 0
             if not live:
                 dones[step, env], live = True, list(range(agents))
     values = random.normal(size=(steps, envs)).astype(np.float32)
     for mine in (slice(0, 3), slice(1, 2)):
-        given = acts[..., mine], rewards[..., mine], ended[..., mine], dones, values, 0.9, 0.8
+        of_mine = (column[..., mine] for column in (acts, rewards, terminated, truncated))
+        given = *of_mine, dones, values, 0.9, 0.8
         found, known = turns_advantages(*given)
         expected, wanted = by_hand(*given)
         assert np.array_equal(known, wanted) and known.any() and not known.all()
