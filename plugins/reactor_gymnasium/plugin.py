@@ -17,10 +17,18 @@ from reactor_gymnasium.arguments import (
     without_mask,
 )
 from reactor_gymnasium.atari.game import AtariGame
-from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
+from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
 from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.rows import ColumnSpec, EnvRows, MakeSeeds, SavedEnv, StepBuffers, close_all
+from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, OfRounds, OfRuns
+from reactor_gymnasium.environments.rows import (
+    ColumnSpec,
+    EnvRows,
+    SavedEnv,
+    StepBuffers,
+    close_all,
+    kept_whole,
+)
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
@@ -49,7 +57,13 @@ from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
     "env_maker",
+    "Episode",
+    "EpisodeLog",
+    "EpisodePlayer",
     "Evaluator",
+    "OfRounds",
+    "OfRuns",
+    "kept_whole",
     "hashed",
     "counted",
     "Turn",
@@ -65,7 +79,6 @@ __all__ = [
     "Casting",
     "ColumnSpec",
     "EnvRows",
-    "MakeSeeds",
     "SavedEnv",
     "UnitRows",
     "StepBuffers",
@@ -81,7 +94,6 @@ __all__ = [
     "KernelKind",
     "Inputs",
     "ObservationLayout",
-    "REAL_DONE",
     "Packed",
     "Shard",
     "ShardPorts",

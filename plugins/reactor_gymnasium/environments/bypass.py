@@ -126,6 +126,7 @@ class Bypassed:
         screens: The classes of those that have screens that are not fetched.
         settled: Whether there is nothing more to leave out.
         looked: Whether somebody may have changed the environments since that was found out.
+        stepping: Whether a step is under way, so that whoever looks at them does so within it.
     """
 
     def __init__(self) -> None:
@@ -133,7 +134,7 @@ class Bypassed:
         self.targets: list[Any] = []
         self.now, self.soonest = 0, NO_LIMIT
         self.due: list[int] = []
-        self.leaves_out, self.settled, self.looked = False, False, True
+        self.leaves_out, self.settled, self.looked, self.stepping = False, False, True, False
         self.screens: set[type[UnseenScreens]] = set()
 
     def settle(self) -> None:

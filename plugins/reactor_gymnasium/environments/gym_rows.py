@@ -21,7 +21,6 @@ from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, o
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, close_all, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_gymnasium.native.takeover import Takeover, in_words
 from reactor_rl.plugin import Pickled, decode
 
@@ -49,9 +48,6 @@ class GymRows(EnvRows):
 
     Attributes:
         observations: The last one of each environment, a copy; ``None`` before the first reset.
-        stepped: The kernel that took the last step, whose infos are taken from it where a buffer for rewards was given; ``None``
-            if Python did.
-        stepping: Whether somebody who looks at the environments does so within a step.
     """
 
     autoreset: AutoresetMode
@@ -61,11 +57,10 @@ class GymRows(EnvRows):
         self.kernels = kernels
         self.stepper = "" if kernels else in_words("kernels=False")
         self.observations: list[Any] = []
-        self.stepping = False
-        self.stepped: BlockKernel | None = None
         self._envs = Bypassed()
-        self._takeover = Takeover(self, self._envs)
+        self._takeover = Takeover(self, self._envs, self.observations, kernels)
         self._numbers = range(0)
+        self._lost: set[int] = set()  # where the last step ended an episode with a life alone
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Env]], Env] | None = None) -> None:
         """See :meth:`EnvRows.build`."""
@@ -108,7 +103,7 @@ class GymRows(EnvRows):
         ):
             self._write_back()
             self._settle()
-        self.stepping = True
+        bypassed.stepping = True
         bypassed.now = now = bypassed.now + 1
         self.stepped = None
         envs, pending, last, due = bypassed.targets, self.pending, self.observations, bypassed.due
@@ -121,6 +116,9 @@ class GymRows(EnvRows):
         autoreset, ndarray, immutable, counted = self.autoreset, np.ndarray, IMMUTABLE, getrefcount
         limited, keep_infos, before_reset = now >= bypassed.soonest, self.keep_infos, self.before_reset
         put = None if out is None or out.put_all else out.put
+        lives, held = self.lives, bypassed.held
+        if lives:
+            self._lost = set()
         # The caller has counted the actions, and `strict=True` takes longer than the rest of this call. Nobody keeps this, for what
         # is referred to elsewhere is not left out.
         work = zip(self._numbers if self.mark is None else marked(self._numbers, self.mark), actions, envs, pending)  # noqa: B905
@@ -142,6 +140,8 @@ class GymRows(EnvRows):
                             truncated = True
                         if terminated or truncated:
                             ended.append((row, bool(terminated), bool(truncated)))
+                            if lives and row in lives and not held[row].env.get_wrapper_attr(REAL_DONE):
+                                self._lost.add(row)  # it may have another value after the reset
                             if autoreset is AutoresetMode.NEXT_STEP:
                                 pending[row] = True
                             elif autoreset is AutoresetMode.SAME_STEP:
@@ -164,9 +164,9 @@ class GymRows(EnvRows):
             except Exception as error:  # the others still take their step
                 failures.append((row, error))
             except BaseException:
-                self.stepping = False
+                bypassed.stepping = False
                 raise
-        self.stepping = False
+        bypassed.stepping = False
         if now >= bypassed.soonest:
             bypassed.soonest = min(due)
         if out is not None:
@@ -188,20 +188,10 @@ class GymRows(EnvRows):
         for part, shown in out.copies:  # what the step led to is seen now, but for the last observations of episodes
             part[...] = shown
         if self.finals:
-            self.write_finals(out)
+            failures += out.write_finals(self.finals)
         if out.rewards is not None:
             failures += out.write_rewards(self.rewards)
             out.write_ends(self.ended)
-
-    def write_finals(self, out: StepBuffers) -> None:
-        """Write the last observations of episodes that the step has ended, as what it led to."""
-        put = out.put_next
-        if put is not None:
-            for row, (observation, _) in self.finals.items():
-                try:
-                    put(row, observation)
-                except Exception as error:
-                    self.failures.append((row, error))
 
     def _begin(self, row: int, env: Env, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Reset an environment whose episode has ended."""
@@ -233,7 +223,7 @@ class GymRows(EnvRows):
         Raises:
             RuntimeError: Within the step of a kernel.
         """
-        if self.stepping:
+        if self._envs.stepping:
             if self._takeover.kernel is not None:
                 raise RuntimeError("nobody may look at environments within a kernel's step: keep_from_kernels() before")
             changes = False
@@ -256,11 +246,7 @@ class GymRows(EnvRows):
     @property
     def over(self) -> list[int]:
         """See :attr:`EnvRows.over`."""
-        over = super().over
-        if self.lives:
-            held = self._envs.held
-            over = [row for row in over if row not in self.lives or held[row].env.get_wrapper_attr(REAL_DONE)]
-        return over
+        return [row for row, _, _ in self.ended if row not in self._lost]
 
     def end_game(self, env: int) -> None:
         """See :meth:`EnvRows.end_game`."""
@@ -306,7 +292,7 @@ class GymRows(EnvRows):
                 observation, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
                     observation, _ = env.reset()
-            self.observations[number] = own(observation)
+            self.observations[number], self.pending[number] = own(observation), False
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""

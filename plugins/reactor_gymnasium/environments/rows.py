@@ -126,6 +126,26 @@ class StepBuffers:
                     failures.append((row, error))
         return failures
 
+    def write_finals(self, finals: Mapping[int, tuple[Any, Any]]) -> list[tuple[int, Exception]]:
+        """Write the last observations of episodes that a step has ended, as what it led to.
+
+        Args:
+            finals: See :attr:`EnvRows.finals`.
+
+        Returns:
+            Rows whose observations do not fit, and why.
+        """
+        failures: list[tuple[int, Exception]] = []
+        put = self.put_next
+        if put is None:
+            return failures
+        for row, (observation, _) in finals.items():
+            try:
+                put(row, observation)
+            except Exception as error:
+                failures.append((row, error))
+        return failures
+
     def write_rewards(self, given: Sequence[Any]) -> list[tuple[int, Exception]]:
         """Write the rewards of all rows, of which there must be an array.
 
@@ -318,6 +338,9 @@ class EnvRows(ABC):
     def end_game(self, env: int) -> None:
         """Let the next reset of one of :attr:`lives` begin a game, within a step as well; else it goes on with the old one."""
         raise NotImplementedError(f"{type(self).__name__} has no lives")
+
+    def look_for_lives(self) -> None:  # noqa: B027
+        """Find out :attr:`lives`; by default there are none."""
 
     def call(self, function: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Call ``function(env, *args)`` with some environments; what is raised is in :attr:`failures`.

@@ -322,6 +322,7 @@ class UnitRows(EnvRows):
             unit.step(action)
             if unit.over:
                 unit.reset()
+        self.pending[number] = False
         self._keep(number, unit, lo, hi)
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -14,14 +14,11 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WATCHED, Bypassed, counts_plainly, wrappers_pristine
 from reactor_gymnasium.environments.owning import referred_to
-from reactor_gymnasium.environments.rows import IDLE, StepBuffers, kept_whole
+from reactor_gymnasium.environments.rows import IDLE, EnvRows, StepBuffers, kept_whole
 from reactor_gymnasium.native.guards import distrusted, switched_off
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Taken, error_state, found_by_name, name_of, watch_of
 from reactor_gymnasium.native.recorders import KNOWN, Recorder, left_out
 from reactor_gymnasium.native.watching import Watch
-
-if TYPE_CHECKING:
-    from reactor_gymnasium.environments.gym_rows import GymRows
 
 __all__ = [
     "KERNELS",
@@ -209,16 +206,18 @@ class Takeover:
     Args:
         rows: The rows.
         envs: Their environments.
+        observations: The last one of each.
+        kernels: Whether kernels may step them.
 
     Attributes:
         kernel: The one that has taken the environments over; ``None`` while Python steps them.
         at: The value of ``envs.now`` at which one is looked for.
     """
 
-    def __init__(self, rows: GymRows, envs: Bypassed) -> None:
-        self.rows, self.envs = rows, envs
+    def __init__(self, rows: EnvRows, envs: Bypassed, observations: list[Any], kernels: bool) -> None:
+        self.rows, self.envs, self.observations = rows, envs, observations
         self.kernel: BlockKernel | None = None
-        self.at = 0 if rows.kernels else NEVER
+        self.at = 0 if kernels else NEVER
         self._recorder: Recorder | None = None  # what stands for the outermost wrappers meanwhile
         self._watch: Watch  # over what the kernel was written from, and the wrappers that are left out
         self._kind: type  # of what it steps
@@ -258,21 +257,22 @@ class Takeover:
         self.envs.now += 1
         rows.stepped, rows.failures, rows.ended, rows.finals, rows.infos = kernel, list(kernel.failures), [], {}, {}
         if recorder is not None:
+            assert rows.autoreset is not None
             rows.infos, failures = recorder.record(kernel, rows.autoreset)
             rows.failures += failures
         rewards = None if out is None else out.rewards
         if count and (rewards is None or rows.autoreset is AutoresetMode.SAME_STEP):
-            rows.stepping = True
+            self.envs.stepping = True
             try:
                 self._end_episodes(kernel, shown)
             finally:
-                rows.stepping = False
+                self.envs.stepping = False
         if out is not None and not known:
-            rows.failures += out.write_each(rows.observations)
+            rows.failures += out.write_each(self.observations)
             for part, seen in out.copies:
                 part[...] = seen
             if rows.finals:
-                rows.write_finals(out)
+                rows.failures += out.write_finals(rows.finals)
         if rewards is None:
             rows.rewards = kernel.rewards.tolist()
             if not rows.keep_infos:
@@ -304,7 +304,7 @@ class Takeover:
             if out.kind == kernel.kind and out.shown is not None:
                 out.shown[...] = kernel.observations
             else:
-                rows.failures += out.write_each(rows.observations)
+                rows.failures += out.write_each(self.observations)
         infos = kernel.infos_by_row()
         rows.infos = {row: infos[row] for row in resets if row in infos}
         return True
@@ -366,7 +366,7 @@ class Takeover:
         self.kernel, self._since = kernel, envs.now
         recorders = () if self._recorder is None else (type(self._recorder),)
         self._watch, self._kind = watch_of(type(kernel), *recorders, *WATCHED), type(envs.targets[0])
-        rows.observations[:] = kernel.rows()
+        self.observations[:] = kernel.rows()
         return kernel
 
     def _taken(self) -> BlockKernel | str:
@@ -398,10 +398,11 @@ class Takeover:
         rows, envs = self.rows, self.envs
         if referred_to(envs.targets):
             return "somebody else refers to one of them"
-        mode = AutoresetMode.DISABLED if rows.seeds is not None else rows.autoreset
+        mode = rows.autoreset if rows.seeds is None else AutoresetMode.DISABLED
+        assert mode is not None
         left = [due - envs.now for due in envs.due]
         limits = [held.limit for held in envs.held]
-        return take_over(envs.targets, left, limits, rows.pending, rows.observations, mode)
+        return take_over(envs.targets, left, limits, rows.pending, self.observations, mode)
 
     def _tell(self, kernel: BlockKernel | str) -> None:
         """Note who steps, where that is news."""
@@ -419,7 +420,7 @@ class Takeover:
         kernel, self.kernel, rows.stepped = self.kernel, None, None
         if kernel is None:
             return
-        rows.observations[:] = kernel.give_back()
+        self.observations[:] = kernel.give_back()
         rows.pending[:] = kernel.pending.tolist()
         envs.due = [envs.now + left for left in kernel.left.tolist()]
         envs.soonest = min(envs.due)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.plugin import MakeSeeds, StepBuffers, UnitRows
+from reactor_gymnasium.plugin import StepBuffers, UnitRows
 from reactor_pettingzoo.agents import EnvFn
 from reactor_pettingzoo.copies import Copy, copy_of
 from reactor_pettingzoo.joint_env import JointEnv
@@ -42,9 +42,9 @@ class JointMaker:
     def __call__(self) -> JointEnv:
         return JointEnv(self.env_fn, self.seats, SeatedUnit)
 
-    def rows(self, first: int, seeds: MakeSeeds) -> UnitRows:
+    def rows(self, first: int) -> UnitRows:
         """Rows of such environments, as a trainer's actor steps them."""
-        return UnitRows(first, AutoresetMode.SAME_STEP, _unit_in, SeatedLayout(self.seats), self.seats.told, seeds=seeds)
+        return UnitRows(first, AutoresetMode.SAME_STEP, _unit_in, SeatedLayout(self.seats), self.seats.told)
 
     @classmethod
     def of(cls, env_fn: EnvFn, seats: Seats) -> JointMaker:

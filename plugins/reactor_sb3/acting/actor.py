@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import StepBuffers, note_whose_info
+from reactor_gymnasium.plugin import Episode, StepBuffers, note_whose_info
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.acting.normalization import Normalization, Normalizing
@@ -166,7 +166,7 @@ class Actor(Reactor):
         self.bound: dict[tuple[int, int], tuple[Array, BoundPolicy]] = {}
         self.envs = SeededEnvs(config.makes, config.seed, Purpose.EPISODES, self.numbers.start)
         self.envs.build()
-        with self.envs.block.opened(changes=False) as envs:
+        with self.envs.rows.opened(changes=False) as envs:
             for number, env in zip(self.numbers, envs, strict=True):
                 if env.action_space != config.action_space:
                     raise ValueError(
@@ -252,38 +252,44 @@ class Actor(Reactor):
         episodes.fill(0)
         returns, lengths = episodes["return"], episodes["length"]
         infos: list[StepInfo] = []
-        envs.show(slot.first)
+        envs.rows.show(slot.first)
+        envs.rows.raise_failure()
+        play = envs.player.step
         for step, out in enumerate(slot.out):
             if normalizing is not None:
                 normalizing.observations(_of_step(slot.given, step), _of_step(slot.observations, step))
-            envs.step(act(step), out)
-            for row, end in envs.ended.items():
+            ended = play(act(step), out)
+            for end in ended:
+                row = end.row
                 dones[step, row], timeouts[step, row] = True, not end.terminated
-                if end.reported:
+                if envs.reported(end):
                     returns[step, row], lengths[step, row] = end.total, end.length
-            if watched or envs.ended:
-                infos += self._infos(step, envs, watched, normalizing)
-        slot.rewards[...] = np.array(envs.rewards, np.float32).reshape(plan.steps, plan.envs)
+            if watched or ended:
+                infos += self._infos(step, envs, ended, watched, normalizing)
+        slot.rewards[...] = np.array(envs.log.noted, np.float32).reshape(plan.steps, plan.envs)
         envs.end_round(slot.record["actions"])
         return infos
 
-    def _infos(self, step: int, envs: SeededEnvs, watched: bool, normalizing: Normalizing | None) -> Iterator[StepInfo]:
+    def _infos(
+        self, step: int, envs: SeededEnvs, ended: Sequence[Episode], watched: bool, normalizing: Normalizing | None
+    ) -> Iterator[StepInfo]:
         """The infos to report of a step."""
-        block, steps = envs.block, self.config.steps
-        for row in range(block.num_envs) if watched else envs.ended:
+        rows, steps = envs.rows, self.config.steps
+        ends = {end.row: end for end in ended}
+        for row in range(rows.num_envs) if watched else ends:
             number = envs.first + row
-            if row not in envs.ended:
-                if row in block.infos:
-                    yield step, number, block.infos[row]
+            if row not in ends:
+                if row in rows.infos:
+                    yield step, number, rows.infos[row]
                 continue
-            info = block.finals[row][1]
-            end = envs.ended[row]
-            if watched and end.reported:  # with what SB3's Monitor would add, but for the time, which is the caller's
+            end = ends[row]
+            info = end.info
+            if watched and envs.reported(end):  # with what SB3's Monitor would add, but for the time, which is the caller's
                 info.setdefault("episode", {"r": round(float(np.asarray(end.total).item()), 6), "l": end.length})
             if info:
                 yield step, number, info
             if watched and step + 1 == steps:
-                yield steps, number, self._seen(block.observation(row), normalizing)
+                yield steps, number, self._seen(rows.observation(row), normalizing)
 
     def _seen(self, observation: Any, normalizing: Normalizing | None) -> dict[str, Array]:
         """An observation alone, as the policy sees it, by key."""
@@ -322,7 +328,7 @@ class Actor(Reactor):
         """Close every environment, even if closing one fails; the first error is raised."""
         envs, self.envs = self.envs, None
         if envs is not None:
-            envs.block.close()
+            envs.rows.close()
 
     # A snapshot holds what the coming rounds depend on; before the start, the reactor travels as it is.
 

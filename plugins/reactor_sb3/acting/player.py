@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import StepBuffers
+from reactor_gymnasium.plugin import Episode, StepBuffers
 from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.acting.normalization import Normalization
 from reactor_sb3.acting.policy import Policy, Rollout, Turn
@@ -19,7 +19,7 @@ from reactor_sb3.environments.seeded_envs import SeededEnvs, kept_info
 from reactor_sb3.streams import Purpose, stream, torch_generator
 from reactor_torch import torch_stream
 
-__all__ = ["Episode", "PlayConfig", "Player", "remembered"]
+__all__ = ["PlayConfig", "Player", "remembered"]
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -52,13 +52,6 @@ class PlayConfig:
     drawn: bool = False
 
 
-class Episode(NamedTuple):
-    """One that has ended."""
-
-    total: float
-    length: int
-
-
 def remembered(policy: Policy, envs: int) -> dict[str, Array] | None:
     """State that greedy actions depend on besides observations, as episodes begin; ``None`` if there is nothing."""
     memory = policy.memory(range(envs))
@@ -86,7 +79,7 @@ class Player:
         self.plan = plan
         self.envs = SeededEnvs((plan.make,), plan.seed, purpose, 0)
         self.envs.build()
-        self.envs.block.keep_infos, self.envs.block.before_reset = False, self._last_info
+        self.envs.rows.keep_infos, self.envs.rows.before_reset = False, self._last_info
         self.snapshot: Array = aligned_zeros((), parameters)
         self.given = self.rows = _row(plan.observations)
         if plan.normalization is not None:
@@ -128,8 +121,8 @@ class Player:
         Returns:
             What the function gives.
         """
-        self.envs.block.keep_from_kernels("somebody watches")
-        with self.envs.block.opened(changes=False) as envs:
+        self.envs.rows.keep_from_kernels("somebody watches")
+        with self.envs.rows.opened(changes=False) as envs:
             return function(envs[0])
 
     def play(self, steps: int, episodes: int, show: Callable[[gymnasium.Env[Any, Any]], None] | None = None) -> list[Episode]:
@@ -151,7 +144,8 @@ class Player:
         normalizing = None if plan.normalization is None else plan.normalization.by(self.snapshot)
         actions: list[Array] = []
         ended: list[Episode] = []
-        envs.show(self.out)
+        envs.rows.show(self.out)
+        envs.rows.raise_failure()
         ask = envs.asking(self.rollout, self.asked) if self.asked else None
         for _ in range(steps):
             if show is not None:
@@ -161,17 +155,14 @@ class Player:
             if ask is not None:
                 ask(0)
             actions.append(choose(0, self.memory).copy())  # the next ones may be in the same array
-            envs.step(actions[-1], self.out)
-            if envs.ended:
+            for end in envs.player.step(actions[-1], self.out):
                 self.memory = remembered(plan.policy, 1)
-                end = envs.ended[0]
-                if not end.reported:
-                    continue
-                # A Monitor's, which knows of other wrappers' changes.
-                found = envs.block.finals[0][1].get("episode", {"r": end.total, "l": end.length})
-                ended.append(Episode(float(np.asarray(found["r"]).item()), int(found["l"])))
-                if len(ended) == episodes:
-                    break
+                if envs.reported(end):
+                    # A Monitor's, which knows of other wrappers' changes.
+                    found = end.info.get("episode", {"r": end.total, "l": end.length})
+                    ended.append(end._replace(total=float(np.asarray(found["r"]).item()), length=int(found["l"])))
+            if len(ended) == episodes:
+                break
         envs.end_round(np.array(actions))
         return ended
 
@@ -187,7 +178,7 @@ class Player:
 
     def close(self) -> None:
         """Close the environment."""
-        self.envs.block.close()
+        self.envs.rows.close()
 
 
 def _row(layout: Observations) -> dict[str, Array]:

@@ -13,7 +13,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
-from reactor_gymnasium.plugin import EnvFn, EnvRows, MakerTrial, MakeSeeds, looked_at, make_probe
+from reactor_gymnasium.plugin import EnvFn, EnvRows, MakerTrial, looked_at, make_probe
 from reactor_rl.plugin import Pickled, dumps
 from reactor_sb3.environments.copies import copies_of, without_logs
 from reactor_sb3.environments.live_vec_env import env_fns_of, shown_to_actors
@@ -45,8 +45,8 @@ class EnvMaker:
         return tuple(Pickled(dumps(self.of(number))) for number in range(count))
 
     @property
-    def rows(self) -> Callable[[int, MakeSeeds], EnvRows] | None:
-        """Makes rows of such environments, from the number of the first one and seeds, where they are of a kind of their own."""
+    def rows(self) -> Callable[[int], EnvRows] | None:
+        """Makes rows of such environments, from the number of the first one, where they are of a kind of their own."""
         return getattr(self.env_fns[0], "rows", None)
 
     def throw_away(self) -> gymnasium.Env[Any, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,13 +15,24 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.plugin import REAL_DONE, EnvRows, GymRows, SavedEnv, StepBuffers, as_number, own, save_strategy
+from reactor_gymnasium.plugin import (
+    EnvRows,
+    Episode,
+    EpisodeLog,
+    EpisodePlayer,
+    GymRows,
+    OfRounds,
+    SavedEnv,
+    kept_whole,
+    own,
+    save_strategy,
+)
 from reactor_rl import RunError
 from reactor_rl.plugin import Pickled, decode, dumps
 from reactor_sb3.environments.reached import Asked
 from reactor_sb3.streams import Purpose, seed_of
 
-__all__ = ["End", "SeededEnvs", "check", "kept_info"]
+__all__ = ["SeededEnvs", "check", "kept_info"]
 
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
@@ -31,7 +41,6 @@ LOGGED = 8192
 """Actions after which the next game with lives is seeded. Repeating them takes seconds, where an emulator cannot be saved."""
 
 _KEPT = ("episode", "is_success")
-_FLOATS = frozenset((float,))
 
 
 def kept_info(row: int, info: dict[str, Any]) -> dict[str, Any]:
@@ -39,34 +48,11 @@ def kept_info(row: int, info: dict[str, Any]) -> dict[str, Any]:
     return {key: own(info[key]) for key in _KEPT if key in info} if info else {}
 
 
-def _whole_info(row: int, info: dict[str, Any]) -> dict[str, Any]:
-    copied: dict[str, Any] = own(info)
-    return copied
-
-
-class End(NamedTuple):
-    """The end of an episode.
-
-    Attributes:
-        terminated: Whether the environment ended it, and no limit.
-        total: Sum of its rewards.
-        length: Its steps.
-        reported: Whether it is told of, as in SB3: not a lost life, if a ``Monitor`` waits for the end of the game.
-    """
-
-    terminated: bool
-    total: Any
-    length: int
-    reported: bool
-
-
 class SeededEnvs:
-    """Environments that are stepped together, and their episodes.
+    """Environments that play, what may be asked of them, and the actions that lead to where they are.
 
-    The first reset of an environment in a round is seeded by (seed, purpose, environment, episode), so that what has happened since
-    can be repeated from the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more
-    than some episodes do.) With lives (``EpisodicLifeEnv``) a reset that goes on with a game is not seeded, nor one that begins a
-    game less than :data:`LOGGED` steps after one that was: seeding an emulator takes as long as hundreds of steps.
+    With lives (``EpisodicLifeEnv``) a game that begins less than :data:`LOGGED` steps after one that was seeded is not seeded, see
+    :class:`~reactor_gymnasium.environments.player.OfRounds`: seeding an emulator takes as long as hundreds of steps.
 
     Args:
         makers: What makes each of them, encoded.
@@ -75,73 +61,85 @@ class SeededEnvs:
         first: Number of the first one, among those for that purpose.
 
     Attributes:
-        block: The environments, see :class:`~reactor_gymnasium.environments.gym_rows.GymRows`.
+        rows: The environments.
+        player: Takes their steps.
+        log: The rewards of the round, and of each episode sum and length up to the end of the last round.
         first: Likewise.
-        rewards: Of this round's steps, one after the other, as the environments gave them, numbers.
-        lengths: Steps of each episode, up to the end of the last round.
-        totals: Sums of the rewards of each episode, likewise.
-        ended: The episodes that the last step ended, by row.
     """
 
     def __init__(self, makers: Sequence[Pickled], seed: int, purpose: Purpose, first: int) -> None:
         self.makers, self.seed, self.purpose, self.first = makers, seed, purpose, first
-        self.block: EnvRows
         n = len(makers)
-        self.rewards: list[Any] = []
-        self.lengths, self.totals = [0] * n, [0.0] * n
-        self.ended: dict[int, End] = {}
-        self._episodes = [-1] * n
-        self._steps = 0  # of this round
-        self._counted = [0] * n  # up to which of them lengths and totals are known
-        self._logged_from: list[int | None] = [None] * n  # step of this round; None before its first reset
-        self._seeds = [0] * n  # of the last seeded resets
-        self._with_lives = [False] * n  # whether a reset may begin no game
+        self.rows: EnvRows
+        self.log = EpisodeLog(n)
+        self._episodes = OfRounds(n, self._seed, self._spared)
         self._monitored = [False] * n  # whether a Monitor waits for the end of the game
+        self._seeds = [0] * n  # of the last seeded resets
         self._logs: list[list[Array]] = [[] for _ in makers]  # actions since then, round by round
-        self._changed = [""] * n  # what somebody has called last that may have changed it
         self._logged = [0] * n  # how many of them, up to the end of the last round
+        self._logged_from = [0] * n  # from which step of this round on
+        self._changed = [""] * n  # what somebody has called last that may have changed it
 
     def build(self) -> None:
         """Make the environments, here where they will live."""
-        rows = getattr(self._maker(), "rows", None)
-        self.block = GymRows(self.first, AutoresetMode.SAME_STEP, self._seed) if rows is None else rows(self.first, self._seed)
-        self.block.build(self.makers, _uncounted if self.purpose is Purpose.EPISODES else _throw_away)
-        with self.block.opened(changes=False) as envs:
-            self._with_lives = [env.has_wrapper_attr(REAL_DONE) for env in envs]
+        rows = self.rows = self._made_rows()
+        rows.build(self.makers, _uncounted if self.purpose is Purpose.EPISODES else _throw_away)
+        rows.look_for_lives()
+        with rows.opened(changes=False) as envs:
             self._monitored = [is_wrapped(env, Monitor) for env in envs]
-        if any(self._with_lives):
-            self.block.keep_from_kernels("its lives are asked for at the ends of episodes")
+        self.player = EpisodePlayer(rows, self._episodes, self.log)
 
-    def _maker(self) -> Any:
-        """What makes the first one, and may have rows of its own kind."""
+    def _made_rows(self) -> EnvRows:
+        """Rows as what makes the environments has them, if they are of a kind of their own."""
         try:
-            return decode(self.makers[0])
+            make_rows = getattr(decode(self.makers[0]), "rows", None)
         except Exception as error:
             error.add_note(f"while environment {self.first} was constructed")
             raise
+        return GymRows(self.first, AutoresetMode.SAME_STEP) if make_rows is None else make_rows(self.first)
 
     # ------------------------------------------------------------------ rounds
 
     def watch(self, watched: bool) -> None:
         """Say whether every info is wanted, or of an episode's last one what is reported of episodes."""
-        self.block.keep_infos, self.block.before_reset = watched, _whole_info if watched else kept_info
+        self.rows.keep_infos, self.rows.before_reset = watched, kept_whole if watched else kept_info
 
     def begin_round(self, afresh: bool) -> None:
         """To be called before the first step of a round; begins new episodes if told so, and where none has begun."""
-        n = len(self.makers)
-        self._steps, self._logged_from, self._counted, self.rewards = 0, [None] * n, [0] * n, []
-        rows = [row for row, episode in enumerate(self._episodes) if afresh or episode < 0]
-        for row in rows:
-            self._begin(row)
+        self._episodes.begin_round()
+        self._begin(range(len(self.makers)) if afresh else None)
+        self._logged_from = [0] * len(self.makers)
 
-    def show(self, out: StepBuffers) -> None:
-        """Write what each environment shows when a round begins.
+    def _begin(self, envs: Sequence[int] | None) -> None:
+        """Begin episodes between two rounds."""
+        for row in envs or ():
+            self._logged[row] = 0  # there is no action after which a log could tell of this reset
+        self.player.begin(None, envs)
 
-        Raises:
-            TypeError, ValueError: If one does not fit the environment's space, with a note that says whose it is.
+    def end_round(self, actions: Array) -> None:
+        """To be called after the last step of a round.
+
+        Args:
+            actions: Those of the round, ``(steps, n, *shape)``; copied.
         """
-        self.block.show(out)
-        self.block.raise_failure()
+        for row, (begun, log) in enumerate(zip(self._logged_from, self._logs, strict=True)):
+            log.append(actions[begun:, row].copy())
+            self._logged[row] += len(log[-1])
+        self.log.settle()
+
+    def reported(self, end: Episode) -> bool:
+        """Whether an episode is told of, as in SB3: not a lost life, if a ``Monitor`` waits for the end of the game."""
+        return end.over or not self._monitored[end.row] or "episode" in end.info
+
+    def _seed(self, row: int, episode: int) -> int:
+        """The seed of an episode, from where on actions are logged."""
+        self._logged_from[row] = self.log.steps + 1  # the step that this is asked in is not noted yet
+        self._logs[row], self._logged[row] = [], 0
+        seed = self._seeds[row] = seed_of(self.seed, self.purpose, self.first + row, episode)
+        return seed
+
+    def _spared(self, row: int) -> bool:
+        return row in self.rows.lives and 0 < self._logged[row] < LOGGED
 
     def asking(self, fields: Mapping[str, Array], methods: Mapping[str, str]) -> Callable[[int], None]:
         """A function that asks every environment before the actions of a step; to be called when a round has begun.
@@ -153,8 +151,8 @@ class SeededEnvs:
         Raises:
             AttributeError: If an environment has no such method. For invalid masks, the function raises ``ValueError``.
         """
-        self.block.keep_from_kernels("somebody asks it before each step")
-        with self.block.opened() as envs:  # what the methods refer to is not left out
+        self.rows.keep_from_kernels("somebody asks it before each step")
+        with self.rows.opened() as envs:  # what the methods refer to is not left out
             asked = [
                 (fields[name], fields[name].shape[2:], row, method, env.action_space, self._method(row, env, method))
                 for name, method in methods.items()
@@ -184,81 +182,6 @@ class SeededEnvs:
             ) from None
         return method
 
-    def step(self, actions: Array, out: StepBuffers) -> None:
-        """Take a step in each environment.
-
-        Args:
-            actions: ``(n, *shape)``.
-            out: Where the observations are written.
-
-        Raises:
-            Exception: What the first of the environments that failed raised, with a note that says which one it was.
-        """
-        block = self.block
-        self._steps += 1
-        block.step(actions, out)
-        block.raise_failure()
-        rewards = block.rewards
-        self.rewards += rewards if _FLOATS.issuperset(map(type, rewards)) else map(self._number, count(), rewards)
-        self.ended = {}
-        for row, terminated, _ in block.ended:
-            self._count(row)
-            reported = "episode" in block.finals[row][1] or not (self._monitored[row] and self._goes_on(row))
-            self.ended[row] = End(terminated, self.totals[row], self.lengths[row], reported)
-            self.totals[row], self.lengths[row] = 0.0, 0
-
-    def _count(self, row: int) -> None:
-        """Bring the length and the total of an episode up to date: once an episode and round, for it costs more than some steps."""
-        n, counted, total = len(self.makers), self._counted[row], self.totals[row]
-        for reward in self.rewards[counted * n + row :: n]:  # not by sum(), which rounds otherwise since Python 3.12
-            total += reward
-        self.totals[row], self._counted[row] = total, self._steps
-        self.lengths[row] += self._steps - counted
-
-    def end_round(self, actions: Array) -> None:
-        """To be called after the last step of a round.
-
-        Args:
-            actions: Those of the round, ``(steps, n, *shape)``; copied.
-        """
-        for row, (begun, log) in enumerate(zip(self._logged_from, self._logs, strict=True)):
-            log.append(actions[begun or 0 :, row].copy())
-            self._logged[row] += len(log[-1])
-            self._count(row)
-
-    def _seed(self, row: int) -> dict[str, Any]:
-        """The arguments of a reset."""
-        self._episodes[row] += 1
-        if self._logged_from[row] is not None:
-            return {}
-        if self._goes_on(row) or (self._with_lives[row] and 0 < self._logged[row] < LOGGED):
-            self._logged_from[row] = 0  # the log goes on, too
-            return {}
-        self._logged_from[row], self._logs[row], self._logged[row] = self._steps, [], 0
-        seed = self._seeds[row] = seed_of(self.seed, self.purpose, self.first + row, self._episodes[row])
-        return {"seed": seed}
-
-    def _goes_on(self, row: int) -> bool:
-        """Whether only a life was lost, so that the reset begins no game."""
-        return self._with_lives[row] and self.block.goes_on(row)
-
-    def _begin(self, row: int) -> None:
-        """Begin an episode between two rounds."""
-        self._logged[row] = 0  # there is no action after which a log could tell of this reset
-        if self._goes_on(row):
-            with self.block.opened() as envs:
-                envs[row].set_wrapper_attr(REAL_DONE, True)  # else the old game goes on
-        self.block.reset({row: self._seed(row)}, None)
-        self.block.raise_failure()
-        self.lengths[row], self.totals[row] = 0, 0.0
-
-    def _number(self, row: int, reward: Any) -> Any:
-        try:
-            return reward if type(reward) is float else as_number(reward)
-        except ValueError as error:
-            error.add_note(f"raised in environment {self.first + row}")
-            raise
-
     def ask(self, asked: Asked, numbers: Collection[int]) -> dict[int, Pickled]:
         """Ask something of environments between two rounds.
 
@@ -270,7 +193,7 @@ class SeededEnvs:
             By number, encoded: whether it went well, and the answer or else the error.
         """
         answers: dict[int, Pickled] = {}
-        with self.block.opened(changes=asked.changes) as envs:
+        with self.rows.opened(changes=asked.changes) as envs:
             for row, env in enumerate(envs):
                 if self.first + row not in numbers:
                     continue
@@ -286,7 +209,8 @@ class SeededEnvs:
         return [self._saved(row) for row in range(len(self.makers))]
 
     def _saved(self, row: int) -> dict[str, Any]:
-        way = save_strategy(self.makers[row]) if self._episodes[row] >= 0 else None
+        log, episode = self.log, self._episodes.playing[row]
+        way = save_strategy(self.makers[row]) if episode >= 0 else None
         if way != "state" and self._changed[row]:
             raise RunError(
                 f"environment {self.first + row} was changed by {self._changed[row]} of training_env or get_env(), and cannot be "
@@ -294,36 +218,36 @@ class SeededEnvs:
                 "__getstate__() and __setstate__(), or no checkpoints and restarts to this run"
             )
         saved: dict[str, Any] = {
-            "way": way, "episode": self._episodes[row], "length": self.lengths[row], "total": float(self.totals[row])
+            "way": way, "episode": episode, "length": log.lengths[row], "total": float(log.totals[row])
         }  # fmt: skip
         if way == "state":
-            saved["state"] = Pickled(pickle.dumps(self.block.save(row)[:2]))
+            saved["state"] = Pickled(pickle.dumps(self.rows.save(row)[:2]))
             saved["logged"] = self._logged[row]
         elif way == "replay":
-            log = self._logs[row]
+            taken = self._logs[row]
             saved["seed"] = self._seeds[row]
-            saved["actions"] = np.concatenate(log) if log else np.zeros(0, np.int64)
+            saved["actions"] = np.concatenate(taken) if taken else np.zeros(0, np.int64)
         return saved
 
     def put_back(self, saved: Sequence[dict[str, Any]]) -> None:
         """Make the environments, which have just been made, what they were; begins new episodes where nothing else is possible."""
+        self._episodes.begin_round()
         for row, one in enumerate(saved):
             self._put_back(row, one)
 
     def _put_back(self, row: int, saved: dict[str, Any]) -> None:
-        block = self.block
-        self._episodes[row], self.lengths[row], self.totals[row] = saved["episode"], saved["length"], saved["total"]
+        rows, log = self.rows, self.log
+        self._episodes.playing[row], log.lengths[row], log.totals[row] = saved["episode"], saved["length"], saved["total"]
         if saved["way"] == "state":
             state, shown = decode(saved["state"])
-            block.load(row, SavedEnv(state, shown, False))
+            rows.load(row, SavedEnv(state, shown, False))
             self._logged[row] = saved["logged"]
         elif saved["way"] == "replay":
             self._seeds[row], actions = saved["seed"], saved["actions"]
             self._logs[row], self._logged[row] = [actions], len(actions)
-            block.replay(row, {"seed": self._seeds[row]}, actions)
-        elif self._episodes[row] >= 0:
-            self._steps, self._logged_from[row] = 0, None
-            self._begin(row)
+            rows.replay(row, {"seed": self._seeds[row]}, actions)
+        elif saved["episode"] >= 0:
+            self._begin([row])
 
 
 def _fitting(method: str, answer: Any, space: spaces.Space[Any], field: Array) -> Array:

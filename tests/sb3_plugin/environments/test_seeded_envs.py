@@ -67,7 +67,7 @@ def built(env_fn: Callable[[], gymnasium.Env[Any, Any]], purpose: Purpose = Purp
 
 
 def made(env_fn: Callable[[], gymnasium.Env[Any, Any]], purpose: Purpose = Purpose.EPISODES) -> gymnasium.Env[Any, Any]:
-    with built(env_fn, purpose).block.opened() as (env,):
+    with built(env_fn, purpose).rows.opened() as (env,):
         return env
 
 
@@ -82,8 +82,8 @@ def rewards_of(envs: SeededEnvs, rounds: int) -> list[float]:
     for _ in range(rounds):
         envs.begin_round(False)
         for _ in range(4):
-            envs.step(np.zeros(1, np.int64), out)
-        found += envs.rewards
+            envs.player.step(np.zeros(1, np.int64), out)
+        found += envs.log.noted
         envs.end_round(np.zeros((4, 1), np.int64))
     return found
 
@@ -115,7 +115,7 @@ def test_what_is_noted_of_actions_is_nobody_elses() -> None:
         record[...] = of_round  # the memory of every round
         envs.begin_round(False)
         for actions in record:
-            envs.step(actions, out)
+            envs.player.step(actions, out)
         envs.end_round(record)
     saved = envs.saved()
     for _ in range(2):  # what was put back can be saved again
@@ -123,25 +123,25 @@ def test_what_is_noted_of_actions_is_nobody_elses() -> None:
         np.testing.assert_array_equal(saved[0]["actions"], np.concatenate(taken)[:, 0])
         other = built(Spoils)
         other.put_back(saved)
-        assert other.block.observations == envs.block.observations
+        assert other.rows.observations == envs.rows.observations
         saved = other.saved()
 
 
 def test_an_environment_may_change_its_step() -> None:
     envs = built(wrapped)
     found = rewards_of(envs, 10)
-    assert envs.block.bypassed == [True]
+    assert envs.rows.bypassed == [True]
     assert found == [1.0, 1.0, 10.0, 10.0, 10.0] * 8
 
 
 def test_a_wrappers_class_may_change_its_step() -> None:
     envs = built(wrapped)
     rewards_of(envs, 5)
-    assert envs.block.bypassed == [True]
+    assert envs.rows.bypassed == [True]
     plain = TimeLimit.step
     TimeLimit.step = lambda self, action: (*plain(self, action)[:1], 7.0, *plain(self, action)[2:])  # type: ignore[method-assign]
     try:
         assert rewards_of(envs, 1) == [7.0] * 4
-        assert envs.block.bypassed == [False]
+        assert envs.rows.bypassed == [False]
     finally:
         TimeLimit.step = plain  # type: ignore[method-assign]

@@ -145,7 +145,7 @@ def test_how_often_a_game_is_seeded(logged: int, seeds: int, monkeypatch: pytest
     envs = built(lambda: EpisodicLifeEnv(Drawn()))
     for _ in range(400):
         played(envs)
-    with envs.block.opened() as (env,):
+    with envs.rows.opened() as (env,):
         assert env.get_wrapper_attr("seeds") == seeds
 
 
@@ -167,7 +167,7 @@ def test_new_episodes_begin_new_games() -> None:
     envs = built(lambda: EpisodicLifeEnv(Drawn()))
     for turn in range(10):
         played(envs, afresh=True)
-        with envs.block.opened() as (env,):
+        with envs.rows.opened() as (env,):
             assert env.get_wrapper_attr("seeds") == turn + 1
 
 
@@ -184,7 +184,7 @@ def played(envs: SeededEnvs, afresh: bool = False) -> list[Any]:
     out = StepBuffers(Observations(space, space), {"": row})
     envs.begin_round(afresh)
     for _ in range(3):
-        envs.step(np.zeros(1, np.int64), out)
-        found.append((float(row[0, 0]), dict(envs.ended)))
+        ended = envs.player.step(np.zeros(1, np.int64), out)
+        found.append((float(row[0, 0]), [(end.terminated, end.total, end.length, envs.reported(end)) for end in ended]))
     envs.end_round(np.zeros((3, 1), np.int64))
     return found
