@@ -132,7 +132,9 @@ class AskedUnit:
         self.observation_space = spaces.Dict(seen)
         self.action_space = spaces.Dict({f"{at}": group.action_space for at, group in enumerate(groups)})
         self.padding = [padding(group.space) for group in groups]
-        self.rewards, self.ended, self.infos = [0.0], (), {}
+        self.rewards = [0.0]
+        self.ended: Sequence[tuple[int, bool, bool]] = ()
+        self.infos: Mapping[int, dict[str, Any]] = {}
 
     def reset(self, **kwargs: Any) -> None:
         """Begin an episode."""

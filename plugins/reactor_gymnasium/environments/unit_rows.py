@@ -323,7 +323,7 @@ class UnitRows(EnvRows):
             if unit.over:
                 unit.reset()
         self.pending[number] = False
-        self._keep(number, unit, lo, hi)
+        self._keep(number, unit, lo, hi, None)
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""

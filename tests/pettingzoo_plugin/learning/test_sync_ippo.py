@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import threading
+import zipfile
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import torch
 from every_other import every_other
 from gymnasium import Env, spaces
 from killing import Killing
-from learning_envs import ENVS, EVALUATED, Late, Pair, Solo, make, outcome
+from learning_envs import ENVS, EVALUATED, MIXED, SEEN, Late, Pair, Solo, make, outcome
 from mpe2.simple_spread import simple_spread
 from runner_envs import Herd, Table, ran
 from stable_baselines3 import PPO
@@ -570,6 +573,37 @@ def test_resumed_is_uninterrupted(env: str, pipeline: int, tmp_path: Path) -> No
         expected = outcome(model.learn(128, reset_num_timesteps=False))
     with SyncIPPO.resume(tmp_path / "run.zip", **THREADS) as resumed:
         assert outcome(resumed.learn(128, reset_num_timesteps=False)) == expected
+
+
+class Held(Herd):
+    """Its state cannot be pickled; its actions are repeated instead."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.lock = threading.Lock()
+
+
+def test_resumed_by_repeating_typed_actions(tmp_path: Path) -> None:
+    with make(partial(Held, actions=MIXED, observations=SEEN)) as model:
+        model.learn(128)
+        model.save_checkpoint(tmp_path / "run.zip")
+        expected = outcome(model.learn(128, reset_num_timesteps=False))
+    with zipfile.ZipFile(tmp_path / "run.zip") as file:
+        document = json.loads(file.read(next(name for name in file.namelist() if name.endswith(".json"))))
+    assert document["environments"] == {"replay": 4}
+    with SyncIPPO.resume(tmp_path / "run.zip", **THREADS) as resumed:
+        assert outcome(resumed.learn(128, reset_num_timesteps=False)) == expected
+
+
+def test_checkpoints_of_another_format_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of before, whose rounds are laid out in another way."""
+    with make("turns") as model:
+        model.learn(64)
+        with monkeypatch.context() as patched:
+            patched.setattr(SyncIPPO, "checkpoint_format", 8)
+            model.save_checkpoint(tmp_path / "run.zip")
+    with pytest.raises(ValueError, match="has the checkpoint format 8, this version reads 9"):
+        SyncIPPO.resume(tmp_path / "run.zip")
 
 
 KILLED = """
