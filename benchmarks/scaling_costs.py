@@ -21,9 +21,10 @@ from simulation import Costs
 from vector_env import Block
 
 from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.vector.env_program import EnvProgram
-from reactor_gymnasium.vector.shard import EnvShard
+from reactor_gymnasium.vector.shard import VectorShard
 from reactor_rl import Instance, Program
 from reactor_rl.cli.doctor import round_trips
 from reactor_rl.graph import build
@@ -112,16 +113,15 @@ def slope(work: Callable[[int], float]) -> tuple[float, float]:
 def program(num_envs: int, workers: int, batch_size: int | None = None) -> tuple[Program, dict[str, int], dict[str, int]]:
     """The program of a ``ReactorVectorEnv`` of so many environments; the worker of each shard by name, and its rows."""
     made, encoded, batch, rows = Program("on paper"), encode(Busy), batch_size or num_envs, dict[str, int]()
+    layout, bounds = ObservationLayout(Busy.observation_space), range(num_envs + 1)
 
     def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
         rows[name] = hi - lo
         return made.add(
-            EnvShard, name=name, env_fns=[encoded] * (hi - lo), first=lo, row=row, same_observations=True,
-            single_observation_space=Busy.observation_space, single_action_space=Busy.action_space,
-            autoreset_mode=AutoresetMode.NEXT_STEP, split_finals=True, casting="same_kind", owner="ReactorVectorEnv",
+            VectorShard, name=name, make_rows=partial(GymRows, autoreset=AutoresetMode.NEXT_STEP), makers=[encoded] * (hi - lo),
+            count=hi - lo, layout=layout, first=lo, row=row, owner="ReactorVectorEnv",
         )  # fmt: skip
 
-    layout, bounds = ObservationLayout(Busy.observation_space), range(num_envs + 1)
     wired = EnvProgram(made, add, None, workers, ((batch,), np.int64), layout, bounds=bounds, batch_size=batch)
     return made, wired.placement, rows
 

@@ -46,8 +46,8 @@ class UnitLayout(RowLayout, Protocol):
     """
 
     whole: bool
-    arrays: Sequence[Any]
-    objects: Sequence[Any]
+    arrays: Any
+    objects: Any
 
     def storage(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of one row of observations."""
@@ -78,7 +78,7 @@ class Unit(Protocol):
     over: bool
     rewards: Any
     ended: Sequence[tuple[int, bool, bool]]
-    flags: tuple[Array, Array] | None
+    flags: Any
     infos: Mapping[int, Any]
     batched: Any
 
@@ -329,8 +329,10 @@ class UnitRows(EnvRows):
         """See :meth:`EnvRows.save`."""
         lo, hi = self.bounds[number : number + 2]
         shown, seen = self._shown, slice(*self._seen_at[number : number + 2])
-        observations = None if shown.observations is None else shown.observations[seen].copy()
-        columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
+        observations, columns = None, {}
+        if not self._keeping:
+            observations = None if shown.observations is None else shown.observations[seen].copy()
+            columns = {name: column[lo:hi].copy() for name, column in shown.columns.items()}
         return SavedEnv(saving(self.units[number].state), (observations, columns, self._leaves[lo:hi]), self.pending[number])
 
     def load(self, number: int, saved: SavedEnv) -> None:

@@ -1,11 +1,9 @@
-"""The reactors that hold environments: what all shards have, and the shard of single environments."""
+"""``VectorShard``: the reactor that holds the environments of a vector environment, of whatever kind."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,19 +18,14 @@ from reactor_gymnasium.environments.infos import (
     together_columns,
     with_finals,
 )
-from reactor_gymnasium.environments.rows import EnvRows, StepBuffers, close_all, marked
+from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, Pickled, decode, dumps, loads
 
-__all__ = ["Failures", "Infos", "Shard", "Told", "VectorShard"]
-
-Infos = dict[int, dict[str, Any]]
-"""Infos that are not empty, by row of the shard."""
-Failures = list[tuple[int, Failure]]
-"""Exceptions of environments, with their indices."""
+__all__ = ["Told", "VectorShard"]
 
 
 class Told(NamedTuple):
@@ -121,8 +114,7 @@ class VectorShard(Reactor):
         self.tried, self.strategies = tuple(tried), tuple(strategies)
         self.rows = make_rows(first)
         self.told = self.rows.stepper
-        self.memory: tuple[Any, ...] = (None,) * 5
-        self.buffers: StepBuffers | None = None  # that write to it
+        self.out: StepBuffers | None = None
         if layout.arrays:
             shape, dtype = layout.storage()
             self.observations = Output((count, *shape), dtype)
@@ -155,21 +147,20 @@ class VectorShard(Reactor):
         rows = self.rows
         if self.watched:
             rows.mark = self.at.buffer
-        given = self.actions.value if self.actions.present else list(map(decode, self.items.value))
-        rows.step(given, self._buffers())
+        observations = self.observations.buffer if self.layout.arrays else None
+        rewards, terminations, truncations = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
+        columns = self.columns.buffer if rows.columns else None
+        out = self.out
+        if (
+            out is None
+            or out.observations is not observations
+            or out.rewards is not rewards
+            or out.terminations is not terminations
+            or out.truncations is not truncations
+        ):
+            self.out = out = StepBuffers(self.layout, observations, None, rewards, terminations, truncations, _fields(columns))
+        rows.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), out)
         self._send()
-
-    def _buffers(self) -> StepBuffers:
-        """Where this tick's results go."""
-        memory = (*self._shown(), self.rewards.buffer, self.terminations.buffer, self.truncations.buffer)
-        if self.buffers is None or not all(map(is_, memory, self.memory)):
-            self.memory = observations, columns, *flags = memory
-            self.buffers = StepBuffers(self.layout, observations, None, *flags, _fields(columns))
-        return self.buffers
-
-    def _shown(self) -> tuple[Any, Any]:
-        """The memory of this tick for what rows show: observations and columns, ``None`` for those that there are not."""
-        return self.observations.buffer if self.layout.arrays else None, self.columns.buffer if self.rows.columns else None
 
     @reaction(request, effects=(observations, objects, columns, extras, replies))
     def answer_request(self) -> None:
@@ -179,7 +170,8 @@ class VectorShard(Reactor):
         rows, (function, of_envs) = self.rows, self.request.value
         asked = {number: arguments for number, arguments in enumerate(of_envs) if arguments is not None}
         if function == "reset":
-            observations, columns = self._shown()
+            observations = self.observations.buffer if self.layout.arrays else None
+            columns = self.columns.buffer if rows.columns else None
             resets: dict[int, Any] = {}
             failures: list[tuple[int, Exception]] = []
             for number, arguments in asked.items():
@@ -196,7 +188,8 @@ class VectorShard(Reactor):
 
     def _send(self) -> None:
         """Send what there is besides arrays."""
-        rows, extras = self.rows, None
+        rows = self.rows
+        extras: Any = None
         if self.layout.objects:
             self.objects.set(rows.objects(self.layout))
         try:
@@ -218,42 +211,36 @@ class VectorShard(Reactor):
         """Infos, as they travel, and failures; ``None`` if there is neither.
 
         Args:
-            kernel: What took the step and has the infos, unless wrappers around it gave others.
+            kernel: What took the step and has the infos, unless what stands for wrappers around it gave others.
         """
-        rows, count, failures = self.rows, self.count, []
-        infos, finals = rows.infos, rows.finals
-        if rows.failures:  # a comprehension over nothing costs a call
-            failures = [
-                (self.first + number, Failure.of(number, f"{rows.unit} {self.first + number}", self.tag, error))
-                for number, error in rows.failures
-            ]
-        if rows.batched:
-            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
-        if self.whole and not failures:
-            if not self.split_finals:
-                if kernel is not None:
-                    infos = infos or kernel.infos_by_row()
-                    return Handed({"ended": finals, "infos": infos}) if infos or finals else None
-            elif (merged := self._merged(kernel)) is not None:
-                return Handed(with_finals(merged, finals, count)) if merged or finals else None
+        rows, count = self.rows, self.count
+        infos, finals, failed, columns = rows.infos, rows.finals, rows.failures, None
+        if kernel is not None and not infos:
+            if self.whole and self.split_finals and not failed and (merged := kernel.together()) is not None:
+                return Handed(with_finals(masked(merged, count), finals, count)) if merged or finals else None
+            columns = kernel.infos()
+            if not (columns or finals or failed):
+                return None
+        elif rows.batched:
+            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], self._failures()
+        if self.whole and not failed:
+            if self.split_finals:
+                merged = together_columns(columns, count) if columns is not None else None if finals else together(infos, count)
+                if merged is not None:
+                    return Handed(with_finals(merged, finals, count))
+            elif kernel is not None:
+                return Handed({"ended": finals, "infos": infos or kernel.infos_by_row()})
+        ended: dict[int, Any] = finals
         if finals and self.split_finals:
-            finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
-        if kernel is None or infos:
-            return pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures
-        columns = kernel.infos()
-        if not (columns or finals or failures):
-            return None
-        return pack_columns(self.row, count, finals, columns, split_finals=self.split_finals), failures
-
-    def _merged(self, kernel: BlockKernel | None) -> dict[str, Any] | None:
-        """The infos of the step put together, where that is easy, without those of episodes that it has ended."""
-        infos = self.rows.infos
-        if kernel is None or infos:
-            return None if self.rows.finals else together(infos, self.count)
-        columns = kernel.together()
+            ended = {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
         if columns is None:
-            return together_columns(kernel.infos(), self.count)
-        return masked(columns, self.count) if columns else {}
+            return pack_infos(self.row, ended, infos, split_finals=self.split_finals), self._failures()
+        return pack_columns(self.row, count, ended, columns, split_finals=self.split_finals), self._failures()
+
+    def _failures(self) -> list[tuple[int, Failure]]:
+        """What environments raised, with their indices."""
+        first, unit, tag = self.first, self.rows.unit, self.tag
+        return [(first + at, Failure.of(at, f"{unit} {first + at}", tag, error)) for at, error in self.rows.failures]
 
     # ------------------------------------------------------------------ snapshots
 
@@ -284,184 +271,3 @@ def _fields(columns: Any) -> dict[str, npt.NDArray[Any]]:
 
 def _pickled_result(function: Callable[..., Any], env: Any, arguments: Pickled) -> bytes:
     return dumps(function(env, *decode(arguments)))
-
-
-class Shard(Reactor, ABC):
-    """A contiguous block of environments, each with one row or more.
-
-    Args:
-        first: Index of the first environment.
-        row: Row of the first one in its batch.
-        rows: How many rows they have.
-        layout: The space that observations are batched by.
-        watched: Whether to tell at any time which environment is being stepped.
-        strategies: How each environment can be saved, if that is known already; see
-            :func:`~reactor_gymnasium.environments.saving.probe_save_strategy`.
-
-    Attributes:
-        envs: What holds the environments, each as its ``env`` unless the class says otherwise; none in a class that has an
-            :class:`~reactor_gymnasium.environments.gym_rows.GymRows`.
-        last: Each row's last observation, ``None`` before the first one.
-    """
-
-    actions = Input()
-    """Actions as one array, ``(rows, *single_action_space.shape)``."""
-    items = Input()
-    """Actions as a list of ``rows`` objects, where they are not such an array."""
-    request = Input()
-    """Requests besides steps: ``("reset", kwargs)``, or ``(function, args)`` to call ``function(env, *args)``; of each
-    environment its own, ``None`` for those that are left alone.
-    """
-
-    observations = Output((0,), np.uint8)
-    objects = Output()
-    rewards = Output((0,), np.float64)
-    terminations = Output((0,), np.bool_)
-    truncations = Output((0,), np.bool_)
-    extras = Output()
-    """Further results that only some steps have: packed infos, and failures by environment."""
-    at = Output((), np.int64)
-    """Which of its environments is being stepped, counted from 1, 0 for none; written only where somebody watches."""
-    replies = Output()
-    """The pickled result of each environment that was called."""
-
-    unit = "environment"
-    """The word for one of those that it holds, in messages."""
-    split_finals = True
-    """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack_infos`."""
-
-    whole = False
-    """Whether it has every environment, in the caller's process: then it puts infos together itself, and nothing is pickled."""
-
-    def __init__(
-        self,
-        first: int,
-        row: int,
-        rows: int,
-        layout: ObservationLayout,
-        watched: bool = False,
-        strategies: Sequence[str | None] = (),
-    ) -> None:
-        self.first, self.row, self.layout, self.watched, self.strategies = first, row, layout, watched, tuple(strategies)
-        self.envs: list[Any] = []
-        self.last: list[Any] = [None] * rows
-        self.rows: Any = None  # the buffer that `out` writes to
-        self.out: StepBuffers | None = None
-        if layout.arrays:
-            shape, dtype = layout.storage()
-            self.observations = Output((rows, *shape), dtype)
-        self.rewards, self.terminations, self.truncations = Output(rows, np.float64), Output(rows, np.bool_), Output(rows, np.bool_)
-
-    @reaction(startup)
-    @abstractmethod
-    def build(self) -> None:
-        """Make the environments, here where they will live."""
-
-    @reaction(shutdown)
-    def close(self) -> None:
-        """Close every environment, even if closing one fails; the first error is raised."""
-        envs = list(map(self._env, self.envs))
-        self.envs.clear()
-        close_all(enumerate(envs, self.first), self.unit)
-
-    @reaction(actions, items, effects=(observations, objects, rewards, terminations, truncations, extras, at))
-    @abstractmethod
-    def step(self) -> None:
-        """Step every environment once."""
-
-    @reaction(request, effects=(observations, objects, extras, replies))
-    def answer_request(self) -> None:
-        """Reset some environments, or call something with them. What each is given is pickled by itself: what two of them share
-        must not depend on where they are.
-        """
-        self._answer(self.envs)
-
-    def _answer(self, envs: Sequence[Any]) -> None:
-        """Answer a request with what holds the environments."""
-        function, of_envs = self.request.value
-        resets = function == "reset"
-        infos: Infos = {}
-        results: list[bytes] = []
-        failures: Failures = []
-        for number, (held, arguments) in enumerate(zip(envs, of_envs, strict=True)):
-            if arguments is not None:
-                try:
-                    if resets:
-                        self._begin_episode(number, decode(arguments), infos)
-                    else:
-                        results.append(dumps(function(self._env(held), *decode(arguments))))
-                except Exception as error:
-                    failures.append(self._failure(number, error))
-        if not resets:
-            self.replies.set(results)
-        elif self.layout.arrays:
-            self._write_last(failures)
-        self._send({}, infos, failures)
-
-    def _env(self, held: Any) -> Any:
-        """The object to be called and closed in an element of ``envs``."""
-        return held.env
-
-    @abstractmethod
-    def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
-        """Reset an environment of this shard; its observations go to ``last``."""
-
-    def _begun(self, observation: Any) -> Any:
-        """The observation of a reset, which must be one: in ``last``, ``None`` stands for a row that was never reset.
-
-        Raises:
-            TypeError: If ``reset()`` returned no observation.
-        """
-        if observation is None:
-            raise TypeError(f"reset() returned None as the observation, its space is {self.layout.space}")
-        return observation
-
-    def _bound(self) -> StepBuffers | None:
-        """The rows that this tick writes observations to, if any part of them is an array."""
-        if self.layout.arrays:
-            rows = self.observations.buffer
-            if rows is not self.rows:
-                self.rows, self.out = rows, StepBuffers(self.layout, rows)
-        return self.out
-
-    @abstractmethod
-    def _write_last(self, failures: Failures) -> None:
-        """Write the last observations of all rows."""
-
-    def _send(self, finals: Infos, infos: Infos, failures: Failures) -> None:
-        """Send what there is besides arrays."""
-        if self.layout.objects:
-            self.objects.set([None if last is None else self.layout.take_objects(last) for last in self.last])
-        if not (infos or failures or finals):
-            return
-        if self.whole and not (finals or failures) and (merged := together(infos, len(self.last))) is not None:
-            self._set_extras(Handed(merged))
-            return
-        try:
-            self._set_extras((pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures))
-        except Exception as error:
-            of_envs = [(self.first + number, info) for given in (finals, infos) for number, info in given.items()]
-            note_whose_info(error, of_envs, self.unit)
-            raise
-
-    def _set_extras(self, extras: Any) -> None:
-        """Send what only some steps have."""
-        self.extras.set(extras)
-
-    def _numbers(self) -> Iterable[int]:
-        """The numbers of its environments, to step them in this order."""
-        numbers = range(len(self.envs))
-        return marked(numbers, self.at.buffer) if self.watched else numbers
-
-    def _saved(self, number: int, env: Any, last: Any, make: Any, owner: str) -> tuple[bytes, bytes]:
-        """The state of an environment, and its last observation; each by itself: what two share must not depend on where they are.
-
-        Raises:
-            RunError: If it cannot be restored exactly.
-        """
-        strategy = self.strategies[number] if self.strategies else save_strategy(make)
-        return saved_exactly(env, strategy, f"{self.unit} {self.first + number} of {owner}"), dumps(last)
-
-    def _failure(self, number: int, error: Exception) -> tuple[int, Failure]:
-        index = self.first + number
-        return index, Failure.of(number, f"{self.unit} {index}", self.tag, error)

@@ -153,21 +153,22 @@ class ShardedVectorEnv(LiveVectorEnv):
         trial.warn(self._style.makers_option or "env_fns")
         if self._style.makers_option and (context != "fork" or choice.executor != "processes" or choice.workers == 1):
             check_travel(tuple(makers), self._encoded, self._title, self._style.context_option, self._style.makers_option)
-        self._tried = tried = self._tried_makers()
+        tried = self._tried_makers()
         recover = recover_for(options.restarts, choice.executor, tried, self._ports.unit)
         # How units can be saved is not to be found out in the middle of a run.
         strategies = [] if recover is None else [save_strategy(maker) for maker in tried]
         self._unseeded = set(range(self._units if recover is not None else 0))
-        self._inline, watched = choice.executor == "inline", options.step_timeout is not None
+        inline, watched = choice.executor == "inline", options.step_timeout is not None
         program = Program(f"{self._title.removesuffix('.of')} of {self._units}")
         program.worker_setup(repeat_registrations())
 
         def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
-            return self._add_shard(
-                program, name, lo, hi, worker, first=lo, row=row, watched=watched, strategies=strategies[lo:hi]
+            rows = bounds[hi] - bounds[lo]
+            return program.add(
+                VectorShard, name=name, makers=self._encoded[lo:hi], count=rows, layout=self._layout, first=lo, row=row,
+                owner=self._title, split_finals=self._style.infos == "columns", whole=inline and rows == self.batch_size,
+                watched=watched, tried=tried[lo:hi], strategies=strategies[lo:hi], **self._shard_settings(lo, hi, worker),
             )  # fmt: skip
-
-        self._bounds = bounds
 
         self._why = choice.why
         actions = (self._action_shape, self._action_dtype) if self._plain_actions else None
@@ -251,6 +252,7 @@ class ShardedVectorEnv(LiveVectorEnv):
     def _time(self, probe: Any, workers: int) -> StepCosts:
         """Time a step of each unit."""
 
+    @abstractmethod
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
         """What is said to the shard of units ``lo`` to ``hi - 1`` by their kind alone: how to make its rows, at the least.
 
@@ -262,23 +264,6 @@ class ShardedVectorEnv(LiveVectorEnv):
         Returns:
             Arguments of :class:`~reactor_gymnasium.vector.shard.VectorShard`.
         """
-        raise NotImplementedError
-
-    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
-        """Add the shard of units ``lo`` to ``hi - 1``."""
-        return program.add(
-            VectorShard,
-            name=name,
-            makers=self._encoded[lo:hi],
-            count=self._bounds[hi] - self._bounds[lo],
-            layout=self._layout,
-            owner=self._title,
-            split_finals=self._style.infos == "columns",
-            whole=self._inline and self._bounds[hi] - self._bounds[lo] == self.batch_size,
-            tried=self._tried[lo:hi],
-            **self._shard_settings(lo, hi, worker),
-            **shared,
-        )
 
     @abstractmethod
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:

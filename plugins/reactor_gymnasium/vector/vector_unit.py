@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorWrapper
 
+from reactor_gymnasium.arguments import Bools
 from reactor_gymnasium.environments.owning import check_info, own
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
@@ -119,15 +120,14 @@ class VectorRows(UnitRows):
     def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         """Refuses what resets all its rows when it is to reset some, as those do that know nothing of masks."""
         (lo, hi), shown = self.bounds[number : number + 2], self._shown.observations
-        mask = (kwargs.get("options") or {}).get("reset_mask")
-        before = None if mask is None or shown is None else shown[lo:hi].copy()
+        mask: Bools | None = (kwargs.get("options") or {}).get("reset_mask")
+        before = None if shown is None else shown[lo:hi].copy()
         super()._reset(number, env, kwargs)
-        one = env
-        if before is None or isinstance(one, VectorWrapper):  # a wrapper may change what it gives of rows left alone
+        if mask is None or before is None or isinstance(env, VectorWrapper):  # which may change what such rows show
             return
         for part in before.dtype.names or (...,):
             if before[part][~mask].tobytes() != shown[lo:hi][part][~mask].tobytes():
                 raise ValueError(
-                    f"{type(one).__name__} has reset rows that options['reset_mask'] leaves out: it does not support masks. "
+                    f"{type(env).__name__} has reset rows that options['reset_mask'] leaves out: it does not support masks. "
                     "Reset whole shards of it, or all"
                 )

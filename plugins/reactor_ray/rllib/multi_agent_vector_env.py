@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from ray.rllib.env.vector.vector_multi_agent_env import VectorMultiAgentEnv
 
-from reactor_gymnasium.plugin import HostStyle, Infos
+from reactor_gymnasium.plugin import HostStyle
 from reactor_pettingzoo import ParallelVectorEnv
 from reactor_ray.rllib.multi_agent_env import AsMultiAgentEnv, MakesParallel
 
@@ -44,7 +44,7 @@ class AgentColumns:
     """``(rows,)``: which agents have an observation, those that end with it included."""
     over: _Bools
     """``(environments,)``: whose episode this step has ended. Their next step resets them."""
-    infos: Infos
+    infos: dict[int, dict[str, Any]]
     """The infos that are not empty, by row."""
 
     @property
