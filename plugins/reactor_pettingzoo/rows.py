@@ -16,13 +16,14 @@ from reactor_pettingzoo.copies import Copy, ParallelCopy
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import decode
 
-__all__ = ["AGENT_COLUMNS", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
+__all__ = ["AGENT_COLUMNS", "PRESENT", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
 
 Array = npt.NDArray[Any]
-Ends = list[tuple[int, bool, bool]]
 
 AGENT_COLUMNS: Mapping[str, ColumnSpec] = {"acting": (np.bool_, ()), "present": (np.bool_, ())}
 """What there is of each agent besides rewards and ends: whether it acts next, and whether it is there, or was until this step."""
+PRESENT: Mapping[str, ColumnSpec] = {"present": AGENT_COLUMNS["present"]}
+"""What there is of them where it is known who acts."""
 
 
 class AgentsUnit:
@@ -36,13 +37,12 @@ class AgentsUnit:
             given the groups. ``None`` if it is given an action for each agent.
     """
 
-    flags, keeps = None, False
-    batched = None
+    flags: tuple[Array, Array] | None = None
+    keeps, batched = False, None
     infos: Mapping[int, Any] = {}
 
     def __init__(self, copy: Copy, places: Sequence[tuple[int, int]] | None = None) -> None:
         self.copy, self.env, self.rows, self.places = copy, copy.env, len(copy.agents), places
-        self.state = self
         self.takes_batch, self.over = places is not None, True
         self.rewards: Sequence[Any] = copy.none
         self.ended: Sequence[tuple[int, bool, bool]] = ()
@@ -50,12 +50,17 @@ class AgentsUnit:
         self._shown: dict[int, Shown] = {}
         # Looked up once per change of agents: where their actions are.
         self._known: Sequence[AgentID] | None = None
-        self._whole = False
+        self._in_order = False
         self._does: list[tuple[AgentID, Any]] = []
         # The group that acts for all of them, each with its own row, in their order.
         groups = {group for group, _ in places or ()}
-        in_order = [row for _, row in places or ()] == list(range(self.rows))
-        self._only = groups.pop() if len(groups) == 1 and in_order else None
+        rows = [row for _, row in places or ()]
+        self._only = groups.pop() if len(groups) == 1 and rows == list(range(self.rows)) else None
+
+    @property
+    def state(self) -> AgentsUnit:
+        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save_env`."""
@@ -87,7 +92,7 @@ class AgentsUnit:
         else:
             if before is not self._known:
                 self._look(before)
-            if self._whole:
+            if self._in_order:
                 copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
             elif self.places is None:
                 copy.act({agent: actions[row] for agent, row in self._does})
@@ -105,7 +110,7 @@ class AgentsUnit:
         """Find out where the actions of those are who are there."""
         index = self.copy.index
         self._known = agents
-        self._whole = tuple(agents) == self.copy.agents and (self.places is None or self._only is not None)
+        self._in_order = tuple(agents) == self.copy.agents and (self.places is None or self._only is not None)
         self._does = [(agent, index[agent] if self.places is None else self.places[index[agent]]) for agent in agents]
 
     # ------------------------------------------------------------------ what is shown
@@ -145,15 +150,16 @@ class PaddedUnit(AgentsUnit):
     Args:
         copy: The copy.
         padding: The observation of padded rows.
+        told: Whether infos say which rows are padded.
         check_agents: Raises if the agents of its environment are not those of the others, or have other spaces; called after the
             first reset, as some know their agents only then. ``None`` if that is known.
     """
 
     copy: NamedCopy
 
-    def __init__(self, copy: NamedCopy, padding: Any, check_agents: Callable[[Any], None] | None = None) -> None:
+    def __init__(self, copy: NamedCopy, padding: Any, told: bool, check_agents: Callable[[Any], None] | None) -> None:
         super().__init__(copy)
-        self.padding, self._check_agents = padding, check_agents
+        self.padding, self._told, self._check_agents = padding, told, check_agents
         self.seen: Sequence[Any] = [padding] * self.rows
         self.infos = {}
         self._padded: list[int] = []
@@ -202,7 +208,7 @@ class PaddedUnit(AgentsUnit):
         if there is not self._padded_of:
             self._padded_of, rows = there, {copy.index[agent] for agent in there}
             self._padded = [row for row in range(self.rows) if row not in rows]
-        infos: dict[int, Any] = {row: {"padded": True} for row in self._padded} if self._padded else {}
+        infos: dict[int, Any] = {row: {"padded": True} for row in self._padded} if self._padded and self._told else {}
         if any(copy.infos.values()):
             infos.update((copy.index[agent], info) for agent in there if (info := copy.info(agent)))
             infos = dict(sorted(infos.items()))
@@ -220,8 +226,9 @@ class PaddedUnit(AgentsUnit):
 
     def _show_each(self, put: Callable[[int, Any], None], lo: int) -> None:
         for row, agent in enumerate(self.copy.agents):
+            seen = self._given(row)
             try:
-                put(lo + row, self._given(row))
+                put(lo + row, seen)
             except Exception as error:
                 error.add_note(f"as {self.copy.call} of {self.copy.name} returned it for agent {agent!r}")
                 raise
@@ -272,11 +279,13 @@ class PaddedUnits:
         agents: The agents of every environment.
         observation_space: Every agent's observation space.
         action_space: Every agent's action space.
+        told: Whether infos say which rows are padded.
     """
 
     agents: tuple[AgentID, ...]
     observation_space: Space[Any]
     action_space: Space[Any]
+    told: bool = True
 
     def __call__(self, env: Any, index: int) -> PaddedUnit:
         """The unit of an environment.
@@ -290,7 +299,7 @@ class PaddedUnits:
         if known:
             self.check(env)
         copy = NamedCopy(env, self.agents, f"environment {index}")
-        return PaddedUnit(copy, padding(self.observation_space), None if known else self.check)
+        return PaddedUnit(copy, padding(self.observation_space), self.told, None if known else self.check)
 
     def check(self, env: Any) -> None:
         """Raise if an environment's agents are not these, or have other spaces."""
@@ -373,7 +382,8 @@ def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:
 def _mark(column: Array | None, agents: Sequence[AgentID], index: Mapping[AgentID, int]) -> None:
     if column is not None:
         column.fill(False)
-        column[[index[agent] for agent in agents]] = True
+        for agent in agents:
+            column[index[agent]] = True
 
 
 _NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})

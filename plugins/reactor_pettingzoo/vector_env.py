@@ -32,7 +32,7 @@ from reactor_gymnasium.plugin import (
     without_mask,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, shared_space
-from reactor_pettingzoo.rows import PaddedProbe, PaddedUnits
+from reactor_pettingzoo.rows import PRESENT, PaddedProbe, PaddedUnits
 from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ParallelVectorEnv"]
@@ -184,7 +184,8 @@ class ParallelVectorEnv(ShardedVectorEnv):
         self.render_mode = getattr(probe, "render_mode", None)
         self.single_observation_space = shared_space(probe, self.agents, "observation")
         self.single_action_space = shared_space(probe, self.agents, "action")
-        self._make_unit = PaddedUnits(self.agents, self.single_observation_space, self.single_action_space)
+        told = not self._ports.columns  # else there is a column of who is there
+        self._make_unit = PaddedUnits(self.agents, self.single_observation_space, self.single_action_space, told)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         return range(0, self.num_envs + 1, agents)
@@ -203,7 +204,9 @@ class ParallelVectorEnv(ShardedVectorEnv):
         return encode_makers((partial(PaddedProbe.of, self._encoded[0], self._make_unit),)) * self.num_copies
 
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
-        return {"make_rows": partial(UnitRows, autoreset=self.autoreset_mode, make=self._make_unit, layout=self._layout)}
+        columns = PRESENT if self._ports.columns else None
+        make_rows = partial(UnitRows, autoreset=self.autoreset_mode, make=self._make_unit, layout=self._layout, columns=columns)
+        return {"make_rows": make_rows}
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         if seed is not None and not one_seed(seed) and len(seed) != self.num_copies:

@@ -58,7 +58,6 @@ class Unit(Protocol):
 
     Attributes:
         env: What is called, looked at and closed.
-        state: What has its state, as :func:`~reactor_gymnasium.environments.saving.save_env` saves it: its ``env``, or itself.
         rows: How many rows it has.
         keeps: Whether it can show at any time what it showed after its last step.
         takes_batch: Whether actions that come one by one are one for all its rows, and not one for each.
@@ -71,7 +70,6 @@ class Unit(Protocol):
     """
 
     env: Any
-    state: Any
     rows: int
     keeps: bool
     takes_batch: bool
@@ -81,6 +79,10 @@ class Unit(Protocol):
     flags: Any
     infos: Mapping[int, Any]
     batched: Any
+
+    @property
+    def state(self) -> Any:
+        """What has its state, as :func:`~reactor_gymnasium.environments.saving.save_env` saves it: its ``env``, or itself."""
 
     def reset(self, **kwargs: Any) -> None:
         """Begin an episode; see ``Env.reset``."""

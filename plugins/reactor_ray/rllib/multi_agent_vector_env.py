@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from ray.rllib.env.vector.vector_multi_agent_env import VectorMultiAgentEnv
 
-from reactor_gymnasium.plugin import HostStyle
+from reactor_gymnasium.plugin import HostStyle, ShardPorts
 from reactor_pettingzoo import ParallelVectorEnv
 from reactor_ray.rllib.multi_agent_env import AsMultiAgentEnv, MakesParallel
 
@@ -23,9 +23,15 @@ _Bools = npt.NDArray[np.bool_]
 
 
 class _Envs(ParallelVectorEnv):
-    """Infos row by row, as environments returned them, where Gymnasium's come as columns."""
+    """Infos row by row, as environments returned them, where Gymnasium's come as columns; and who is there as a column."""
 
     _style = HostStyle(makers_option=None, infos="rows")
+    _ports = ShardPorts(columns=True)
+
+    def there(self) -> _Bools:
+        """``(rows,)``: who is there, or was until the last step."""
+        present: _Bools = self._batch.columns["present"].copy()
+        return present
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +137,7 @@ class ReactorVectorMultiAgentEnv(VectorMultiAgentEnv):
     # ------------------------------------------------------------------ rows
 
     def _take(self, observations: Any, rewards: Any, terminated: _Bools, truncated: _Bools, infos: dict[str, Any]) -> AgentColumns:
-        there = np.ones(self._envs.num_envs, np.bool_)
-        of_rows = infos.get("infos", {})
-        padded = [row for row, info in of_rows.items() if info == {"padded": True}]
-        for row in padded:
-            del of_rows[row]
-        there[padded] = False
+        there, of_rows = self._envs.there(), infos.get("infos", {})
         # The padding of an episode's end is flagged as terminated; nobody is there who could be.
         rows = AgentColumns(observations, rewards, terminated & there, truncated & there, there, there, of_rows)
         over: _Bools = np.logical_not(rows.acting.reshape(self.num_envs, -1).any(1))
