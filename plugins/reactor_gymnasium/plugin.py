@@ -21,14 +21,7 @@ from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
 from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, OfRounds, OfRuns
-from reactor_gymnasium.environments.rows import (
-    ColumnSpec,
-    EnvRows,
-    SavedEnv,
-    StepBuffers,
-    close_all,
-    kept_whole,
-)
+from reactor_gymnasium.environments.rows import ColumnSpec, EnvRows, SavedEnv, StepBuffers, close_all, kept_whole
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows

@@ -45,8 +45,7 @@ class EpisodeLog:
         sure: Whether rewards are floats for certain, so that nobody has to look.
 
     Attributes:
-        steps: How many have been noted since :meth:`settle`.
-        noted: Their rewards, one step after the other.
+        noted: The rewards of those steps that have been noted since :meth:`settle`, one after the other.
         totals: The sum of each row's episode, up to what has been counted.
         lengths: Its steps, likewise; where it is noted who acted, those in which the row did.
         where: From a row to words for a message.
@@ -54,7 +53,6 @@ class EpisodeLog:
 
     def __init__(self, rows: int, floats: bool = False, hashing: Literal["", "arrays", "objects"] = "", sure: bool = False) -> None:
         self.rows, self.floats, self.hashing, self.sure = rows, floats, hashing, sure
-        self.steps = 0
         self.noted: list[Any] = []
         self.totals: list[Any] = [0.0] * rows
         self.lengths = [0] * rows
@@ -64,6 +62,11 @@ class EpisodeLog:
         self._since = [0] * rows  # from which of the noted steps on a row has not been counted
         self._hashes: list[tuple[Any, Any] | None] = [None] * rows  # of actions and rewards, where an episode has begun
         self._arrays: tuple[Array, Array] | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been noted since :meth:`settle`."""
+        return len(self.noted) // self.rows
 
     def note(self, rewards: Sequence[Any], actions: Any = None, acting: Array | None = None) -> None:
         """Note a step.
@@ -76,7 +79,6 @@ class EpisodeLog:
         Raises:
             ValueError: If a reward is not a number, with a note that says whose it is.
         """
-        self.steps += 1
         floats = self.sure or _FLOATS.issuperset(map(type, rewards))
         self.noted += rewards if floats else map(self._number, itertools.count(), rewards)
         if actions is not None:
@@ -102,8 +104,8 @@ class EpisodeLog:
         rewards = self.noted[since * self.rows + row :: self.rows]
         for reward in rewards:
             total += reward
-        self.totals[row], self._since[row] = total, self.steps
-        self.lengths[row] += sum(bool(one[row]) for one in self._acting[since:]) if self._acting else self.steps - since
+        self.totals[row], self._since[row] = total, since + len(rewards)
+        self.lengths[row] += sum(bool(one[row]) for one in self._acting[since:]) if self._acting else len(rewards)
         hashes = self._hashes[row]
         if hashes is not None:
             hashes[1].update(np.array(rewards, "<f8").tobytes())
@@ -141,7 +143,7 @@ class EpisodeLog:
             for row in range(self.rows):
                 self.count(row)
         self.noted, self._actions, self._acting = [], [], []
-        self.steps, self._since, self._arrays = 0, [0] * self.rows, None
+        self._since, self._arrays = [0] * self.rows, None
 
     # ------------------------------------------------------------------ several rows at once
 
@@ -382,11 +384,15 @@ class EpisodePlayer:
             Exception: What the first of the environments that failed raised, with a note that says which one.
         """
         rows, log, before = self.rows, self.log, self._before
-        before.clear()
+        if before:
+            before.clear()
         rows.step(actions, out)
         if rows.failures:
             self._raise(before)
-        log.note(rows.rewards, actions.copy() if log.hashing else None)
+        if log.hashing:
+            log.note(rows.rewards, actions.copy())
+        else:
+            log.note(rows.rewards)
         ended: list[Episode] = []
         if rows.ended:
             overs = rows.over
