@@ -43,7 +43,7 @@ from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.traces import looked_at, no_traces
-from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
+from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.live import HostStyle
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
@@ -74,6 +74,7 @@ __all__ = [
     "SavedEnv",
     "UnitRows",
     "StepBuffers",
+    "ShardPorts",
     "StepCosts",
     "EnvFn",
     "ExecutionOptions",

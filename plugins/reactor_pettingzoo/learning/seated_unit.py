@@ -125,6 +125,7 @@ class SeatedUnit:
         self.at: dict[AgentID, int] = {}
         self.totals: list[float] = [0.0] * seats.count
         self.length = 0
+        self._shown: dict[int, list[tuple[Array, Array]]] = {}
         self.does = [Doing(block) for block in seats.blocks]
         self.places = [
             Place(number, block, row, self.record, self.columns)
@@ -240,8 +241,13 @@ class SeatedUnit:
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
         out.observations[lo] = self.record
-        for name, column in out.columns.items():
-            column[lo] = self.columns[name]
+        for row, column in self._shown.get(id(out)) or self._bind(out, lo):
+            row[...] = column
+
+    def _bind(self, out: StepBuffers, lo: int) -> list[tuple[Array, Array]]:
+        """Rows of a memory, and what belongs there. There are two memories, which stay."""
+        shown = self._shown[id(out)] = [(column[lo], self.columns[name]) for name, column in out.columns.items()]
+        return shown
 
     def leaves(self, layout: Any) -> list[tuple[Any, ...] | None]:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
