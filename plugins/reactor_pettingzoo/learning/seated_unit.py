@@ -23,7 +23,7 @@ from reactor_pettingzoo.joint_env import JointEnv
 from reactor_pettingzoo.learning.seats import ACTING, RETURNS, REWARDS, TERMINATIONS, TRUNCATIONS, Block, Seats
 from reactor_pettingzoo.reading import MASK, AgentID, choices_of, segments
 
-__all__ = ["JointMaker", "SeatedUnit"]
+__all__ = ["JointMaker", "SeatedUnit", "seated_rows"]
 
 Array = npt.NDArray[Any]
 
@@ -42,10 +42,6 @@ class JointMaker:
     def __call__(self) -> JointEnv:
         return JointEnv(self.env_fn, self.seats, SeatedUnit)
 
-    def rows(self, first: int) -> UnitRows:
-        """Rows of such environments, as a trainer's actor steps them."""
-        return UnitRows(first, AutoresetMode.SAME_STEP, _unit_in, SeatedLayout(self.seats), self.seats.told)
-
     @classmethod
     def of(cls, env_fn: EnvFn, seats: Seats) -> JointMaker:
         """One that can be asked for a render mode, where ``env_fn`` can."""
@@ -63,6 +59,16 @@ class VisibleJointMaker(JointMaker):
     def __call__(self, render_mode: str | None = None) -> JointEnv:
         env_fn: Any = self.env_fn
         return JointEnv(env_fn if render_mode is None else partial(env_fn, render_mode=render_mode), self.seats, SeatedUnit)
+
+
+def seated_rows(seats: Seats, first: int) -> UnitRows:
+    """Rows of such environments, as trainers step them.
+
+    Args:
+        seats: Their agents.
+        first: Number of the first environment.
+    """
+    return UnitRows(first, AutoresetMode.SAME_STEP, _unit_in, SeatedLayout(seats), seats.told)
 
 
 def _unit_in(env: Any, index: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -22,7 +23,7 @@ from reactor_pettingzoo.learning.joint_policy import JointPolicy, Part
 from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Matches, Pool, sides_of
 from reactor_pettingzoo.learning.payoffs import LeagueReport, Payoffs
 from reactor_pettingzoo.learning.policies import AgentPolicies, CentralisedPolicy, MaskedLoss, acting_alone, rows_of
-from reactor_pettingzoo.learning.seated_unit import JointMaker
+from reactor_pettingzoo.learning.seated_unit import JointMaker, seated_rows
 from reactor_pettingzoo.learning.seats import RETURNS, Block, Seats, names_of, seats_of, state_size
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import ExecutorName
@@ -225,6 +226,11 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         return {
             block.policy: (MaskedLoss if block.masked else PPOLoss)(*numbers, learns=block.policy) for block in self.seats.learning
         }
+
+    @property
+    def make_rows(self) -> Callable[[int], Any]:
+        """What steps environments: all agents of each are one row."""
+        return partial(seated_rows, self.seats)
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The policies, from whose distributions their agents' actions are drawn."""

@@ -17,7 +17,7 @@ from reactor_rl.plugin import Pickled
 from reactor_sb3.acting.normalization import Normalization, Normalizing
 from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations, transition_record
-from reactor_sb3.environments.seeded_envs import SeededEnvs
+from reactor_sb3.environments.seeded_envs import MakeRows, SeededEnvs, single_envs
 from reactor_sb3.streams import Purpose, restore, state_of, stream, torch_generator
 from reactor_torch import FILLING, torch_stream
 
@@ -50,6 +50,7 @@ class ActorConfig:
         actors: How many actors there are.
         seed: Of every random stream.
         normalization: What the policy sees instead of what the environments give, if that is not the same.
+        make_rows: Makes what steps them.
     """
 
     makes: tuple[Pickled, ...]
@@ -61,6 +62,7 @@ class ActorConfig:
     actors: int
     seed: int
     normalization: Normalization | None = None
+    make_rows: MakeRows = single_envs
 
     @property
     def record(self) -> np.dtype[Any]:
@@ -164,7 +166,7 @@ class Actor(Reactor):
         self.asked = {field.name: field.asked for field in config.policy.fields if field.asked}
         self.slots: dict[int, Slot] = {}
         self.bound: dict[tuple[int, int], tuple[Array, BoundPolicy]] = {}
-        self.envs = SeededEnvs(config.makes, config.seed, Purpose.EPISODES, self.numbers.start)
+        self.envs = SeededEnvs(config.makes, config.seed, Purpose.EPISODES, self.numbers.start, config.make_rows)
         self.envs.build()
         with self.envs.rows.opened(changes=False) as envs:
             for number, env in zip(self.numbers, envs, strict=True):

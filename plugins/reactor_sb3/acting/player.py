@@ -15,7 +15,7 @@ from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.acting.normalization import Normalization
 from reactor_sb3.acting.policy import Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations
-from reactor_sb3.environments.seeded_envs import SeededEnvs, kept_info
+from reactor_sb3.environments.seeded_envs import MakeRows, SeededEnvs, kept_info, single_envs
 from reactor_sb3.streams import Purpose, stream, torch_generator
 from reactor_torch import torch_stream
 
@@ -39,6 +39,7 @@ class PlayConfig:
         steps: How many steps are taken at a tick, at most.
         normalization: As for the actors.
         drawn: Whether actions are drawn, as actors draw theirs, and are not the best ones.
+        make_rows: As for the actors.
     """
 
     make: Pickled
@@ -50,6 +51,7 @@ class PlayConfig:
     steps: int
     normalization: Normalization | None = None
     drawn: bool = False
+    make_rows: MakeRows = single_envs
 
 
 def remembered(policy: Policy, envs: int) -> dict[str, Array] | None:
@@ -77,7 +79,7 @@ class Player:
 
     def __init__(self, plan: PlayConfig, purpose: Purpose, parameters: npt.DTypeLike) -> None:
         self.plan = plan
-        self.envs = SeededEnvs((plan.make,), plan.seed, purpose, 0)
+        self.envs = SeededEnvs((plan.make,), plan.seed, purpose, 0, plan.make_rows)
         self.envs.build()
         self.envs.rows.keep_infos, self.envs.rows.before_reset = False, self._last_info
         self.snapshot: Array = aligned_zeros((), parameters)

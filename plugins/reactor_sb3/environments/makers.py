@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
-from reactor_gymnasium.plugin import EnvFn, EnvRows, MakerTrial, looked_at, make_probe
+from reactor_gymnasium.plugin import EnvFn, MakerTrial, looked_at, make_probe
 from reactor_rl.plugin import Pickled, dumps
 from reactor_sb3.environments.copies import copies_of, without_logs
 from reactor_sb3.environments.live_vec_env import env_fns_of, shown_to_actors
@@ -43,11 +42,6 @@ class EnvMaker:
         if len(self.env_fns) == 1:
             return (Pickled(dumps(self)),) * count
         return tuple(Pickled(dumps(self.of(number))) for number in range(count))
-
-    @property
-    def rows(self) -> Callable[[int], EnvRows] | None:
-        """Makes rows of such environments, from the number of the first one, where they are of a kind of their own."""
-        return getattr(self.env_fns[0], "rows", None)
 
     def throw_away(self) -> gymnasium.Env[Any, Any]:
         """An environment that is only looked at, timed or evaluated in: what it tells belongs in no log of episodes."""

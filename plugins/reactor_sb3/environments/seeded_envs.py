@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -32,10 +33,15 @@ from reactor_rl.plugin import Pickled, decode, dumps
 from reactor_sb3.environments.reached import Asked
 from reactor_sb3.streams import Purpose, seed_of
 
-__all__ = ["SeededEnvs", "check", "kept_info"]
+__all__ = ["MakeRows", "SeededEnvs", "check", "kept_info", "single_envs"]
 
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
+
+MakeRows = Callable[[int], EnvRows]
+"""From the number of the first environment to what steps them."""
+
+single_envs: MakeRows = partial(GymRows, autoreset=AutoresetMode.SAME_STEP)
 
 LOGGED = 8192
 """Actions after which the next game with lives is seeded. Repeating them takes seconds, where an emulator cannot be saved."""
@@ -59,6 +65,7 @@ class SeededEnvs:
         seed: Of the trainer.
         purpose: What the environments are for.
         first: Number of the first one, among those for that purpose.
+        make_rows: Makes what steps them.
 
     Attributes:
         rows: The environments.
@@ -67,11 +74,12 @@ class SeededEnvs:
         first: Likewise.
     """
 
-    def __init__(self, makers: Sequence[Pickled], seed: int, purpose: Purpose, first: int) -> None:
+    def __init__(
+        self, makers: Sequence[Pickled], seed: int, purpose: Purpose, first: int, make_rows: MakeRows = single_envs
+    ) -> None:
         self.makers, self.seed, self.purpose, self.first = makers, seed, purpose, first
         n = len(makers)
-        self.rows: EnvRows
-        self.log = EpisodeLog(n)
+        self.rows, self.log = make_rows(first), EpisodeLog(n)
         self._episodes = OfRounds(n, self._seed, self._spared)
         self._monitored = [False] * n  # whether a Monitor waits for the end of the game
         self._seeds = [0] * n  # of the last seeded resets
@@ -82,21 +90,12 @@ class SeededEnvs:
 
     def build(self) -> None:
         """Make the environments, here where they will live."""
-        rows = self.rows = self._made_rows()
+        rows = self.rows
         rows.build(self.makers, _uncounted if self.purpose is Purpose.EPISODES else _throw_away)
         rows.look_for_lives()
         with rows.opened(changes=False) as envs:
             self._monitored = [is_wrapped(env, Monitor) for env in envs]
         self.player = EpisodePlayer(rows, self._episodes, self.log)
-
-    def _made_rows(self) -> EnvRows:
-        """Rows as what makes the environments has them, if they are of a kind of their own."""
-        try:
-            make_rows = getattr(decode(self.makers[0]), "rows", None)
-        except Exception as error:
-            error.add_note(f"while environment {self.first} was constructed")
-            raise
-        return GymRows(self.first, AutoresetMode.SAME_STEP) if make_rows is None else make_rows(self.first)
 
     # ------------------------------------------------------------------ rounds
 

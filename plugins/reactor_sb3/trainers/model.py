@@ -81,6 +81,9 @@ class Model(Protocol):
     @property
     def evaluations(self) -> list[Evaluation]: ...
 
+    @property
+    def make_rows(self) -> Any: ...
+
     def acting(self) -> tuple[torch.nn.Module, Any]: ...
 
     @property

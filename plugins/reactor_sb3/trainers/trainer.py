@@ -35,6 +35,7 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.environments.reached import Asked, leave, reach
+from reactor_sb3.environments.seeded_envs import MakeRows, single_envs
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.copying import copy_of
@@ -229,6 +230,11 @@ class Trainer(RunOwner, BaseAlgorithm):
     @abstractmethod
     def update(self, batch: Any) -> Update:
         """One update, as in the loop of SB3's ``train()``; returns what is to be logged."""
+
+    @property
+    def make_rows(self) -> MakeRows:
+        """Makes what steps environments, from the number of the first one, wherever they are stepped."""
+        return single_envs
 
     # ------------------------------------------------------------------ updates
 
