@@ -21,6 +21,7 @@ from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn, padding, pr
 from reactor_pettingzoo.copies import copy_of
 from reactor_pettingzoo.joint_env import JointEnv
 from reactor_pettingzoo.reading import AgentID, broken
+from reactor_pettingzoo.rows import AgentsUnit
 from reactor_pettingzoo.runner.actions import ActionSampler, illegal, width_of
 from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, assigned, callable_policy, single
 from reactor_rl.plugin import decode, encode
@@ -111,8 +112,8 @@ def evaluate(
     )  # fmt: skip
 
 
-class AskedUnit:
-    """All agents of a copy as one, as their policies are asked: what each sees, and whether it acts, by number; an action for each.
+class AskedUnit(AgentsUnit):
+    """A copy of which one row shows all agents as their policies are asked: what each sees, and whether it acts, by number.
 
     It is the unit of a :class:`~reactor_pettingzoo.joint_env.JointEnv`.
 
@@ -122,7 +123,8 @@ class AskedUnit:
     """
 
     def __init__(self, env: Any, specs: AgentSpecs) -> None:
-        self.specs, self.copy = specs, copy_of(env, specs.agents, specs.turns)
+        super().__init__(copy_of(env, specs.agents, specs.turns))
+        self.rows, self.specs = 1, specs
         self.groups = groups = [specs.group_of(agent)[0] for agent in specs.agents]
         seen: dict[str, spaces.Space[Any]] = {"acts": spaces.MultiBinary(len(groups))}
         for at, group in enumerate(groups):
@@ -132,26 +134,21 @@ class AskedUnit:
         self.observation_space = spaces.Dict(seen)
         self.action_space = spaces.Dict({f"{at}": group.action_space for at, group in enumerate(groups)})
         self.padding = [padding(group.space) for group in groups]
-        self.rewards = [0.0]
-        self.ended: Sequence[tuple[int, bool, bool]] = ()
-        self.infos: Mapping[int, dict[str, Any]] = {}
 
     def reset(self, **kwargs: Any) -> None:
         """Begin an episode."""
         self.totals = [0.0] * len(self.groups)
-        self.copy.begin(**kwargs)
+        super().reset(**kwargs)
 
-    def step(self, actions: dict[str, Any]) -> None:
+    def step(self, actions: Mapping[str, Any]) -> None:
         """Take a step, in which one agent acts or all do."""
-        copy = self.copy
-        chosen = {agent: actions[f"{copy.index[agent]}"] for agent in copy.acts}
-        copy.act(chosen[copy.acts[0]] if copy.turns else chosen)
-        reward = 0.0
+        super().step([actions[f"{at}"] for at in range(len(self.groups))])
+        copy, reward = self.copy, 0.0
         for at, gain in enumerate(copy.gains):
             self.totals[at] += float(gain)
             reward += float(gain)
         self.rewards, self.ended, self.infos = [reward], (), {}
-        if copy.over:
+        if self.over:
             # Of an agent that never was there nothing is told.
             told = {f"return.{agent}": self.totals[copy.index[agent]] for agent in copy.agents if agent in copy.present}
             self.ended, self.infos = ((0, not copy.cut, copy.cut),), {0: told}

@@ -22,6 +22,7 @@ from reactor_pettingzoo.copies import Copy, copy_of
 from reactor_pettingzoo.joint_env import JointEnv
 from reactor_pettingzoo.learning.seats import ACTING, RETURNS, REWARDS, TERMINATIONS, TRUNCATIONS, Block, Seats
 from reactor_pettingzoo.reading import MASK, AgentID, choices_of, segments
+from reactor_pettingzoo.rows import AgentsUnit
 
 __all__ = ["JointMaker", "SeatedUnit", "seated_rows"]
 
@@ -104,8 +105,8 @@ class SeatedLayout:
         """One by one is as cheap."""
 
 
-class SeatedUnit:
-    """The :class:`~reactor_gymnasium.environments.unit_rows.Unit` of all agents together.
+class SeatedUnit(AgentsUnit):
+    """A copy of which one row shows all agents.
 
     Rows of agents that do not act are zeros, or what they saw last; their masks allow everything. Where agents take turns, a policy
     has one row: that of the agent whose turn it is.
@@ -115,46 +116,41 @@ class SeatedUnit:
         seats: Its agents.
     """
 
-    rows, keeps, takes_batch, flags, batched = 1, False, False, None, None
-
     def __init__(self, env: Any, seats: Seats) -> None:
-        self.env, self.seats, self.specs = env, seats, seats.specs
-        self.copy = copy_of(env, seats.specs.agents, seats.specs.turns)
+        super().__init__(copy_of(env, seats.specs.agents, seats.specs.turns), [])
+        self.rows, self.seats, self.specs = 1, seats, seats.specs
         self.observation_space, self.action_space = seats.observation_space(), seats.action_space()
         self.record = np.zeros((), seats.record)
         self.columns = {name: np.zeros(shape, dtype) for name, (dtype, shape) in seats.told.items()}
-        self.acting = self.columns[ACTING]
-        self.over, self.rewards = True, (0.0,)
-        self.ended: Sequence[tuple[int, bool, bool]] = ()
-        self.infos: Mapping[int, dict[str, Any]] = {}
         self.order = -1  # number of the episode's order of seats
         self.at: dict[AgentID, int] = {}
-        self.totals: list[float] = [0.0] * seats.count
+        self.totals: list[float] = []
         self.length = 0
-        self._shown: dict[int, list[tuple[Array, Array]]] = {}
-        self.does = [Doing(block) for block in seats.blocks]
-        self.places = [
+        self._bound: dict[int, list[tuple[Array, Array]]] = {}
+        self._acts = [Doing(block) for block in seats.blocks]
+        self._sees = [
             Place(number, block, row, self.record, self.columns)
             for number, block in enumerate(seats.blocks)
             for row in range(block.agents)
         ]
 
-    @property
-    def state(self) -> SeatedUnit:
-        """What has its state: itself."""
-        return self
-
     def __getstate__(self) -> dict[str, Any]:
-        copied = {name: value for name, value in vars(self.copy).items() if name not in _NO_STATE}
-        kept = {name: getattr(self, name) for name in ("over", "order", "at", "totals", "length", "columns")}
-        return {"copy": copied, "record": self.record.tobytes(), **kept}
+        kept = {name: getattr(self, name) for name in ("order", "at", "totals", "length", "columns")}
+        return {**super().__getstate__(), "record": self.record.tobytes(), **kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self.copy).update(state.pop("copy"))
-        self.record[...] = np.frombuffer(state.pop("record"), self.record.dtype)[0]
-        for name, column in state.pop("columns").items():
+        env = self.env  # which holds this unit
+        super().__setstate__(state)
+        self.env, self.record[...] = env, np.frombuffer(state["record"], self.record.dtype)[0]
+        self.order, self.totals, self.length = state["order"], state["totals"], state["length"]
+        self._sit(state["at"])
+        for name, column in state["columns"].items():
             self.columns[name][...] = column
-        vars(self).update(state)
+
+    def _sit(self, at: dict[AgentID, int]) -> None:
+        """Have agents on these seats."""
+        self.at, self._known = at, None
+        self.places = [(place.number, place.row) for place in map(self._sees.__getitem__, map(at.__getitem__, self.copy.agents))]
 
     # ------------------------------------------------------------------ episodes
 
@@ -163,47 +159,41 @@ class SeatedUnit:
         orders, seed = self.seats.orders, kwargs.get("seed")
         # By the seed, where there is one: what happens after it can be repeated from the actions alone.
         self.order = (self.order + 1 if seed is None else seed) % len(orders)
-        self.at = {agent: seat for seat, agent in enumerate(orders[self.order])}
+        self._sit({agent: seat for seat, agent in enumerate(orders[self.order])})
         self.totals, self.length, self.infos = [0.0] * self.seats.count, 0, {}
         self.record[...] = np.zeros((), self.record.dtype)
-        for place in self.places:
+        for place in self._sees:
             place.free()
-        self.copy.begin(**kwargs)
-        self.over = self.copy.over
+        super().reset(**kwargs)
         self._see()
 
     def step(self, actions: Any) -> None:
         """Take a step: an action of everybody who is there or, where agents take turns, of one."""
         self.length += 1
-        copy, places, at = self.copy, self.places, self.at
-        before = copy.live
         if isinstance(actions, np.ndarray) and actions.ndim:
             actions = actions[0]  # its only row
-        done = [doing(actions) for doing in self.does]
-        chosen = {agent: done[places[at[agent]].number][places[at[agent]].row] for agent in copy.acts}
-        copy.act(chosen[copy.acts[0]] if copy.turns else chosen)
-        self.rewards = (self._gain(before),)
+        super().step([doing(actions) for doing in self._acts])
+        self.rewards = (self._gain(),)
         self._see()
-        self.over = over = copy.over
+        copy = self.copy
         self.ended, self.infos = (), {}
-        if over:
+        if self.over:
             self.ended = ((0, not copy.cut, copy.cut),)
-            of_agents = {str(agent): round(self.totals[seat], 6) for agent, seat in at.items() if agent in copy.present}
+            of_agents = {str(agent): round(self.totals[seat], 6) for agent, seat in self.at.items() if agent in copy.present}
             total = sum(sum(self.totals[block.seats]) for block in self.seats.learning)
             if self.seats.rivals:
                 total = 2 * total - sum(self.totals)
             self.infos = {0: {"episode": {**of_agents, "r": round(total, 6), "l": self.length}}}
 
-    def _gain(self, before: Sequence[AgentID]) -> float:
+    def _gain(self) -> float:
         """Note what the step was to those who were there; returns the sum of the rewards that count."""
         copy, columns, totals, counted = self.copy, self.columns, self.totals, self.seats.counted
         gains, index, total = [0.0] * self.seats.count, copy.index, 0.0
-        there = before if copy.live is before else [*before, *[agent for agent in copy.live if agent not in before]]
-        for agent in there:
+        for agent in self.there:
             seat, number = self.at[agent], float(copy.gains[index[agent]])
             gains[seat] = number
             totals[seat] += number
-            if self.places[seat].policy in counted:
+            if self._sees[seat].policy in counted:
                 total += number
         columns[REWARDS][...] = gains
         terminations, truncations = columns[TERMINATIONS], columns[TRUNCATIONS]
@@ -219,7 +209,7 @@ class SeatedUnit:
 
     def _see(self) -> None:
         """Write down what agents see, of those that have gone for the last time."""
-        copy, acting, places, at = self.copy, self.acting, self.places, self.at
+        copy, acting, places, at = self.copy, self.columns[ACTING], self._sees, self.at
         acting.fill(False)
         if copy.turns and not copy.over:
             for block in self.seats.blocks:
@@ -247,17 +237,13 @@ class SeatedUnit:
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
         out.observations[lo] = self.record
-        for row, column in self._shown.get(id(out)) or self._bind(out, lo):
+        for row, column in self._bound.get(id(out)) or self._of(out, lo):
             row[...] = column
 
-    def _bind(self, out: StepBuffers, lo: int) -> list[tuple[Array, Array]]:
+    def _of(self, out: StepBuffers, lo: int) -> list[tuple[Array, Array]]:
         """Rows of a memory, and what belongs there. There are two memories, which stay."""
-        shown = self._shown[id(out)] = [(column[lo], self.columns[name]) for name, column in out.columns.items()]
-        return shown
-
-    def leaves(self, layout: Any) -> list[tuple[Any, ...] | None]:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
-        return [None]
+        bound = self._bound[id(out)] = [(column[lo], self.columns[name]) for name, column in out.columns.items()]
+        return bound
 
     def last(self, row: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`; it is in the record."""
@@ -268,7 +254,7 @@ class SeatedUnit:
         No policy chooses what is forbidden. Random actions may, by which it is tried whether an environment can be saved.
         """
         found = {block.policy: np.array(actions[block.policy]) for block in self.seats.blocks}
-        for place in self.places:
+        for place in self._sees:
             place.allow(found[place.policy])
         return found
 
@@ -366,7 +352,3 @@ class Place:
             mask, choice = self.mask[part], int(choices[number])
             if mask.any():
                 choices[number] = (choice + int(np.roll(mask, -choice).argmax())) % len(mask)
-
-
-_NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})
-"""Attributes that a copy has for the step that it takes."""
