@@ -19,7 +19,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.arguments import make_probe
-from reactor_gymnasium.environments.infos import info_adder, merge_infos, pack_infos, together
+from reactor_gymnasium.environments.infos import decode_infos, encode_infos, info_adder, info_columns, merge_infos, merged_at_once
 from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
 from reactor_gymnasium.traces import looked_at, without_films
 from reactor_rl.plugin import (
@@ -132,8 +132,9 @@ def info_cost(env: gymnasium.Env[Any, Any]) -> float:
         *_, info = env.step(next(random_actions(env.action_space)))
         if info:
             infos, adder = dict.fromkeys(range(INFOS), info), info_adder(INFOS)
-            there = _shortest(lambda: merge_infos([loads(dumps(pack_infos(0, {}, infos)))], adder))
-            return max(0.0, there - _shortest(lambda: together(infos, INFOS))) / INFOS
+            here = _shortest(lambda: merged_at_once({}, infos, INFOS) or merge_infos([info_columns(0, {}, infos)], adder))
+            there = _shortest(lambda: merge_infos([decode_infos(loads(dumps(encode_infos(info_columns(0, {}, infos)))))], adder))
+            return max(0.0, there - here) / INFOS
     return 0.0
 
 

@@ -18,14 +18,13 @@ from reactor_gymnasium.arguments import (
 )
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.gym_rows import GymRows
-from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
+from reactor_gymnasium.environments.infos import note_whose_info
 from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, OfRounds, OfRuns
-from reactor_gymnasium.environments.rows import ColumnSpec, EnvRows, SavedEnv, StepBuffers, close_all, kept_whole
+from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, SavedEnv, StepBuffers, close_all, kept_whole
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
-from reactor_gymnasium.environments.units import UnitBlock
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import (
     AskedPolicy,
@@ -48,6 +47,7 @@ from reactor_gymnasium.vector.live import HostStyle
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
+    "IDLE",
     "env_maker",
     "Episode",
     "EpisodeLog",
@@ -85,9 +85,7 @@ __all__ = [
     "KernelKind",
     "Inputs",
     "ObservationLayout",
-    "Packed",
     "ShardedVectorEnv",
-    "UnitBlock",
     "as_number",
     "check_actions",
     "checked_seed",
@@ -108,9 +106,7 @@ __all__ = [
     "late_helpers",
     "load_env",
     "median_step",
-    "merge_infos",
     "note_whose_info",
-    "pack_infos",
     "repeat_registrations",
     "own",
     "recover_for",
@@ -120,7 +116,6 @@ __all__ = [
     "looked_at",
     "no_traces",
     "MakerTrial",
-    "infos_by_row",
     "kernel_kind",
     "student",
 ]

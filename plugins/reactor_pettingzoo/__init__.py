@@ -17,4 +17,4 @@ __all__ = ["MultiAgentRunner", "ParallelVectorEnv", "RandomPolicy", "Report", "T
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-preload("gymnasium", "gymnasium.vector", "pettingzoo", "pettingzoo.utils.conversions", "reactor_pettingzoo.vector_shard")
+preload("gymnasium", "gymnasium.vector", "pettingzoo", "pettingzoo.utils.conversions", "reactor_pettingzoo.rows")

@@ -5,7 +5,7 @@ An agent's rows of the record are looked at before they are written: shape, dtyp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from reactor_pettingzoo.reading import MASK, AgentID
 __all__ = ["AgentFields", "AgentRecord", "ObservedArray"]
 
 Array = npt.NDArray[Any]
+
+PLANS = 64
+"""How many are kept of a copy."""
 
 
 class AgentRecord:
@@ -44,9 +47,9 @@ class AgentRecord:
         """See :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`."""
         return (), self.specs.record()
 
-    def writer(self, rows: Any) -> RecordWriter:
+    def writer(self, rows: Any) -> Callable[[int, Copy], None]:
         """A function that writes what is seen in a copy into the record of an environment."""
-        return RecordWriter(self.specs, rows)
+        return RecordWriter(self.specs, rows).write
 
     def batch_writer(self, rows: Any) -> None:
         """One by one is as cheap."""
@@ -62,42 +65,18 @@ class RecordWriter:
 
     def __init__(self, specs: AgentSpecs, records: Any) -> None:
         self.specs, self.records = specs, records
-        self._bound: dict[int, CopyRecord] = {}
+        self._bound: list[CopyRecord | None] = [None] * len(records)
 
-    def __call__(self, env: int, copy: Copy) -> None:
-        bound = self._bound.get(env)
-        if bound is None:
-            bound = self._bound[env] = CopyRecord(self.specs, self.records[env, ...])
-        bound.write(copy)
-
-
-class CopyRecord:
-    """The record of a copy. What is looked up is looked up once per change of those who act.
-
-    Args:
-        specs: The agents.
-        record: Of shape ``()``.
-    """
-
-    def __init__(self, specs: AgentSpecs, record: Array) -> None:
-        self.specs, self.record = specs, record
-        self.places = {agent: AgentFields(specs, record, agent) for agent in specs.agents}
-        self.fields = [record[name] for group in specs.groups for name, _, _ in group.fields()]
-        self.acting: Array = record["acting"]
-        self.masked = False  # whether an agent has a mask now, where nobody had one after the first reset
-        self.acts: Sequence[AgentID] | None = None
-        self.plans: dict[AgentID, Plan] = {}  # of agents that act alone
-
-    def write(self, copy: Copy) -> None:
+    def write(self, env: int, copy: Copy) -> None:
         """Write what those see who act next.
 
         Raises:
             ValueError, TypeError: If something does not fit, or is not there.
         """
-        acts = copy.acts
-        if acts is not self.acts:
-            self._change(copy)
-        observations, infos, plan = copy.observations, copy.infos, self.plan
+        record = self._bound[env] or self._bind(env)
+        if copy.acts is not record.acts:
+            record.change(copy)
+        observations, infos, plan = copy.observations, copy.infos, record.plan
         agent: AgentID = None
         try:
             for agent, array, dtype, shape, part in plan.whole:
@@ -109,10 +88,10 @@ class CopyRecord:
                 part.write(copy.observation(agent))
             for agent, place in plan.masks:
                 copy.mask(place.group, agent, place.mask)
-            if plan.may_be_masked and (self.masked or (infos and any(infos.values()))):
-                self.masked = False
+            if plan.may_be_masked and (record.masked or (infos and any(infos.values()))):
+                record.masked = False
                 for agent, place in plan.may_be_masked:
-                    self.masked |= place.write_mask(copy, agent)
+                    record.masked |= place.write_mask(copy, agent)
         except KeyError as error:
             if agent not in observations:
                 raise copy.blind(agent) from None
@@ -122,7 +101,36 @@ class CopyRecord:
             error.add_note(f"in what agent {agent!r} is to see")
             raise
 
-    def _change(self, copy: Copy) -> None:
+    def _bind(self, env: int) -> CopyRecord:
+        bound = self._bound[env] = CopyRecord(self.specs, self.records[env, ...])
+        return bound
+
+
+class CopyRecord:
+    """The record of a copy, and what is looked up once per change of those who act.
+
+    Args:
+        specs: The agents.
+        record: Of shape ``()``.
+
+    Attributes:
+        acts: Those who act.
+        plan: Where what they see is written.
+        masked: Whether one of them has a mask now, where nobody had one after the first reset.
+    """
+
+    plan: Plan
+
+    def __init__(self, specs: AgentSpecs, record: Array) -> None:
+        self.specs, self.record = specs, record
+        self.places = {agent: AgentFields(specs, record, agent) for agent in specs.agents}
+        self.fields = [record[name] for group in specs.groups for name, _, _ in group.fields()]
+        self.acting: Array = record["acting"]
+        self.masked = False
+        self.acts: Sequence[AgentID] | None = None
+        self.plans: dict[tuple[AgentID, ...], Plan] = {}  # by those who act
+
+    def change(self, copy: Copy) -> None:
         """Take account of who acts next: it is not who acted before."""
         acts = copy.acts
         for field in self.fields:  # the rows of everybody else are zeros
@@ -132,13 +140,13 @@ class CopyRecord:
             place.alive[...] = True
             place.free()
         self.acting[...] = copy.index[acts[0]] if copy.turns and acts else 0
-        if len(acts) != 1:
-            self.plan = Plan(self.places, acts)
-        elif acts[0] in self.plans:
-            self.plan = self.plans[acts[0]]
-        else:
-            self.plan = self.plans[acts[0]] = Plan(self.places, acts)
-        self.acts = acts
+        key = tuple(acts)
+        plan = self.plans.get(key)
+        if plan is None:
+            if len(self.plans) >= PLANS:
+                self.plans.clear()
+            plan = self.plans[key] = Plan(self.places, acts)
+        self.plan, self.acts = plan, acts
 
 
 class Plan:

@@ -90,6 +90,11 @@ class Copy(ABC):
     def act(self, actions: Any) -> None:
         """Step the environment, and take account of what came of it."""
 
+    def leave(self) -> None:
+        """Break an episode off: nobody is there until another one begins."""
+        self._forget()
+        self._arrive([])
+
     # ------------------------------------------------------------------ what is asked
 
     def observation(self, agent: AgentID) -> Any:
@@ -316,6 +321,7 @@ class AECCopy(Copy):
 
     def __init__(self, env: Any, agents: Sequence[AgentID]) -> None:
         super().__init__(env, agents)
+        self._alone = {agent: (agent,) for agent in self.agents}  # always the same, so that others notice whose turn it is
         self._looked, self._told, self._ledger = False, None, None
         self._pays = self._accumulates = False  # whether `rewards`, and what last() says, have ever been anything but 0
 
@@ -392,7 +398,7 @@ class AECCopy(Copy):
         agent = self.agent = env.agent_selection
         if agent not in self.live:
             raise self.broken(f"it is the turn of agent {agent!r}, which is not among env.agents ({self.live})")
-        self.acts = (agent,)
+        self.acts = self._alone[agent]
         if self._told is None:
             if self._ledger is not None:
                 paid = self._ledger._cumulative_rewards.get(agent, 0)

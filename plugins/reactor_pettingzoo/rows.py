@@ -16,7 +16,7 @@ from reactor_pettingzoo.copies import Copy, ParallelCopy
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import decode
 
-__all__ = ["AGENT_COLUMNS", "PRESENT", "AgentsUnit", "PaddedProbe", "PaddedUnit", "PaddedUnits"]
+__all__ = ["AGENT_COLUMNS", "PRESENT", "AgentsProbe", "AgentsUnit", "PaddedUnit", "PaddedUnits"]
 
 Array = npt.NDArray[Any]
 
@@ -48,6 +48,7 @@ class AgentsUnit:
         self.ended: Sequence[tuple[int, bool, bool]] = ()
         self.there: Sequence[AgentID] = ()  # who is there, or was until the last step
         self._shown: dict[int, Shown] = {}
+        self._last: Shown | None = None
         # Looked up once per change of agents: where their actions are.
         self._known: Sequence[AgentID] | None = None
         self._in_order = False
@@ -98,13 +99,18 @@ class AgentsUnit:
                 copy.act({agent: actions[row] for agent, row in self._does})
             else:
                 copy.act({agent: actions[group][row] for agent, (group, row) in self._does})
-        self.rewards, live, ends = copy.gains, copy.live, copy.ends
-        self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in ends] if ends else ()
-        if live is before:  # as in nearly every step
-            self.there = live
+        self.rewards = copy.gains
+        if copy.live is before and not copy.ends:  # as in nearly every step
+            self.there, self.ended = before, ()
         else:
-            self.there = [*before, *[agent for agent in live if agent not in before]]
-            self.over = copy.over
+            self._change(before)
+
+    def _change(self, before: Sequence[AgentID]) -> None:
+        """Take account of who has ended, left or joined."""
+        copy = self.copy
+        self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in copy.ends]
+        self.there = [*before, *[agent for agent in copy.live if agent not in before]]
+        self.over = copy.over
 
     def _look(self, agents: Sequence[AgentID]) -> None:
         """Find out where the actions of those are who are there."""
@@ -117,10 +123,13 @@ class AgentsUnit:
 
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
-        if out.put is not None:
-            out.put(lo // self.rows, self.copy)
-        if out.columns:
-            self._show_columns(self._shown.get(id(out)) or self._bind(out, lo))
+        shown, copy = self._last, self.copy
+        if shown is None or shown.out is not out:
+            shown = self._last = self._shown.get(id(out)) or self._bind(out, lo)
+        if copy.acts is not shown.acts or self.there is not shown.there:
+            self._show_columns(shown)
+        if shown.put is not None:
+            shown.put(shown.env, copy)
 
     def _bind(self, out: StepBuffers, lo: int) -> Shown:
         shown = self._shown[id(out)] = Shown(out, slice(lo, lo + self.rows))
@@ -315,22 +324,22 @@ class PaddedUnits:
                     raise RuntimeError(f"the {kind} space of every agent must be {space}; {agent!r} has {space_of(agent)}")
 
 
-class PaddedProbe:
-    """A unit as :func:`~reactor_gymnasium.environments.saving.probe_save_strategy` tries one: an action of all agents in, no infos
-    out.
+class AgentsProbe:
+    """A unit as :func:`~reactor_gymnasium.environments.saving.probe_save_strategy` tries one: no infos come out.
 
     Args:
         unit: The unit.
-        action_space: Every agent's action space.
+        action_space: What :meth:`step` is given: here an action of each agent.
     """
 
-    def __init__(self, unit: PaddedUnit, action_space: Space[Any]) -> None:
-        self.unit, self.action_space = unit, spaces.Tuple([action_space] * unit.rows)
+    def __init__(self, unit: Any, action_space: Space[Any]) -> None:
+        self.unit, self.action_space = unit, action_space
 
     @classmethod
-    def of(cls, env_fn: Any, units: PaddedUnits) -> PaddedProbe:
+    def padded(cls, env_fn: Any, units: PaddedUnits) -> AgentsProbe:
         """A throw-away one, of an encoded function."""
-        return cls(units(make_probe(decode(env_fn)), 0), units.action_space)
+        unit = units(make_probe(decode(env_fn)), 0)
+        return cls(unit, spaces.Tuple([units.action_space] * unit.rows))
 
     def __getstate__(self) -> Any:
         return self.unit.__getstate__()
@@ -339,19 +348,27 @@ class PaddedProbe:
         self.unit.__setstate__(state)
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode. Returns what agents see, and no info."""
         self.unit.reset(seed=seed)
-        return self.unit.seen, {}
+        return self._seen(), {}
 
-    def step(self, actions: Sequence[Any]) -> Any:
-        """Observations, rewards, who has ended, and whether the episode is over."""
+    def step(self, action: Any) -> Any:
+        """Take a step. Returns what agents see, their rewards, who has ended, and whether the episode is over."""
         unit = self.unit
-        unit.step(actions)
-        return unit.seen, unit.rewards, unit.ended, unit.over
+        unit.step(self._actions(action))
+        return self._seen(), unit.rewards, unit.ended, unit.over
 
     def close(self) -> None:
         """Close the environment."""
         self.unit.env.close()
+
+    def _seen(self) -> Any:
+        """What agents see now."""
+        return self.unit.seen
+
+    def _actions(self, action: Any) -> Any:
+        """What the unit is given for an action."""
+        return action
 
 
 class Shown:
@@ -363,7 +380,11 @@ class Shown:
     """
 
     def __init__(self, out: StepBuffers, rows: slice) -> None:
-        self.out = out  # so that nothing else gets its id
+        self.out, self.put, self.env = (
+            out,
+            out.put,
+            rows.start // (rows.stop - rows.start),
+        )  # `out`, so that nothing else gets its id
         self.put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
         self.acting, self.present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
         self.acts: Sequence[AgentID] | None = None

@@ -32,7 +32,7 @@ from reactor_gymnasium.plugin import (
     without_mask,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, shared_space
-from reactor_pettingzoo.rows import PRESENT, PaddedProbe, PaddedUnits
+from reactor_pettingzoo.rows import PRESENT, AgentsProbe, PaddedUnits
 from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ParallelVectorEnv"]
@@ -201,7 +201,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         return StepCosts.alike(median_step(lambda seed: unit.reset(seed=seed), actions.__next__, step), self.num_copies)
 
     def _tried_makers(self) -> Sequence[Any]:
-        return encode_makers((partial(PaddedProbe.of, self._encoded[0], self._make_unit),)) * self.num_copies
+        return encode_makers((partial(AgentsProbe.padded, self._encoded[0], self._make_unit),)) * self.num_copies
 
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
         columns = PRESENT if self._ports.columns else None
@@ -259,9 +259,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         return f"{self.num_envs} rows: {self.num_copies} copies of {len(self.agents)} agents"
 
     def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
-        infos: dict[str, Any] = {}
-        if parts:  # else the only shard has put them together, or each has packed its own
-            infos = parts[0] if type(parts[0]) is dict else self._merged(batch, parts)
+        infos = self._merged(batch, parts) if parts else {}
         if self._chosen is not None:
             self._over[self._chosen], self._chosen = False, None
         elif self.autoreset_mode is AutoresetMode.DISABLED:

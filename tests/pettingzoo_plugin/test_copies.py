@@ -17,7 +17,7 @@ from reactor_pettingzoo import ParallelVectorEnv, RandomPolicy, evaluate
 from reactor_pettingzoo.agents import probe_agents
 from reactor_pettingzoo.learning.seated_unit import JointMaker
 from reactor_pettingzoo.learning.seats import seats_of
-from reactor_pettingzoo.runner.recorded_copies import ProbeCopy
+from reactor_pettingzoo.runner.probe import RecordProbe
 
 STEPS = 3
 
@@ -133,6 +133,6 @@ def test_wrappers_that_only_check_are_left_out_of_turns() -> None:
         ran(tictactoe.env, RandomPolicy(), 2, episodes=8).fingerprint
         == ran(tictactoe.raw_env, RandomPolicy(), 2, episodes=8).fingerprint
     )
-    probe = ProbeCopy(tictactoe.env(), probe_agents(tictactoe.env))
+    probe = RecordProbe(tictactoe.env(), probe_agents(tictactoe.env))
     probe.reset(seed=0)
-    assert type(probe._copy.inner) is tictactoe.raw_env  # type: ignore[attr-defined]
+    assert type(probe.unit.copy.inner) is tictactoe.raw_env  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions
 from reactor_gymnasium.environments.rows import ColumnSpec, StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.environments.unit_rows import only
 
 __all__ = ["COLUMNS", "AtariUnit", "MakeGame", "call"]
 
@@ -82,9 +83,10 @@ class AtariUnit:
 
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
-        self.env.write(out.observations[lo])
-        columns = out.columns
-        columns["lives"][lo], columns["frame_number"][lo], columns["episode_frame_number"][lo] = self.env.numbers()
+        if (shown := only(out.observations)) is not None:
+            self.env.write(shown[lo])
+        if columns := out.columns:
+            columns["lives"][lo], columns["frame_number"][lo], columns["episode_frame_number"][lo] = self.env.numbers()
 
     def leaves(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""

@@ -21,7 +21,6 @@ from gymnasium.vector.utils import batch_space
 from reactor_gymnasium.arguments import Bools, checked_mask, checked_number, checked_seed, one_seed
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions, emulator_seed
 from reactor_gymnasium.atari.unit import COLUMNS, AtariUnit, MakeGame, call
-from reactor_gymnasium.environments.infos import Packed
 from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.placement import StepCosts
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
@@ -228,7 +227,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             raise ValueError(f"action {array[row]} of environment {batch.lo + row} is not one of {self.single_action_space}")
         return array.astype(self._action_dtype, copy=False)
 
-    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Packed]) -> dict[str, Any]:
+    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
         infos = {"env_id": np.arange(batch.lo, batch.hi, dtype=np.int32)}
         infos |= {name: batch.columns[name].copy() for name in COLUMNS}
         if parts:

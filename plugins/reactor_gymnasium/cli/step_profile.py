@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.environments.infos import info_adder, merge_infos, pack_infos
+from reactor_gymnasium.environments.infos import decode_infos, encode_infos, info_adder, info_columns, merge_infos
 from reactor_gymnasium.placement import makespan, place, random_actions
 from reactor_rl.plugin import dumps, global_random_state, loads
 
@@ -177,6 +177,6 @@ def _info_cost(infos: list[dict[str, Any]]) -> float:
         some = {row: info for row, info in enumerate(infos[first : first + INFOS]) if info}
         begin = _clock()
         if some:
-            merge_infos([loads(dumps(pack_infos(0, {}, some)))], info_adder(INFOS))
+            merge_infos([decode_infos(loads(dumps(encode_infos(info_columns(0, {}, some)))))], info_adder(INFOS))
         took.append(_clock() - begin if some else 0.0)
     return statistics.median(took) / INFOS if took else 0.0

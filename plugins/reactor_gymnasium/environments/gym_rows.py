@@ -105,7 +105,6 @@ class GymRows(EnvRows):
             self._settle()
         bypassed.stepping = True
         bypassed.now = now = bypassed.now + 1
-        self.stepped = None
         envs, pending, last, due = bypassed.targets, self.pending, self.observations, bypassed.due
         rewards: list[Any] = [0.0] * len(envs)
         self.rewards = rewards

@@ -74,7 +74,7 @@ class EpisodeLog:
         Args:
             rewards: Of all rows.
             actions: Of all rows, where they are hashed; kept as they are.
-            acting: Which rows have acted, ``(rows,)`` bool; copied. By default all have.
+            acting: Which rows have acted, ``(rows,)`` bool, kept as it is until :meth:`settle`. By default all have.
 
         Raises:
             ValueError: If a reward is not a number, with a note that says whose it is.
@@ -84,7 +84,7 @@ class EpisodeLog:
         if actions is not None:
             self._actions.append(actions)
         if acting is not None:
-            self._acting.append(acting.copy())
+            self._acting.append(acting)
 
     def _number(self, row: int, reward: Any) -> Any:
         try:

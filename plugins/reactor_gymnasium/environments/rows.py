@@ -211,7 +211,9 @@ class EnvRows(ABC):
         ended: Row, ``terminated`` and ``truncated`` of the episodes that the last step ended.
         finals: By row the last observation of these episodes, a copy, and what :attr:`before_reset` gave, if they were reset in the
             same step.
-        infos: By row those infos of the last step or reset that are not empty, copies; those of a reset, where a step had one.
+        infos: By row those infos of the last step or reset that are not empty, copies; those of a reset, where a step had one. An
+            owner who gives a buffer for rewards may find them as a kernel has them; see
+            :func:`~reactor_gymnasium.environments.infos.info_columns`.
         failures: Environment and exception of what failed in the last step, reset or call, while the others took theirs.
         keep_infos: Whether ``infos`` are wanted.
         before_reset: From the row and the last info of an episode to what is kept of it; called before a reset in the same step.
@@ -222,8 +224,6 @@ class EnvRows(ABC):
 
     unit: str = "environment"
     """The word for one of them in messages."""
-    stepped: Any = None
-    """The kernel that took the last step and has the infos; ``None`` if Python did."""
     batched: Sequence[tuple[int, int, Any]] = ()
     """Of the last step or reset what was told of several rows at once: first row, number of rows, and that."""
     columns: Mapping[str, ColumnSpec] = {}
@@ -246,7 +246,7 @@ class EnvRows(ABC):
         self.rewards: list[Any] = []
         self.ended: list[tuple[int, bool, bool]] = []
         self.finals: dict[int, tuple[Any, Any]] = {}
-        self.infos: dict[int, Any] = {}
+        self.infos: Any = {}
         self.failures: list[tuple[int, Exception]] = []
 
     @property

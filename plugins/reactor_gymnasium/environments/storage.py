@@ -16,6 +16,8 @@ from gymnasium import Space, spaces
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.utils import concatenate, create_empty_array, create_shared_memory
 
+from reactor_rl.plugin import aligned_zeros
+
 __all__ = ["Casting", "ObservationLayout", "check_shared_memory", "joint_writer"]
 
 Casting = Literal["safe", "same_kind", "unsafe"]
@@ -71,6 +73,13 @@ class ObservationLayout:
         if all(0 in shape for _, shape, _ in self.arrays):
             fields.append(("nothing", np.dtype(np.uint8), ()))  # a row has to have bytes
         return (), np.dtype(fields, align=True)
+
+    def memory(self, rows: int) -> Array | None:
+        """Zeros for the array leaves of so many rows; ``None`` if there are no such leaves."""
+        if not self.arrays:
+            return None
+        shape, dtype = self.storage()
+        return aligned_zeros((rows, *shape), dtype)
 
     def writer(self, rows: Array) -> Callable[[int, Any], None]:
         """A function that writes the array leaves of one observation into a row; raises as :meth:`check` does."""

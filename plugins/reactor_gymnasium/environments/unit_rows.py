@@ -31,7 +31,7 @@ from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.plugin import Pickled, aligned_zeros, decode
 
-__all__ = ["Unit", "UnitLayout", "UnitRows"]
+__all__ = ["Unit", "UnitLayout", "UnitRows", "only"]
 
 Array = npt.NDArray[Any]
 
@@ -113,6 +113,7 @@ class UnitRows(EnvRows):
         seeds: See :class:`~reactor_gymnasium.environments.rows.EnvRows`.
 
     Attributes:
+        keep_finals: Whether :attr:`finals` are wanted.
         batched: Of the last step or reset what units told of all their rows at once: first row, number of rows, and that.
     """
 
@@ -129,6 +130,7 @@ class UnitRows(EnvRows):
         super().__init__(first, autoreset, seeds)
         self.make, self.layout, self.columns, self.unit = make, layout, columns or {}, unit
         self.units: list[Unit] = []
+        self.keep_finals = True
 
     def _forget(self) -> None:
         super()._forget()
@@ -150,7 +152,7 @@ class UnitRows(EnvRows):
             except Exception as error:
                 error.add_note(f"while {self.unit} {index} was constructed")
                 raise
-        self._keeping = all(unit.keeps for unit in self.units)
+        self._keeping, self._has_objects = all(unit.keeps for unit in self.units), bool(self.layout.objects)
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
         self._seen_at = range(len(makers) + 1) if self.layout.whole else self.bounds  # rows of observations, as `bounds`
         self.pending = [False] * len(self.units)
@@ -176,23 +178,28 @@ class UnitRows(EnvRows):
         """See :attr:`EnvRows.over`."""
         return self._over
 
+    @property
+    def shown(self) -> StepBuffers:
+        """What every row shows, and its columns, of units that do not keep it: memory of these rows, which others only read."""
+        return self._shown
+
     # ------------------------------------------------------------------ steps
 
     def step(self, actions: Array | Sequence[Any], out: StepBuffers | None) -> None:
         """See :meth:`EnvRows.step`."""
-        if isinstance(actions, np.ndarray):
-            actions = actions.copy()
         self._forget()
         failures, pending, bounds, units = self.failures, self.pending, self.bounds, self.units
+        shown = out if self._keeping else self._shown
+        keeps = self.keep_infos or self._has_objects
         rewards = None if out is None else out.rewards
-        if rewards is None:
-            self.rewards = [0.0] * self.num_rows
-        else:
+        given = self.rewards = [0.0] * bounds[-1] if rewards is None else []
+        if rewards is not None:
             rewards.fill(0)
         numbers = range(len(units))
         parts: Any = actions
         if type(actions) is not list or not units[0].takes_batch:
-            parts = [actions[lo:hi] for lo, hi in pairwise(bounds)]
+            own_actions = actions.copy() if isinstance(actions, np.ndarray) else actions
+            parts = [own_actions[lo:hi] for lo, hi in pairwise(bounds)]
         # `strict=True` takes longer than the rest of this call.
         work = zip(numbers if self.mark is None else marked(numbers, self.mark), units, parts, bounds, bounds[1:], pending)  # noqa: B905
         flags: list[tuple[int, int, tuple[Array, Array]]] = []
@@ -208,7 +215,7 @@ class UnitRows(EnvRows):
                     else:
                         unit.step(of_unit)
                         if rewards is None:
-                            self.rewards[lo:hi] = unit.rewards
+                            given[lo:hi] = unit.rewards
                         else:
                             _write_numbers(rewards[lo:hi], unit.rewards)
                         if unit.flags is None:
@@ -219,7 +226,10 @@ class UnitRows(EnvRows):
                             self.ended += [one for one in pairs if one[1] or one[2]]
                         else:
                             flags.append((lo, hi, unit.flags))
-                    self._keep(number, unit, lo, hi, out)
+                    if shown is not None:  # before the next one takes its step: they may share arrays
+                        unit.show(shown, lo)
+                    if keeps:
+                        self._keep(number, unit, lo, hi)
                 break
             except Exception as error:  # the others still take their step
                 failures.append((number, error))
@@ -246,7 +256,7 @@ class UnitRows(EnvRows):
     def _end(self, number: int, unit: Unit, lo: int, out: StepBuffers | None) -> None:
         """Note which of a unit's episodes have ended, and reset it if that is to be in the same step."""
         self.ended += [(lo + row, terminated, truncated) for row, terminated, truncated in unit.ended]
-        if self.autoreset is AutoresetMode.SAME_STEP:
+        if self.autoreset is AutoresetMode.SAME_STEP and self.keep_finals:
             for row in sorted(row for row, _, _ in unit.ended):
                 self.finals[lo + row] = own(unit.last(row)), self.before_reset(lo + row, unit.infos.get(row, {}))
         if not unit.over:
@@ -264,13 +274,9 @@ class UnitRows(EnvRows):
             else:
                 unit.reset(**kwargs)
 
-    def _keep(self, number: int, unit: Unit, lo: int, hi: int, out: StepBuffers | None) -> None:
-        """Keep what a unit shows, before the next one takes its step: they may share arrays."""
-        if not self._keeping:
-            unit.show(self._shown, lo)
-        elif out is not None:  # while it is in the cache
-            unit.show(out, lo)
-        if self.layout.objects:
+    def _keep(self, number: int, unit: Unit, lo: int, hi: int) -> None:
+        """Keep the parts of what a unit shows that are not arrays, and its infos."""
+        if self._has_objects:
             self._leaves[lo:hi] = unit.leaves(self.layout)
         if not self.keep_infos:
             return
@@ -283,7 +289,9 @@ class UnitRows(EnvRows):
     def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
         unit.reset(**kwargs)
-        self._keep(number, unit, lo, hi, None)
+        if not self._keeping:
+            unit.show(self._shown, lo)
+        self._keep(number, unit, lo, hi)
 
     def show(self, out: StepBuffers) -> None:
         """See :meth:`EnvRows.show`."""
@@ -325,7 +333,7 @@ class UnitRows(EnvRows):
             if unit.over:
                 unit.reset()
         self.pending[number] = False
-        self._keep(number, unit, lo, hi, None)
+        self._keep(number, unit, lo, hi)
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
@@ -366,3 +374,8 @@ def _copy(shown: Array, into: Any, rows: slice = _ALL) -> None:
         return
     for name, part in into.items():
         part[rows] = (shown[name] if shown.dtype.names else shown)[rows]
+
+
+def only(rows: Any) -> Any:
+    """The array of rows, where they are in arrays by name as a record has them."""
+    return next(iter(rows.values())) if isinstance(rows, Mapping) and len(rows) == 1 else rows

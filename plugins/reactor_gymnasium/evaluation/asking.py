@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.policies import AskedPolicy, Turn, is_plain
-from reactor_rl.plugin import aligned_zeros
 
 __all__ = ["Asking", "noise_of", "seed_of"]
 
@@ -63,10 +62,7 @@ class Asking:
         self.noise = policy.noise
         self.whole = policy.by_row and not layout.objects
         self.batch = count if self.whole else 1 if policy.single else batch
-        self.given = rows  # what the policy reads
-        if not self.whole and layout.arrays:
-            shape, dtype = layout.storage()
-            self.given = aligned_zeros((self.batch, *shape), dtype)
+        self.given = rows if self.whole else layout.memory(self.batch)  # what the policy reads
         self.ask = None if layout.objects else policy.bind(self._assembled(None), self.batch)
         self.actions: Any = None
 

@@ -25,7 +25,7 @@ from reactor_gymnasium.evaluation.policies import (
     hashed,
     masks_of,
 )
-from reactor_rl.plugin import aligned_zeros, changed_generators, generator_states, global_random_state, one_numeric_thread
+from reactor_rl.plugin import changed_generators, generator_states, global_random_state, one_numeric_thread
 
 __all__ = ["Chosen", "choose_batch"]
 
@@ -233,11 +233,9 @@ class _Trial:
         Returns:
             The action for each step of each episode.
         """
-        count, rows, write = 1 + max(row for turn in order for row in turn), None, None
-        if self.layout.arrays:
-            shape, dtype = self.layout.storage()
-            rows = aligned_zeros((count, *shape), dtype)
-            write = self.layout.writer(rows)
+        count = 1 + max(row for turn in order for row in turn)
+        rows = self.layout.memory(count)
+        write = None if rows is None else self.layout.writer(rows)
         asking = Asking(policy, 1, self.layout, rows, count, self.context.action_space, 0)
         taken, found = [0] * count, {}
         for turn in order:
@@ -262,10 +260,8 @@ class _Trial:
 
     def _asked(self, policy: AskedPolicy, batch: int, which: Sequence[int], raw: bool = False) -> tuple[Turn, BoundPolicy]:
         """A turn, and the policy bound to the observations of these numbers."""
-        layout, rows = self.layout, None
-        if layout.arrays:
-            shape, dtype = layout.storage()
-            rows = aligned_zeros((batch, *shape), dtype)
+        layout, rows = self.layout, self.layout.memory(batch)
+        if rows is not None:
             write = layout.writer(rows)
             for row, number in enumerate(which):
                 write(row, self.observations[number])

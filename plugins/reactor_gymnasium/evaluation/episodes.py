@@ -18,9 +18,9 @@ from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
 from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, Numbered
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.policies import is_plain, masks_of
-from reactor_rl.plugin import Pickled, aligned_zeros
+from reactor_rl.plugin import Pickled
 
-__all__ = ["Played", "allowed_by", "memory_of", "numbered_player", "objects_of", "played"]
+__all__ = ["Played", "allowed_by", "numbered_player", "objects_of", "played"]
 
 Array = npt.NDArray[Any]
 
@@ -73,14 +73,6 @@ def played(episode: Episode) -> Played:
     infos = episode.info
     total, length = infos.pop(_WHOLE, (episode.total, episode.length))
     return Played(episode.number, total, length, episode.terminated, infos, episode.digest)
-
-
-def memory_of(layout: ObservationLayout, rows: int) -> Array | None:
-    """Memory for the array leaves of the observations of rows; ``None`` if there are no such leaves."""
-    if not layout.arrays:
-        return None
-    shape, dtype = layout.storage()
-    return aligned_zeros((rows, *shape), dtype)
 
 
 def objects_of(rows: GymRows, playing: Sequence[int | None], layout: ObservationLayout) -> list[tuple[Any, ...]] | None:

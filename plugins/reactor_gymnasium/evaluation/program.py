@@ -18,7 +18,7 @@ from reactor_gymnasium.evaluation.episodes import Played
 from reactor_gymnasium.evaluation.shard import STEPS, AskingShard, ToldShard
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_rl import Program
-from reactor_rl.plugin import aligned_zeros, encode, one_numeric_thread
+from reactor_rl.plugin import encode, one_numeric_thread
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -138,10 +138,9 @@ class EpisodeProgram:
     def _tell(self, chosen: Chosen, seed: int, dealer: _Dealer, ended: Callable[[Sequence[Played]], object]) -> None:
         """Play, with a policy that is asked here."""
         run = self.run
-        rows = None
-        if self.layout.arrays:
-            shape, dtype = self.layout.storage()
-            rows, seen = aligned_zeros((self.num_envs, *shape), dtype), run.view("observations")
+        rows = self.layout.memory(self.num_envs)
+        if rows is not None:
+            seen = run.view("observations")
         asking = Asking(chosen.policy, chosen.batch, self.layout, rows, self.num_envs, self.action_space, seed)
         playing = run.view("playing")
         objects: list[Any] = [()] * self.num_envs

@@ -17,7 +17,7 @@ from reactor_gymnasium.environments.player import Numbered
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking, seed_of
-from reactor_gymnasium.evaluation.episodes import Played, allowed_by, memory_of, numbered_player, objects_of, played
+from reactor_gymnasium.evaluation.episodes import Played, allowed_by, numbered_player, objects_of, played
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled, decode
 
@@ -101,7 +101,7 @@ class AskingShard(EpisodeShard):
         if self.begin.present:
             seed, policy, batch, self.masked = self.begin.value
             self.seeds.seed_of = partial(seed_of, seed)
-            memory = memory_of(self.layout, len(playing))
+            memory = self.layout.memory(len(playing))
             self.out = None if memory is None else StepBuffers(self.layout, memory)
             self.asking = Asking(decode(policy), batch, self.layout, memory, len(playing), self.action_space, seed)
         asking = self.asking

@@ -20,7 +20,7 @@ from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking, seed_of
 from reactor_gymnasium.evaluation.choosing import Chosen
-from reactor_gymnasium.evaluation.episodes import Played, allowed_by, memory_of, numbered_player, objects_of
+from reactor_gymnasium.evaluation.episodes import Played, allowed_by, numbered_player, objects_of
 from reactor_gymnasium.evaluation.policies import PolicyContext
 from reactor_gymnasium.film import Film, check_encoder
 from reactor_rl.plugin import encode, one_numeric_thread
@@ -122,7 +122,7 @@ def _record(
     rows, seeds = GymRows(0, AutoresetMode.SAME_STEP), Numbered(1, partial(seed_of, seed))
     try:
         player = numbered_player(rows, seeds, (encode(_rendering(env_fn)),), space, max_steps)
-        memory = memory_of(layout, 1)
+        memory = layout.memory(1)
         out = None if memory is None else StepBuffers(layout, memory)
         with one_numeric_thread():
             asking = Asking(chosen.policy, chosen.batch, layout, memory, 1, space, seed)

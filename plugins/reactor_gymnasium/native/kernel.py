@@ -17,13 +17,13 @@ import numpy.typing as npt
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.environments.infos import Group, by_row
 from reactor_gymnasium.environments.owning import looked_at, shared
 from reactor_gymnasium.native.watching import Watch, Watched
 
 __all__ = [
     "REFUSED",
     "BlockKernel",
-    "Columns",
     "StandsFor",
     "Taken",
     "as_written",
@@ -43,9 +43,6 @@ REFUSED = -1
 
 COMMON = frozenset({"action_space", "observation_space", "render_mode", "spec", "_np_random", "_np_random_seed", "metadata"})
 """Attributes that any environment may have."""
-
-Columns = tuple[Array | None, dict[str, tuple[str, Array]]]
-"""Infos of some rows, ``None`` for all: by key whether values are Python's or numpy's numbers, or arrays, and one of each row."""
 
 
 @dataclass
@@ -235,16 +232,9 @@ class BlockKernel(StandsFor):
     def final(self, row: int) -> Any:
         """The last observation of an episode, if its row was reset in the same step: a copy, of the environment's own type."""
 
-    def infos(self) -> list[Columns]:
-        """The infos of the last step, of those rows that have one."""
+    def infos(self) -> list[Group]:
+        """The infos of the last step, of those rows that have one; new arrays each time."""
         return []
-
-    def together(self) -> dict[str, Array] | None:
-        """The infos of the last step as Gymnasium puts those of all rows together, of each key one array.
-
-        ``None`` if it takes more than that.
-        """
-        return None
 
     def final_info(self, row: int) -> dict[str, Any]:
         """The last info of an episode, if its row was reset in the same step."""
@@ -256,22 +246,7 @@ class BlockKernel(StandsFor):
 
     def infos_by_row(self) -> dict[int, dict[str, Any]]:
         """The infos of the last step as environments give them, by row."""
-        by_row: dict[int, dict[str, Any]] = {}
-        for rows, columns in self.infos():
-            of_keys = [
-                values.tolist() if form == "python" else list(values if form == "numpy" else map(np.copy, values))
-                for form, values in columns.values()
-            ]
-            numbers = range(len(of_keys[0])) if rows is None else rows.tolist()
-            if len(columns) == 1:
-                (key,) = columns
-                by_row.update([(row, {key: value}) for row, value in zip(numbers, of_keys[0], strict=True)])
-            else:
-                of_rows = zip(*of_keys, strict=True)
-                by_row.update(
-                    [(row, dict(zip(columns, values, strict=True))) for row, values in zip(numbers, of_rows, strict=True)]
-                )
-        return by_row
+        return by_row(self.infos())
 
     def reset(self, seeds: dict[int, dict[str, Any]]) -> None:
         """Reset some rows, as environments are reset at the end of an episode.

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from reactor_gymnasium.environments.infos import Group
 from reactor_gymnasium.native import mujoco_v5 as v5
-from reactor_gymnasium.native.kernel import Columns
 from reactor_gymnasium.native.simulated import PACKAGE, Simulated
 
 __all__ = [
@@ -189,21 +189,13 @@ class HumanoidStandup(v5.HumanoidStandup):
     def tell(self) -> dict[str, Array]:
         return {"reward_linup": self.up, "reward_quadctrl": -self.cost, IMPACT: -self.impact}
 
-    def infos(self) -> list[Columns]:
-        blocks = super().infos()
-        if not self.most.any():
-            return blocks
-        found: list[Columns] = []
-        for rows, columns in blocks:  # where the impact is the most, it is an int
-            which = np.arange(len(self.most)) if rows is None else rows
-            for of_most in (False, True):
-                some = self.most[which] == of_most
-                if some.any():
-                    part = {key: (form, values[some]) for key, (form, values) in columns.items()}
-                    if of_most:
-                        part[IMPACT] = "python", np.full(np.count_nonzero(some), -MOST)
-                    found.append((which[some], part))
-        return found
+    def infos(self) -> list[Group]:
+        groups = super().infos()
+        if self.most.any():  # where the impact is the most, it is an int
+            for rows, columns in groups:
+                if isinstance(columns, dict) and IMPACT in columns:
+                    columns[IMPACT] = "mixed", columns[IMPACT][1], self.most[list(rows)]
+        return groups
 
     def final_info(self, row: int) -> dict[str, Any]:
         return {**super().final_info(row), **({IMPACT: -MOST} if self.most[row] else {})}

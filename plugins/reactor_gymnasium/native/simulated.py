@@ -18,8 +18,9 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.environments.infos import Group
 from reactor_gymnasium.environments.owning import shared
-from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Columns, Taken
+from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Taken
 
 __all__ = ["PACKAGE", "Field", "Simulated"]
 
@@ -311,25 +312,18 @@ class Simulated(BlockKernel):
     def _form(self, key: str, values: Array) -> str:
         return "array" if values.ndim > 1 else "python" if key in self.python else "numpy"
 
-    def infos(self) -> list[Columns]:
-        told, begun = self._told(), self.begun
+    def infos(self) -> list[Group]:
+        told, begun, every = self._told(), self.begun, range(self.shape[0])
         if not begun:
-            return [(None, {key: (self._form(key, values), values) for key, values in told.items()})] if told else []
-        groups: list[Columns] = []
+            return [(every, {key: (self._form(key, values), values.copy()) for key, values in told.items()})] if told else []
+        groups: list[Group] = []
         rows = sorted(begun)  # a reset between steps may have come after those of the step
         if keys := begun[rows[0]].keys():
             columns = {key: np.array([begun[row][key] for row in rows]) for key in keys}
-            where = np.array(rows) if len(rows) < self.shape[0] else None
-            groups.append((where, {key: (self._form(key, values), values) for key, values in columns.items()}))
-        if told and len(begun) < self.shape[0]:
-            others = np.array([row for row in range(self.shape[0]) if row not in begun])
+            groups.append((rows, {key: (self._form(key, values), values) for key, values in columns.items()}))
+        if others := [row for row in every if row not in begun] if told else []:
             groups.append((others, {key: (self._form(key, values), values[others]) for key, values in told.items()}))
         return groups
-
-    def together(self) -> dict[str, Array] | None:
-        if self.begun:
-            return None
-        return {key: values.copy() if values.base is not None else values for key, values in self._told().items()}
 
     def final_info(self, row: int) -> dict[str, Any]:
         return {key: _one(self._form(key, values), values[row]) for key, values in self._told().items()}

@@ -255,7 +255,7 @@ class Takeover:
         if took:
             self._tell(kernel)
         self.envs.now += 1
-        rows.stepped, rows.failures, rows.ended, rows.finals, rows.infos = kernel, list(kernel.failures), [], {}, {}
+        rows.failures, rows.ended, rows.finals, rows.infos = list(kernel.failures), [], {}, {}
         if recorder is not None:
             assert rows.autoreset is not None
             rows.infos, failures = recorder.record(kernel, rows.autoreset)
@@ -275,15 +275,15 @@ class Takeover:
                 rows.failures += out.write_finals(rows.finals)
         if rewards is None:
             rows.rewards = kernel.rewards.tolist()
-            if not rows.keep_infos:
-                rows.infos = {}
-            elif not rows.infos:
-                rows.infos = kernel.infos_by_row()
         else:
             assert out is not None and out.terminations is not None and out.truncations is not None
             rewards[...] = kernel.rewards
             out.terminations[...] = kernel.terminated
             out.truncations[...] = kernel.truncated
+        if not rows.keep_infos:
+            rows.infos = {}
+        elif not rows.infos:
+            rows.infos = kernel.infos() if rewards is not None else kernel.infos_by_row()
         return True
 
     def _untrue(self) -> bool:
@@ -297,7 +297,7 @@ class Takeover:
         if kernel is None or self._untrue() or not all(map(_plain_reset, resets.values())):
             return False
         kernel.reset({row: dict(kwargs) for row, kwargs in resets.items()})
-        rows.stepped, rows.failures, rows.ended, rows.finals = None, list(kernel.failures), [], {}
+        rows.failures, rows.ended, rows.finals = list(kernel.failures), [], {}
         if recorder is not None:
             recorder.begin_all(resets)
         if out is not None:
@@ -349,7 +349,7 @@ class Takeover:
         """Let a kernel take the environments over, if there is one."""
         rows, envs = self.rows, self.envs
         self.at = NEVER
-        rows.stepped, rows.failures = None, []
+        rows.failures = []
         if envs.looked:
             envs.settle()
         if not envs.settled or not wrappers_pristine():
@@ -417,7 +417,7 @@ class Takeover:
     def give_back(self) -> None:
         """Let the environments have what a kernel has made of them, and look for one later."""
         rows, envs = self.rows, self.envs
-        kernel, self.kernel, rows.stepped = self.kernel, None, None
+        kernel, self.kernel = self.kernel, None
         if kernel is None:
             return
         self.observations[:] = kernel.give_back()

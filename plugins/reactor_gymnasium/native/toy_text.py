@@ -12,10 +12,11 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from reactor_gymnasium.environments.infos import Group
 from reactor_gymnasium.environments.owning import shared
 from reactor_gymnasium.native.classic import discrete
 from reactor_gymnasium.native.compiled import CompiledKernel
-from reactor_gymnasium.native.kernel import Columns, Taken
+from reactor_gymnasium.native.kernel import Taken
 
 __all__ = ["Blackjack", "CliffWalking", "FrozenLake", "Taxi"]
 
@@ -36,8 +37,6 @@ class Table(CompiledKernel):
     states: ClassVar[tuple[str, ...]] = ("s", "lastaction")
     state_type: ClassVar[type] = int
     choices: ClassVar[int] = 4
-    first_prob: ClassVar[str] = "int"
-    """The type of ``prob`` after a reset."""
     parts: ClassVar[tuple[str, ...]] = ("P", "initial_state_distrib", "action_space")
 
     @classmethod
@@ -82,6 +81,7 @@ class Table(CompiledKernel):
         self.tables = (*_arrays(table, self.choices), np.cumsum(first))
         self.sizes = len(first), self.choices
         self.probs, self.final_probs = np.zeros((2, len(envs)))
+        self.every = range(len(envs))
         for row, env in zip(self.places, envs, strict=True):
             row[STATE], row[IS_INT64] = env.s, type(env.s) is np.int64
             row[LAST_ACTION] = -1 if env.lastaction is None else env.lastaction
@@ -106,22 +106,9 @@ class Table(CompiledKernel):
     def own(self, observation: Any) -> Any:
         return int(observation)
 
-    def infos(self) -> list[Columns]:
-        was_reset = self.was_reset
+    def infos(self) -> list[Group]:
         assert self.probs is not None
-        if self.first_prob == "float" or not was_reset.any():
-            return [(None, {"prob": ("python", self.probs)})]
-        begun = np.flatnonzero(was_reset)
-        ones: Columns = begun, {"prob": ("python", np.ones(len(begun), np.int64))}
-        if len(begun) == len(was_reset):
-            return [(None, ones[1])]
-        others = np.flatnonzero(~was_reset)
-        return [ones, (others, {"prob": ("python", self.probs[others])})]
-
-    def together(self) -> dict[str, Array] | None:
-        assert self.probs is not None
-        # The first row's number says of which type all are: after a reset it is an int, and others' probabilities become 0 or 1.
-        return {"prob": self.probs.astype(np.int64) if self.first_prob == "int" and self.was_reset[0] else self.probs.copy()}
+        return [(self.every, {"prob": ("mixed", self.probs.copy(), self.was_reset.copy())})]
 
     def final_info(self, row: int) -> dict[str, Any]:
         assert self.final_probs is not None
@@ -189,7 +176,7 @@ class CliffWalking(Table):
 
 
 class Taxi(Table):
-    title, choices, first_prob = "Taxi", 6, "float"
+    title, choices = "Taxi", 6
     module, owner = "gymnasium.envs.toy_text.taxi", "TaxiEnv"
     methods = ("step", "reset", "encode", "decode", "action_mask")
     helpers = ((module, "categorical_sample"), (UTILS, "categorical_sample"))
@@ -249,13 +236,11 @@ class Taxi(Table):
             if fresh:
                 given.taxi_orientation = 0
 
-    def infos(self) -> list[Columns]:
-        (rows, columns), *_ = super().infos()
-        return [(rows, {**columns, "action_mask": ("array", self.masks[self.observations])})]
-
-    def together(self) -> dict[str, Array] | None:
-        infos = super().together()
-        return infos and {**infos, "action_mask": self.masks[self.observations]}
+    def infos(self) -> list[Group]:
+        assert self.probs is not None
+        return [
+            (self.every, {"prob": ("python", self.probs.copy()), "action_mask": ("array", self.masks.take(self.observations, 0))})
+        ]
 
     def final_info(self, row: int) -> dict[str, Any]:
         return {**super().final_info(row), "action_mask": self.masks[self.finals[row]].copy()}

@@ -9,19 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.environments.infos import (
-    masked,
-    note_whose_info,
-    pack_columns,
-    pack_infos,
-    together,
-    together_columns,
-    with_finals,
-)
+from reactor_gymnasium.environments.infos import by_row, encode_infos, info_columns, merged_at_once, note_whose_info
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_gymnasium.environments.saving import save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, Pickled, decode, dumps, loads
 
@@ -56,10 +47,8 @@ class VectorShard(Reactor):
         construct: How to call what makes one, if not just so.
         check: Called once with the environments and the index of the first one; raises if they do not fit.
         reward_dtype: Of the port.
-        split_finals: Whether infos of ended episodes are taken apart; see
-            :func:`~reactor_gymnasium.environments.infos.pack_infos`.
-        whole: Whether it has every environment, in the caller's process: then it puts infos together itself, and nothing is
-            pickled.
+        merging: Where it has every environment, in the caller's process, how the caller wants infos: in ``columns`` or by ``rows``.
+            Then it puts them together itself where that is easy, and nothing is pickled.
         watched: Whether to tell at any time which environment is being stepped.
         tried: What makes each where it is tried how it can be saved, encoded; none if all states can be saved.
         strategies: The result of that, if it is known already; see
@@ -102,15 +91,14 @@ class VectorShard(Reactor):
         construct: Callable[[Callable[[], Any]], Any] | None = None,
         check: Callable[[Sequence[Any], int], None] | None = None,
         reward_dtype: npt.DTypeLike = np.float64,
-        split_finals: bool = True,
-        whole: bool = False,
+        merging: str = "",
         watched: bool = False,
         tried: Sequence[Any] = (),
         strategies: Sequence[str | None] = (),
     ) -> None:
         self.makers, self.layout, self.first, self.row, self.owner = tuple(makers), layout, first, row, owner
-        self.construct, self.check, self.split_finals, self.watched = construct, check, split_finals, watched
-        self.whole, self.count = whole, count
+        self.construct, self.check, self.watched = construct, check, watched
+        self.merging, self.count = merging, count
         self.tried, self.strategies = tuple(tried), tuple(strategies)
         self.rows = make_rows(first)
         self.told = self.rows.stepper
@@ -152,12 +140,8 @@ class VectorShard(Reactor):
         columns = self.columns.buffer if rows.columns else None
         out = self.out
         if (
-            out is None
-            or out.observations is not observations
-            or out.rewards is not rewards
-            or out.terminations is not terminations
-            or out.truncations is not truncations
-        ):
+            out is None or out.rewards is not rewards or out.observations is not observations
+        ):  # all ports' slots take turns together
             self.out = out = StepBuffers(self.layout, observations, None, rewards, terminations, truncations, _fields(columns))
         rows.step(self.actions.value if self.actions.present else list(map(decode, self.items.value)), out)
         self._send()
@@ -193,8 +177,8 @@ class VectorShard(Reactor):
         if self.layout.objects:
             self.objects.set(rows.objects(self.layout))
         try:
-            if rows.stepped is not None or rows.infos or rows.finals or rows.batched or rows.failures:
-                extras = self._extras(rows.stepped)
+            if rows.infos or rows.finals or rows.batched or rows.failures:
+                extras = self._extras()
             if rows.stepper is not self.told:
                 self.told = rows.stepper
                 handed = type(extras) is Handed
@@ -203,39 +187,25 @@ class VectorShard(Reactor):
             if extras is not None:
                 self.extras.set(extras)
         except Exception as error:
-            of_envs = [(self.first + number, info) for given in (rows.finals, rows.infos) for number, info in given.items()]
+            infos = rows.infos if isinstance(rows.infos, dict) else {}
+            of_envs = [(self.first + number, info) for given in (rows.finals, infos) for number, info in given.items()]
             note_whose_info(error, of_envs, rows.unit)
             raise
 
-    def _extras(self, kernel: BlockKernel | None) -> Any:
-        """Infos, as they travel, and failures; ``None`` if there is neither.
-
-        Args:
-            kernel: What took the step and has the infos, unless what stands for wrappers around it gave others.
-        """
-        rows, count = self.rows, self.count
-        infos, finals, failed, columns = rows.infos, rows.finals, rows.failures, None
-        if kernel is not None and not infos:
-            if self.whole and self.split_finals and not failed and (merged := kernel.together()) is not None:
-                return Handed(with_finals(masked(merged, count), finals, count)) if merged or finals else None
-            columns = kernel.infos()
-            if not (columns or finals or failed):
-                return None
-        elif rows.batched:
-            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], self._failures()
-        if self.whole and not failed:
-            if self.split_finals:
-                merged = together_columns(columns, count) if columns is not None else None if finals else together(infos, count)
-                if merged is not None:
-                    return Handed(with_finals(merged, finals, count))
-            elif kernel is not None:
-                return Handed({"ended": finals, "infos": infos or kernel.infos_by_row()})
-        ended: dict[int, Any] = finals
-        if finals and self.split_finals:
-            ended = {row: {"final_obs": last, "final_info": info} for row, (last, info) in finals.items()}
-        if columns is None:
-            return pack_infos(self.row, ended, infos, split_finals=self.split_finals), self._failures()
-        return pack_columns(self.row, count, ended, columns, split_finals=self.split_finals), self._failures()
+    def _extras(self) -> Any:
+        """Infos, as they travel, and failures."""
+        rows = self.rows
+        infos, finals, failures = rows.infos, rows.finals, self._failures() if rows.failures else []
+        if rows.batched:
+            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
+        if self.merging and not failures:
+            if self.merging == "columns":
+                merged = merged_at_once(finals, infos, self.count)
+            else:
+                merged = {"ended": finals, "infos": by_row(infos)} if type(infos) is list else None
+            if merged is not None:
+                return Handed(merged)
+        return encode_infos(info_columns(self.row, finals, infos)), failures
 
     def _failures(self) -> list[tuple[int, Failure]]:
         """What environments raised, with their indices."""

@@ -32,7 +32,7 @@ from reactor_gymnasium.arguments import (
     make_probe,
     refuse_wrapper,
 )
-from reactor_gymnasium.environments.infos import Packed, info_adder, infos_by_row, merge_infos
+from reactor_gymnasium.environments.infos import by_row, decode_infos, info_adder, merge_infos
 from reactor_gymnasium.environments.saving import recover_for, save_strategy
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers
@@ -166,7 +166,7 @@ class ShardedVectorEnv(LiveVectorEnv):
             rows = bounds[hi] - bounds[lo]
             return program.add(
                 VectorShard, name=name, makers=self._encoded[lo:hi], count=rows, layout=self._layout, first=lo, row=row,
-                owner=self._title, split_finals=self._style.infos == "columns", whole=inline and rows == self.batch_size,
+                owner=self._title, merging=self._style.infos if inline and rows == self.batch_size else "",
                 watched=watched, tried=tried[lo:hi], strategies=strategies[lo:hi], **self._shard_settings(lo, hi, worker),
             )  # fmt: skip
 
@@ -311,17 +311,18 @@ class ShardedVectorEnv(LiveVectorEnv):
     def _rows_in_words(self) -> str:
         return f"{self.batch_size} environments"
 
-    def _merged(self, batch: EnvBatch, parts: Sequence[Packed]) -> dict[str, Any]:
-        """The infos that shards have packed, in the style of the host."""
-        if self._style.infos == "rows":
-            ended: dict[int, Any] = {}
-            infos: dict[int, Any] = {}
-            for part in parts:
-                of_ended, of_step = infos_by_row(part)
-                ended.update(of_ended)
-                infos.update(of_step)
-            return {"ended": ended, "infos": infos}
-        return merge_infos(parts, self if self._alone else info_adder(batch.hi - batch.lo)) if parts else {}
+    def _merged(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
+        """The infos that shards have sent, in the style of the host."""
+        if type(parts[0]) is dict:  # the only shard has put them together
+            return parts[0]
+        if self._style.infos == "columns":
+            return merge_infos(map(decode_infos, parts), self if self._alone else info_adder(batch.hi - batch.lo))
+        ended: dict[int, Any] = {}
+        infos: dict[int, Any] = {}
+        for finals, groups in map(decode_infos, parts):
+            ended |= finals
+            infos |= by_row(groups)
+        return {"ended": ended, "infos": infos}
 
     # ------------------------------------------------------------------ step
 

@@ -231,9 +231,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         return {index: {"seed": seeds[index], "options": options} for index in which}
 
     def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
-        infos: dict[str, Any] = {}
-        if parts:  # else the only shard has put them together, or each has packed its own
-            infos = parts[0] if type(parts[0]) is dict else self._merged(batch, parts)
+        infos = self._merged(batch, parts) if parts else {}
         if not self._alone:
             infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
         return infos

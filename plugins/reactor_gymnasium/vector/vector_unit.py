@@ -70,7 +70,8 @@ class VectorUnit:
         self._batch, rewards, terminations, truncations, info = self.env.step(actions)
         self.rewards = self._column("rewards", rewards)
         self.flags = terminated, truncated = self._column("terminations", terminations), self._column("truncations", truncations)
-        check_info(info, "step")
+        if type(info) is not dict:
+            check_info(info, "step")
         dtype = ""
         if self._dtype != self.rewards.dtype:
             self._dtype = self.rewards.dtype

@@ -23,9 +23,9 @@ from reactor_gymnasium.plugin import (
 )
 from reactor_pettingzoo.agents import AgentSpecs, EnvFn, travelling
 from reactor_pettingzoo.reading import AgentID
-from reactor_pettingzoo.runner.episode_log import EpisodeRecord, ShardResults
 from reactor_pettingzoo.runner.inference import PolicyGroup, PolicyReactor, groups_of
-from reactor_pettingzoo.runner.recorded_copies import ProbeCopy
+from reactor_pettingzoo.runner.probe import RecordProbe
+from reactor_pettingzoo.runner.shard_log import EpisodeRecord, ShardResults
 from reactor_pettingzoo.runner.shards import BEGIN, PACE, ActingShard, ObservingShard, RunnerShard, RunSeeds
 from reactor_pettingzoo.runner.streams import normals_kept
 from reactor_rl import Program, RunError
@@ -76,13 +76,8 @@ def choose_workers(
 
 
 def _costs(env_fn: EnvFn, specs: AgentSpecs, copies: int) -> StepCosts:
-    with no_traces(), contextlib.closing(ProbeCopy(env_fn(), specs)) as copy:
-
-        def step(actions: list[Any]) -> bool:
-            copy.act(actions)
-            return copy.over
-
-        return StepCosts.alike(median_step(lambda seed: copy.reset(seed=seed), copy.sample, step), copies)
+    with no_traces(), contextlib.closing(RecordProbe(env_fn(), specs)) as copy:
+        return StepCosts.alike(median_step(lambda seed: copy.reset(seed=seed), copy.sample, copy.act), copies)
 
 
 Cuts = list[tuple[int, int]]
@@ -188,7 +183,7 @@ class MultiAgentProgram(RunOwner):
         self._run = program.start(
             executor=chosen if transport is None else transport, workers=count if transport is None else None, context=start_method,
             placement=placement if transport is None else None, on=on, fingerprint="off", spin=SPIN,
-            recover=recover_for(restarts, chosen, map(encode, [partial(ProbeCopy.of, made, specs)])), tick_timeout=step_timeout,
+            recover=recover_for(restarts, chosen, map(encode, [partial(RecordProbe.of, made, specs)])), tick_timeout=step_timeout,
         )  # fmt: skip
 
     def _act_in_shards(

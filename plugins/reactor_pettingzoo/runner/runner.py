@@ -14,10 +14,10 @@ import numpy.typing as npt
 from reactor_gymnasium.plugin import checked_number
 from reactor_pettingzoo.agents import EnvFn, probe_agents
 from reactor_pettingzoo.reading import AgentID
-from reactor_pettingzoo.runner.episode_log import EpisodeRecord
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram, RunLog
 from reactor_pettingzoo.runner.policies import assigned, single
 from reactor_pettingzoo.runner.report import Episode, Report, write_movie
+from reactor_pettingzoo.runner.shard_log import EpisodeRecord
 from reactor_pettingzoo.runner.shards import RunSeeds
 
 if TYPE_CHECKING:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.plugin import UnitBlock, close_all
+from reactor_gymnasium.plugin import IDLE, OfRuns, UnitRows
+from reactor_pettingzoo.agent_record import AgentRecord
 from reactor_pettingzoo.agents import AgentSpecs
-from reactor_pettingzoo.runner.episode_log import EpisodeLog, ShardResults
+from reactor_pettingzoo.copies import Copy, copy_of
+from reactor_pettingzoo.rows import AGENT_COLUMNS, AgentsUnit
 from reactor_pettingzoo.runner.inference import GroupPolicies, PolicyGroup
-from reactor_pettingzoo.runner.recorded_copies import RecordedCopy, recorded_copy
+from reactor_pettingzoo.runner.shard_log import ShardLog, ShardResults
 from reactor_rl import Input, Output, Reactor, RunError, Timer, reaction, shutdown, startup
-from reactor_rl.plugin import Failure, decode
+from reactor_rl.plugin import Failure
 
 __all__ = ["BEGIN", "RunSeeds", "RunnerShard", "ObservingShard", "PACE", "ActingShard"]
 
@@ -64,7 +68,7 @@ class RunnerShard(Reactor):
     collect = Input()
     """Present when the shard is to hand over its results: whether it is to render its first copy, and how many steps to take."""
     results = Output()
-    """The events since they were last handed over: :class:`~reactor_pettingzoo.runner.episode_log.ShardResults`."""
+    """The events since they were last handed over: :class:`~reactor_pettingzoo.runner.shard_log.ShardResults`."""
 
     def __init__(
         self, env_fn: Any, first: int, seeds: RunSeeds, specs: AgentSpecs, groups: Sequence[PolicyGroup], source: Array
@@ -72,98 +76,94 @@ class RunnerShard(Reactor):
         self.env_fn, self.first, self.seeds, self.specs = env_fn, first, seeds, specs
         self.count = len(seeds.offsets)
         self.groups, self.source = tuple(groups), source
-        self.copies: list[RecordedCopy] = []
+        self.copies: list[Copy] = []
+        columns = {"acting": AGENT_COLUMNS["acting"]}
+        self.rows = UnitRows(first, AutoresetMode.SAME_STEP, self._unit, AgentRecord(specs), columns, seeds=self._next)
+        self.rows.keep_infos = self.rows.keep_finals = False
+
+    def _unit(self, env: Any, index: int) -> AgentsUnit:
+        specs, source = self.specs, self.source[index - self.first].tolist()
+        places = [(group, specs.group_of(agent)[1]) for group, agent in zip(source, specs.agents, strict=True)]
+        copy = copy_of(env, specs.agents, specs.turns)
+        self.copies.append(copy)
+        return AgentsUnit(copy, places)
 
     @reaction(startup)
     def build(self) -> None:
         """Make the environments, here where they will live."""
         agents = len(self.specs.agents)
-        self.seen: Array = np.zeros(self.count, self.specs.record())
-        self.none = (0.0,) * agents
-        self.acting: Array = np.zeros((self.count, agents), np.bool_)
-        self.episode_log = EpisodeLog(self.first, self.count, agents, self.groups)
-        for number in range(self.count):
-            try:
-                env = decode(self.env_fn)()
-                source = self.source[number].tolist()
-                self.copies.append(recorded_copy(env, self.specs, self.seen[number, ...], source, self.acting[number]))
-            except Exception as error:
-                error.add_note(f"while environment {self.first + number} was constructed")
-                raise
-        self.block = UnitBlock(self.copies, self._on_step, lambda number, first: None, self._on_end)
+        self.log = ShardLog(self.first, self.count, agents, self.groups)
+        self.rows.build([self.env_fn] * self.count)
+        self.seen: Array = self.rows.shown.observations
+        self.acting: Array = self.rows.shown.columns["acting"]
 
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        envs = [copy.env for copy in self.copies]
         self.copies.clear()
-        close_all(enumerate(envs, self.first))
+        self.rows.close()
 
     # ------------------------------------------------------------------ a run
 
     def _begin(self, order: Any, renders: bool) -> None:
         """Begin a run: its first episodes."""
-        self.seed, self.played = int(order["seed"]), [0] * self.count
-        self.left: list[float] = []  # episodes that each copy is still to play
-        self.episode_log.begin(bool(order["record"]))
-        for number, copy in enumerate(self.copies):
-            wanted, copies, index = int(order["episodes"]), int(order["copies"]), self.first + number
-            self.left.append(wanted // copies + (index < wanted % copies) if wanted else np.inf)
-            self._activate(number)
-            if self.left[number]:
-                try:
-                    copy.reset(seed=self.seeds.seed(self.seed, number, 0))
-                except Exception as error:
-                    error.add_note(f"in environment {index}")
-                    raise
-        self.frames: list[Any] = [self.copies[0].env.render()] if renders else []
+        wanted, copies = int(order["episodes"]), int(order["copies"])
+        indices = range(self.first, self.first + self.count)
+        shares = [wanted // copies + (index < wanted % copies) if wanted else np.inf for index in indices]
+        self.episodes = OfRuns(shares, partial(self.seeds.seed, int(order["seed"])))
+        self.log.begin(bool(order["record"]))
+        self.rows.pending[:] = [IDLE] * self.count
+        for copy, unit, lo in zip(self.copies, self.rows.units, self.rows.bounds, strict=False):
+            copy.leave()  # whoever plays no episode shows nothing
+            unit.show(self.rows.shown, lo)
+        self.playing: Array = np.zeros(self.count, np.bool_)
+        firsts = {number: self._episode(number) for number in range(self.count)}
+        self.rows.reset({number: kwargs for number, kwargs in firsts.items() if kwargs is not None}, None)
+        self.rows.raise_failure()
+        self.frames: list[Any] = []
+        if renders:
+            self._render()
 
-    def _activate(self, number: int) -> None:
-        """Let a copy take steps, or leave it alone if it has no episodes left to play."""
-        self.block.active[number] = bool(self.left[number])
-        self.playing: Array = np.array(self.block.active)
-        if not self.left[number]:
-            self.copies[number].idle()
+    def _episode(self, number: int) -> Mapping[str, Any] | None:
+        """The arguments of a copy's next reset; ``None`` if it has no episodes left to play."""
+        kwargs = self.episodes(number)
+        self.playing[number] = kwargs is not None
+        return kwargs
 
-    def _step(self, actions: Sequence[Sequence[Any]], renders: bool) -> None:
+    def _step(self, actions: Sequence[Any], renders: bool) -> None:
         """Take a step in every copy.
 
         Args:
-            actions: For each copy what its :meth:`RecordedCopy.step` wants.
+            actions: For each copy those of each group of policies.
             renders: Whether the first copy is rendered.
         """
-        self.renders = renders
-        self.rewards: list[Sequence[float]] = [self.none] * self.count
-        self.block.step(actions)
-        if self.block.failures:
-            number, error = self.block.failures[0]
-            error.add_note(f"in environment {self.first + number}")
-            raise error
-        self.episode_log.end_step(self.rewards)
+        self.renders, rows = renders, self.rows
+        rows.step(actions, None)
+        rows.raise_failure()
+        if renders and 0 not in rows.over:
+            self._render()
+        self.log.end_step(rows.rewards)
 
-    def _on_step(self, number: int, rewards: Sequence[float]) -> None:
-        """Take down what a step of a copy brought."""
-        self.rewards[number] = rewards
+    def _next(self, number: int) -> Mapping[str, Any] | None:
+        """Take down that a copy's episode has ended; the arguments of its reset, ``None`` if that was its last one."""
+        present = self.copies[number].present
+        self.log.ended(number, tuple([agent in present for agent in self.specs.agents]))
         if self.renders and not number:
-            self.frames.append(self.copies[0].env.render())
+            self._render()
+        return self._episode(number)
 
-    def _on_end(self, number: int) -> dict[str, Any] | None:
-        """The arguments of a copy's reset after the end of an episode; ``None`` if that was its last one."""
-        self.episode_log.ended(number, self.copies[number].took_part())
-        self.played[number] += 1
-        self.left[number] -= 1
-        if self.left[number]:
-            return {"seed": self.seeds.seed(self.seed, number, self.played[number])}
-        self._activate(number)
-        return None
+    def _render(self) -> None:
+        """Keep a picture of the first copy."""
+        with self.rows.opened(changes=False) as envs:
+            self.frames.append(envs[0].render())
 
     def __getstate__(self) -> dict[str, Any]:
-        if self.copies:
+        if self.rows.units:
             raise RunError("the hashes of what has happened in a MultiAgentRunner's environments cannot be saved")
         return self.__dict__.copy()
 
     def _busy(self) -> int:
-        return sum(self.block.active)
+        return int(np.count_nonzero(self.playing))
 
 
 class ObservingShard(RunnerShard):
@@ -198,11 +198,11 @@ class ObservingShard(RunnerShard):
             slot = self.slots[id(buffer)] = buffer, buffer.view(np.uint8)
         slot[1][...] = self.bytes  # field by field takes ten times as long
         if self.collect.present:
-            self.results.set(self.episode_log.collect(self._busy(), self.frames))
+            self.results.set(self.log.collect(self._busy(), self.frames))
             self.frames = []
 
     def _act(self, renders: bool) -> None:
-        actions = self.episode_log.begin_step(self.acting, self.playing, self.seen)
+        actions = self.log.begin_step(self.acting, self.playing, self.seen)
         for of_group, answered in zip(actions, self._views(self.actions.value), strict=True):
             of_group[...] = answered
         # Plain numbers are what most environments expect; arrays are theirs to keep.
@@ -267,7 +267,7 @@ class ActingShard(RunnerShard):
     def _play(self, renders: bool) -> None:
         """Take a step in every copy."""
         self.now += 1
-        actions = self.episode_log.begin_step(self.acting, self.playing, self.seen)
+        actions = self.log.begin_step(self.acting, self.playing, self.seen)
         for self.group, policies in self.policies:  # noqa: B020
             policies(self.seen, actions[self.group])
         self.group = -1
@@ -281,6 +281,6 @@ class ActingShard(RunnerShard):
     def _results(self) -> ShardResults:
         if self.failed is not None:
             return ShardResults([], 0, 0, [], {}, [], self.failed)
-        results = self.episode_log.collect(self._busy(), self.frames)
+        results = self.log.collect(self._busy(), self.frames)
         self.frames = []
         return results

@@ -753,7 +753,7 @@ CALLED_IN: list[dict[str, Any]] = [
 ]
 
 
-@in_turn("place", CALLED_IN, ids=str, kept=2)
+@in_turn("place", CALLED_IN, ids=str, kept=1)
 def test_games_and_their_emulators_are_called(place: dict[str, Any]) -> None:
     with AtariVectorEnv("breakout", 3, batch_size=0, **place) as envs:
         _, infos = envs.reset(seed=0)
@@ -771,7 +771,7 @@ def test_games_and_their_emulators_are_called(place: dict[str, Any]) -> None:
         envs.step(np.ones(3, np.int64))  # the games live on
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "options",
     [
         {},

@@ -1,4 +1,4 @@
-"""Infos that travel as columns become exactly what Gymnasium's ``_add_info`` makes of them one by one."""
+"""Infos as columns become exactly what Gymnasium's ``_add_info`` makes of them one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from random_infos import VALUES, an_info, drawn, kinds, schemas
 
 import reactor_gymnasium.vector.shard
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.environments.infos import infos_by_row, merge_infos, pack_columns, pack_infos, together
+from reactor_gymnasium.environments.infos import by_row, decode_infos, encode_infos, info_columns, merge_infos, merged_at_once
 from reactor_rl.pickling import dumps, loads
 
 Infos = list[tuple[Any, Any]]
@@ -47,13 +47,20 @@ def by_gymnasium(infos: Infos) -> dict[str, Any]:
     return added
 
 
-def by_columns(infos: Infos, cuts: list[int], envs: Counting | None = None) -> dict[str, Any]:
-    parts = []
+def by_columns(infos: Infos, cuts: list[int], envs: Counting | None = None, encoded: bool = True) -> dict[str, Any]:
+    envs, parts = envs or Counting(len(infos)), []
     for lo, hi in pairwise([0, *cuts, len(infos)]):
-        ended = {row: both[0] for row, both in enumerate(infos[lo:hi]) if both[0] is not None}
-        found = {row: both[1] for row, both in enumerate(infos[lo:hi]) if both[1] is not None}
-        parts.append(loads(dumps(pack_infos(lo, ended, found))))
-    return merge_infos(parts, envs or Counting(len(infos)))
+        ended = {row: (one["final_obs"], one["final_info"]) for row, (one, _) in enumerate(infos[lo:hi]) if one is not None}
+        found = {row: one for row, (_, one) in enumerate(infos[lo:hi]) if one is not None}
+        if not cuts and not encoded and (merged := merged_at_once(ended, found, len(infos))) is not None:
+            return merged
+        part = info_columns(lo, ended, found)
+        parts.append(travelled(part) if encoded else part)
+    return merge_infos(parts, envs)
+
+
+def travelled(part: Any) -> Any:
+    return decode_infos(loads(dumps(encode_infos(part))))
 
 
 def outcome(function: Any, *args: Any) -> Any:
@@ -64,15 +71,12 @@ def outcome(function: Any, *args: Any) -> Any:
 
 
 def assert_as_gymnasium(infos: Infos, cuts: list[int], fast: bool = False) -> None:
-    envs = Counting(len(infos))
     theirs = outcome(by_gymnasium, deepcopy(infos))
-    assert_same(outcome(by_columns, infos, cuts, envs), theirs, "infos")
-    if fast:
-        assert not envs.added
-    if all(ended is None for ended, _ in infos):  # and where one shard has them all
-        merged = together({row: info for row, (_, info) in enumerate(infos) if info}, len(infos))
-        if merged is not None:
-            assert_same(merged, theirs, "infos")
+    for encoded in (False, True):
+        envs = Counting(len(infos))
+        assert_same(outcome(by_columns, deepcopy(infos), cuts, envs, encoded), theirs, "infos")
+        if fast:
+            assert not envs.added
 
 
 # ---------------------------------------------------------------------- any infos
@@ -117,6 +121,7 @@ NESTED_END = {"episode": {"r": 3.5, "l": 7, "t": 0.25}, "prob": 0.5}
 FAST: dict[str, list[Any]] = {
     "numbers": [{"a": 1, "b": 2.5, "c": True, "d": np.float32(3), "e": np.float64(4), "f": np.int8(5)}] * 4,
     "arrays": [{"a": np.arange(3.0) + i, "b": np.full((2, 2), i, np.uint8), "c": np.array(i)} for i in range(4)],
+    "ints and floats": [{"a": 1}, {"a": 0.5}, {"a": np.float32(2)}, {"a": True}],
     "objects": [{"a": "text", "b": np.bool_(True)}, {"a": None, "b": None}] * 2,
     "some have none": [None, {"a": 1}, None, {"a": 2}],
     "different keys": [{"a": 1}, {"b": 2}, {"a": 3, "b": 4}, {}],
@@ -130,83 +135,98 @@ def test_the_usual_infos_are_never_added_one_by_one(kind: str, cuts: list[int]) 
     assert_as_gymnasium([(None, info) for info in FAST[kind]], cuts, fast=True)
 
 
-@pytest.mark.parametrize("kind", ["numbers", "arrays"])
-def test_one_shard_puts_numbers_and_arrays_together(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["numbers", "arrays", "ints and floats"])
+def test_one_shard_puts_numbers_and_arrays_together_at_once(kind: str) -> None:
     infos = dict(enumerate(FAST[kind]))
-    assert together(infos, len(infos)) is not None
-    assert together(infos, len(infos) + 1) is None  # one of them has none
+    assert merged_at_once({}, infos, len(infos)) is not None
+    assert merged_at_once({}, infos, len(infos) + 1) is None  # one of them has none
+    assert merged_at_once({0: (np.zeros(1), {})}, infos, len(infos)) is None
 
 
 def test_one_shard_leaves_what_takes_more_care() -> None:
     kinds: list[list[Any]] = [
         [{"a": "text"}] * 2, [{"a": 1}, {"b": 1}], [{"a": 1, "_a": 2}] * 2, [{"final_obs": 1}] * 2, [{"a": 1}, {"a": 2**70}],
-        [{"a": 1}, {"a": {}}], [{"a": np.zeros(1)}, {"a": np.zeros(2)}], [{"a": 1}, {"a": float("nan")}],
+        [{"a": 1}, {"a": {}}], [{"a": np.zeros(1)}, {"a": np.zeros(2)}], [{"a": 1}, {"a": float("nan")}], [{1: 1}, {True: 1}],
     ]  # fmt: skip
     for infos in kinds:
-        assert together(dict(enumerate(infos)), 2) is None
+        assert merged_at_once({}, dict(enumerate(infos)), 2) is None
 
 
 OF_KERNELS: dict[str, tuple[Any, ...]] = {
     "python": (np.int64, np.float64, np.bool_), "numpy": (np.float64, np.float32, np.int8), "array": (np.float64, np.uint8),
+    "mixed": (np.float64,),
 }  # fmt: skip
 
 
-@given(data=st.data(), cuts=st.lists(st.integers(1, 8), unique=True, max_size=3).map(sorted))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_the_infos_of_kernels_become_what_gymnasium_makes_of_them(data: Any, cuts: list[int]) -> None:
+@given(data=st.data(), cuts=st.lists(st.integers(1, 8), unique=True, max_size=3).map(sorted), encoded=st.booleans())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_infos_of_kernels_become_what_gymnasium_makes_of_them(data: Any, cuts: list[int], encoded: bool) -> None:
     size, numbers = 9, np.random.default_rng(data.draw(st.integers(0, 9)))
     keys = data.draw(st.lists(st.sampled_from(["a", "b", "c", "d", "_a"]), unique=True, min_size=1))
     kinds_of = st.sampled_from([(form, kind) for form, of_form in OF_KERNELS.items() for kind in of_form])
     usual = {key: data.draw(kinds_of) for key in keys}
     odd, how = (
         data.draw(st.integers(0, 2)),
-        data.draw(st.sampled_from(["usual", "other kinds", "in two blocks", "some rows", "none"])),
+        data.draw(st.sampled_from(["usual", "other kinds", "in two groups", "some rows", "none"])),
     )
     every: dict[int, dict[str, Any]] = {}
     parts = []
     for shard, (lo, hi) in enumerate(pairwise([0, *cuts, size])):
         rows, way = hi - lo, how if shard == odd else "usual"
         forms = {key: data.draw(kinds_of) for key in keys} if way == "other kinds" else usual
-        columns = {
-            key: (form, numbers.integers(0, 2, (rows, 2) if form == "array" else rows).astype(kind))
-            for key, (form, kind) in forms.items()
-        }
+        columns: dict[str, Any] = {}
+        for key, (form, kind) in forms.items():
+            values = numbers.integers(0, 3, (rows, 2) if form == "array" else rows).astype(kind)
+            columns[key] = form, (values / 2).astype(kind)
+            if form == "mixed":
+                columns[key] += (np.floor(columns[key][1]) == columns[key][1],)
         told: list[Any] = {
-            "in two blocks": [np.arange(0, rows, 2), np.arange(1, rows, 2)], "some rows": [np.arange(rows // 2 + 1)], "none": [],
-        }.get(way, [None])  # fmt: skip
-        blocks = [
-            (where, {key: (form, values if where is None else values[where]) for key, (form, values) in columns.items()})
+            "in two groups": [range(0, rows, 2), range(1, rows, 2)], "some rows": [range(rows // 2 + 1)], "none": [],
+        }.get(way, [range(rows)])  # fmt: skip
+        groups = [
+            (
+                where if where == range(rows) else [*where],
+                {key: (form, *[one[where] for one in arrays]) for key, (form, *arrays) in columns.items()},
+            )
             for where in told
-            if where is None or len(where)
+            if where
         ]
-        if blocks:  # else the shard sends nothing
-            parts.append(loads(dumps(pack_columns(lo, rows, {}, blocks))))
-        for row in sorted(row for where in told for row in (range(rows) if where is None else where.tolist())):
-            values = {key: column[row] for key, (_, column) in columns.items()}
-            every[lo + row] = {key: one.item() if forms[key][0] == "python" else one for key, one in values.items()}
+        if groups:  # else the shard sends nothing
+            part = info_columns(lo, {}, groups)
+            parts.append(travelled(part) if encoded else part)
+        for row in sorted(row for where in told for row in where):
+            every[lo + row] = {key: _one(row, *column) for key, column in columns.items()}
     theirs = outcome(by_gymnasium, [(None, every.get(row)) for row in range(size)])
-    assert_same(outcome(merge_infos, parts, Counting(size)), theirs, "infos")
-    ours = [infos_by_row(part) for part in parts]
-    assert all(ended == [] for ended, _ in ours)
-    assert_same(dict(item for _, items in ours for item in items), every, "infos by row")
+    assert all(not ended for ended, _ in parts)
+    assert_same({row: info for _, of_part in parts for row, info in sorted(by_row(of_part).items())}, every, "infos by row")
+    if not cuts and (merged := merged_at_once({}, parts[0][1] if parts else [], size)) is not None:
+        assert_same(merged, theirs, "infos at once")
+    else:
+        assert_same(outcome(merge_infos, parts, Counting(size)), theirs, "infos")
+
+
+def _one(row: int, form: str, values: Any, ints: Any = None) -> Any:
+    """What an environment gives, of what a kernel has for its row."""
+    one = values[row].item() if form in ("python", "mixed") else values[row]
+    return int(one) if ints is not None and ints[row] else one
 
 
 def test_what_one_shard_puts_together_is_nobody_elses() -> None:
     table, other = np.zeros(2), np.zeros(2)
-    merged = together({0: {"t": table}, 1: {"t": other}}, 2)
+    merged = merged_at_once({}, {0: {"t": table}, 1: {"t": other}}, 2)
     assert merged is not None
     table += 1
     assert not merged["t"].any()
     merged["_t"][0] = False
-    again = together({0: {"t": table}, 1: {"t": other}}, 2)
+    again = merged_at_once({}, {0: {"t": table}, 1: {"t": other}}, 2)
     assert again is not None and again["_t"].all()
 
 
-def test_arrays_that_are_unpacked_are_whose_info_it_is() -> None:
-    packed = loads(dumps(pack_infos(0, {}, {row: {"place": np.full(2, float(row))} for row in range(3)})))
-    (_, first), *others = infos_by_row(packed)[1]
+def test_arrays_that_are_decoded_are_whose_info_it_is() -> None:
+    part = travelled(info_columns(0, {}, {row: {"place": np.full(2, float(row))} for row in range(3)}))
+    first, *others = by_row(part[1]).values()
     first["place"][...] = 9
-    assert [info["place"].tolist() for _, info in others] == [[1, 1], [2, 2]]
+    assert [info["place"].tolist() for info in others] == [[1, 1], [2, 2]]
 
 
 def test_two_infos_of_one_environment_count_in_their_order() -> None:
@@ -233,11 +253,12 @@ def test_numbers_that_are_too_long_for_an_array(cuts: list[int]) -> None:
 @pytest.mark.parametrize("cuts", [[], [1], [2]], ids=str)
 def test_of_several_mistakes_the_first_environments_is_raised(cuts: list[int]) -> None:
     infos: Infos = [(None, {"a": 1, "b": np.zeros(2)}), (None, {"b": np.zeros(3)}), (None, {"a": 2**70})]
-    assert outcome(by_columns, infos, cuts) is outcome(by_gymnasium, infos) is ValueError
+    for encoded in (False, True):
+        assert outcome(by_columns, infos, cuts, None, encoded) is outcome(by_gymnasium, infos) is ValueError
 
 
 def test_infos_that_are_no_dicts_fail_as_in_gymnasium() -> None:
-    pack_infos(0, {}, {0: ["x"]})  # which is not yet where it fails
+    info_columns(0, {}, {0: ["x"]})  # which is not yet where it fails
     assert outcome(by_columns, [(None, ["x"])], []) is outcome(by_gymnasium, [(None, ["x"])]) is AttributeError
 
 
@@ -383,7 +404,7 @@ def test_without_infos_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*args: Any) -> Any:
         raise AssertionError("there is nothing to pack")
 
-    monkeypatch.setattr(reactor_gymnasium.vector.shard, "pack_infos", refuse)
+    monkeypatch.setattr(reactor_gymnasium.vector.shard, "info_columns", refuse)
     with ReactorVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 3, executor="inline") as envs:
         assert envs.reset(seed=0)[1] == {}
         assert all(envs.step(np.ones(3, np.int64))[-1] == {} for _ in range(30))

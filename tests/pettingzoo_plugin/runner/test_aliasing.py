@@ -1,14 +1,13 @@
-"""Environments that use their arrays again, keep what they are given and change it: the runner gives what a plain loop gives."""
+"""Environments that use their arrays again, keep what they are given and change it: policies and records do not notice."""
 
 from __future__ import annotations
 
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from aliasing_envs import ACTIONS, OBSERVATIONS, Hoarders, Players, answer
+from aliasing_envs import ACTIONS, Hoarders, answer
 from every_other import in_turn
 from runner_envs import Herd, mlp, ran
 
@@ -20,12 +19,6 @@ PLACES: list[dict[str, Any]] = [
     {"executor": "threads", "workers": 2},
     {"executor": "processes", "workers": 2},
 ]
-HABITS: list[dict[str, Any]] = [
-    {"shared": shared, "views": views, "observations": seen, "actions": done, "masks": masks}
-    for shared, views, (seen, done), masks in product((True, False), (True, False), product(OBSERVATIONS, ACTIONS), (False, True))
-    if done == "discrete" or not masks
-]
-Episode = tuple[dict[str, float], dict[str, int]]
 
 
 class ByRow:
@@ -43,64 +36,6 @@ class ByRow:
         for array in (*parts.values(), *([] if masks is None else [masks])):
             array[...] = 0
         return np.array(actions)
-
-
-def plain(env: Any, seed: int, episodes: int) -> list[Episode]:
-    """Episodes of one environment by itself; agents are given copies."""
-    played = []
-    for number in range(episodes):
-        observations, infos = env.reset(seed=None if number else seed)
-        returns = dict.fromkeys(env.agents, 0.0)
-        lengths = dict.fromkeys(env.agents, 0)
-        while env.agents:
-            actions = {a: answer(env.action_space(a), observations[a], infos[a].get("action_mask")) for a in env.agents}
-            for agent in env.agents:
-                lengths[agent] = lengths.get(agent, 0) + 1
-            observations, rewards, _, _, infos = env.step(actions)
-            for agent, reward in rewards.items():
-                returns[agent] = returns.get(agent, 0.0) + float(np.asarray(reward).item())
-                lengths.setdefault(agent, 0)
-        played.append((returns, lengths))
-    return played
-
-
-def plain_turns(env: Any, seed: int, episodes: int) -> list[Episode]:
-    """The same for agents that take turns."""
-    played = []
-    for number in range(episodes):
-        env.reset(seed=None if number else seed)
-        returns, lengths = dict.fromkeys(env.agents, 0.0), dict.fromkeys(env.agents, 0)
-        for agent in env.agent_iter():
-            if env.terminations[agent]:
-                env.step(None)
-                continue
-            seen, mask = env.observe(agent), env.infos[agent].get("action_mask")
-            env.step(answer(env.action_space(agent), seen, mask))
-            lengths[agent] += 1
-            for one, reward in env.rewards.items():
-                returns[one] += float(np.asarray(reward).item())
-        played.append((returns, lengths))
-    return played
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [Hoarders, Players])
-@pytest.mark.parametrize("chunk", range(6))
-def test_as_a_plain_loop(kind: Any, chunk: int) -> None:
-    for number, habits in list(enumerate(HABITS))[chunk::6]:
-        make = partial(kind, **habits)
-        loop = plain if kind is Hoarders else plain_turns
-        wanted = [loop(make(), 7 + copy, 3) for copy in range(4)]
-        space = ACTIONS[habits["actions"]]
-        prints = set()
-        for place in (PLACES[0], PLACES[2 if habits["shared"] else 1 + number % 2]):
-            report = ran(make, {"all": ByRow(space)}, 4, 7, record=number % 2 == 0, episodes=12, **place)
-            found: list[list[Episode]] = [[], [], [], []]
-            for one in report.episodes:
-                found[one.copy].append((dict(one.returns), dict(one.lengths)))
-            assert found == wanted, (habits, place)
-            prints.add(report.fingerprint)
-        assert len(prints) == 1
 
 
 @pytest.mark.parametrize("policy", [mlp(0, 3, 4), RandomPolicy()], ids=["network", "random"])

@@ -20,7 +20,7 @@ from stalling import check_named_or_replaced, stall
 from reactor_gymnasium.environments.saving import repeats_itself
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 from reactor_pettingzoo.agents import probe_agents
-from reactor_pettingzoo.runner.recorded_copies import ProbeCopy
+from reactor_pettingzoo.runner.probe import RecordProbe
 from reactor_rl import RecoveryWarning
 
 pytestmark = pytest.mark.faults
@@ -81,7 +81,7 @@ def test_environments_that_do_otherwise_are_refused(env_fn: Any) -> None:
     ],
 )
 def test_environments_that_do_the_same_again_are_tried_with_legal_actions(env_fn: Any) -> None:
-    assert repeats_itself(partial(ProbeCopy.of, env_fn, probe_agents(env_fn)))
+    assert repeats_itself(partial(RecordProbe.of, env_fn, probe_agents(env_fn)))
 
 
 class Sleepy(Herd):

@@ -7,8 +7,8 @@ import random
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 import pytest
 from agent_envs import AGENTS, Broken, Crowd, Steered, Turns, Unlike, Unlisted
-from aliasing_envs import ACTIONS, OBSERVATIONS, Hoarders, answer
+from compare import assert_same
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import concatenate, create_empty_array
+from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from pettingzoo.utils.conversions import parallel_to_aec
+from row_bench import plays_as_a_loop
+from row_cases import padded
 
 from reactor_pettingzoo import ParallelVectorEnv
 from reactor_rl import RunError
 
 MODES = list(AutoresetMode)
-KINDS = ["together", "deaths", "joins", "masks", "texts"]
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
     {"executor": "threads", "workers": 2},
@@ -42,167 +42,12 @@ PROCESSES: list[dict[str, Any]] = [
 failing = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 
 
-# ---------------------------------------------------------------------- the oracle
-
-
-def zeros(space: spaces.Space[Any]) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: zeros(part) for key, part in space.items()}
-    return "0" if isinstance(space, spaces.Text) else np.zeros(space.shape, space.dtype)  # its shortest text
-
-
-class Loop:
-    """A loop over the environments, one dict of agents after the other."""
-
-    def __init__(self, env_fn: Callable[[], Any], copies: int, autoreset_mode: AutoresetMode) -> None:
-        self.envs, self.mode = [env_fn() for _ in range(copies)], autoreset_mode
-        self.agents = list(self.envs[0].possible_agents)
-        self.space = self.envs[0].observation_space(self.agents[0])
-        self.counted = VectorEnv[Any, Any, Any]()
-        self.counted.num_envs = copies * len(self.agents)
-        self.over = [False] * copies
-        self.seen: list[dict[str, Any]] = [{} for _ in range(copies)]
-
-    def reset(self, seed: int | None = None, mask: Any = None) -> tuple[Any, dict[str, Any]]:
-        told: list[list[dict[str, Any]]] = []
-        for number, env in enumerate(self.envs):
-            if mask is not None and not mask[number]:
-                told.append([{}] * len(self.agents))
-                continue
-            told.append(self._begin(number, env, None if seed is None else seed + number))
-        return self._batch(), self._infos(told)
-
-    def _begin(self, number: int, env: Any, seed: int | None = None) -> list[dict[str, Any]]:
-        observations, infos = env.reset(seed=seed)
-        self.over[number], self.seen[number] = False, deepcopy(observations)
-        return deepcopy([infos[agent] if agent in env.agents else {"padded": True} for agent in self.agents])
-
-    def step(self, actions: Any) -> tuple[Any, ...]:
-        told, rows = [], []
-        for number, env in enumerate(self.envs):
-            if self.over[number]:
-                assert self.mode is AutoresetMode.NEXT_STEP
-                told.append(self._begin(number, env))
-                rows += [(0.0, False, False)] * len(self.agents)
-                continue
-            given = dict(zip(self.agents, actions[number * len(self.agents) :], strict=False))
-            observations, rewards, terminations, truncations, infos = deepcopy(env.step({a: given[a] for a in env.agents}))
-            over = not env.agents
-            ends = {a: terminations[a] or truncations[a] if a in rewards else over for a in self.agents}
-            of_copy = [deepcopy(infos[agent]) if agent in rewards else {"padded": True} for agent in self.agents]
-            rows += [
-                (rewards[agent], terminations[agent], truncations[agent]) if agent in rewards else (0.0, over, False)
-                for agent in self.agents
-            ]
-            finals = [
-                {"final_obs": observations[a] if a in rewards else zeros(self.space), "final_info": deepcopy(info)}
-                if ends[a]
-                else {}
-                for a, info in zip(self.agents, of_copy, strict=True)
-            ]
-            self.seen[number] = {agent: observations[agent] for agent in rewards}
-            self.over[number] = over
-            if self.mode is AutoresetMode.SAME_STEP:
-                if over:
-                    of_copy = self._begin(number, env)
-                of_copy = [{**final, **info} for final, info in zip(finals, of_copy, strict=True)]
-            told.append(of_copy)
-        rewards, terminations, truncations = zip(*rows, strict=True)
-        flags = np.array(terminations, np.bool_), np.array(truncations, np.bool_)
-        return self._batch(), np.array(rewards, np.float64), *flags, self._infos(told)
-
-    def _batch(self) -> Any:
-        found = [seen.get(agent, zeros(self.space)) for seen in self.seen for agent in self.agents]
-        return concatenate(self.space, found, create_empty_array(self.space, len(found)))
-
-    def _infos(self, told: list[list[dict[str, Any]]]) -> dict[str, Any]:
-        infos: dict[str, Any] = {}
-        for row, info in enumerate(info for of_copy in told for info in of_copy):
-            infos = self.counted._add_info(infos, info, row)
-        return infos
-
-    def close(self) -> None:
-        for env in self.envs:
-            env.close()
-
-
-def assert_same(ours: Any, theirs: Any, where: str = "trace") -> None:
-    assert type(ours) is type(theirs), f"{where}: {type(ours)} is not {type(theirs)}"
-    if isinstance(theirs, dict):
-        assert sorted(ours) == sorted(theirs), where
-        for key in theirs:
-            assert_same(ours[key], theirs[key], f"{where}[{key!r}]")
-    elif isinstance(theirs, (tuple, list)) or (isinstance(theirs, np.ndarray) and theirs.dtype == object):
-        assert len(ours) == len(theirs), where
-        for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            assert_same(one, other, f"{where}[{index}]")
-    elif isinstance(theirs, np.ndarray):
-        np.testing.assert_array_equal(ours, theirs, where, strict=True)
-    else:
-        assert ours == theirs, where
-
-
-def played(envs: Any, copies: int, steps: int, *, between: bool = True, seed: int = 3) -> list[Any]:
-    """Everything that is returned, with resets of some copies and of all in between."""
-    ours = isinstance(envs, VectorEnv)
-    mode, rows = (envs.metadata["autoreset_mode"], envs.num_envs) if ours else (envs.mode, envs.counted.num_envs)
-    rng = np.random.default_rng(seed)
-
-    def reset(seed: int | None = None, mask: Any = None) -> Any:
-        if not ours:
-            return envs.reset(seed, mask)
-        if mask is not None and mask[0]:  # a mask of rows is as good as one of copies
-            mask = np.repeat(mask, rows // copies)
-        return envs.reset(seed=seed, options=None if mask is None else {"reset_mask": mask})
-
-    seen = [deepcopy(reset(seed))]
-    for step in range(steps):
-        results = envs.step(rng.integers(0, 5, rows))
-        seen.append(deepcopy(results))
-        over = (results[2] | results[3]).reshape(copies, -1).all(1)
-        if mode is AutoresetMode.DISABLED and over.any():
-            seen.append(deepcopy(reset(None, over)))
-        elif between and step == steps // 3:
-            seen.append(deepcopy(reset(step, np.arange(copies) % 2 == 0)))
-        elif between and step == steps // 2:
-            seen.append(deepcopy(reset(None)))
-    envs.close()
-    return seen
-
-
-def assert_like_a_loop(
-    env_fn: Callable[[], Any], copies: int, steps: int, mode: AutoresetMode, between: bool = True, **kwargs: Any
-) -> list[Any]:
-    theirs = played(Loop(env_fn, copies, mode), copies, steps, between=between)
-    ours = ParallelVectorEnv(env_fn, copies, autoreset_mode=mode, **kwargs)
-    assert_same(played(ours, copies, steps, between=between), theirs)
-    return theirs
-
-
 # ---------------------------------------------------------------------- as a loop
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_like_a_loop(kind: str, mode: AutoresetMode) -> None:
-    for place in PLACES:
-        seen = assert_like_a_loop(partial(Crowd, kind), 5, 40, mode, **place)
-    steps = [results for results in seen if len(results) == 5]
-    assert sum(results[2].any() and results[3].any() for results in steps) > 3 or kind == "together"
-    assert any("padded" in results[4] for results in steps) == (kind != "together")
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", ["deaths", "masks"])
-def test_in_processes(kind: str, mode: AutoresetMode) -> None:
-    for place in PROCESSES:
-        assert_like_a_loop(partial(Crowd, kind), 4, 30, mode, **place)
 
 
 def test_views() -> None:
     for mode in MODES:
-        assert_like_a_loop(partial(Crowd, "deaths"), 3, 30, mode, copy=False, executor="inline")
+        plays_as_a_loop(padded(Crowd), mode, copy=False, executor="inline")
     with ParallelVectorEnv(Crowd, 2, copy=False, executor="inline") as envs:
         first = envs.reset(seed=0)[0]
         assert np.shares_memory(first, envs.step(np.zeros(8, int))[0]) and first.flags.writeable
@@ -216,7 +61,7 @@ def test_views() -> None:
 def test_simple_spread(mode: AutoresetMode) -> None:
     simple_spread_v3 = pytest.importorskip("mpe2.simple_spread_v3")
     for place in (PLACES[0], PROCESSES[0]):
-        assert_like_a_loop(partial(simple_spread_v3.parallel_env, max_cycles=25), 3, 60, mode, **place)
+        plays_as_a_loop(padded(partial(simple_spread_v3.parallel_env, max_cycles=25)), mode, 60, **place)
 
 
 @pytest.mark.slow
@@ -225,12 +70,12 @@ def test_knights_archers_zombies() -> None:
     from pettingzoo.butterfly.knights_archers_zombies.knights_archers_zombies import parallel_env
 
     env_fn = partial(parallel_env, spawn_delay=2, max_cycles=150, max_zombies=40)
-    seen = assert_like_a_loop(env_fn, 2, 160, AutoresetMode.SAME_STEP, between=False, **PROCESSES[0])
-    assert any("padded" in results[4] for results in seen[1:] if len(results) == 5), "nobody has died"
+    seen = plays_as_a_loop(padded(env_fn), AutoresetMode.SAME_STEP, 160, **PROCESSES[0])
+    assert any(info.get("padded") for now in seen for info in now.infos.values()), "nobody has died"
 
 
 def test_chosen() -> None:
-    assert_like_a_loop(Crowd, 4, 20, AutoresetMode.SAME_STEP)
+    plays_as_a_loop(padded(Crowd), AutoresetMode.SAME_STEP)
 
 
 def test_global_random_generators() -> None:
@@ -436,8 +281,8 @@ def test_other_environments() -> None:
 
 
 def test_aec_and_unlisted_agents() -> None:
-    with ParallelVectorEnv(lambda: parallel_to_aec(Crowd("together")), 2, **PLACES[1]) as envs:
-        assert_same(played(envs, 2, 20), played(Loop(partial(Crowd, "together"), 2, MODES[1]), 2, 20))
+    together = padded(partial(Crowd, "together"))
+    plays_as_a_loop(replace(together, env=lambda: parallel_to_aec(Crowd("together")), twin=together.env), MODES[1], **PLACES[1])
     with ParallelVectorEnv(Unlisted, 2, **PROCESSES[0]) as envs:
         assert sorted(envs.agents) == sorted(AGENTS)
         assert envs.reset(seed=0)[0][:, 3].tolist() == [AGENTS.index(agent) for agent in envs.agents] * 2
@@ -511,65 +356,3 @@ def test_importing_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ParallelVectorEnv(Crowd, 1, executor="inline").close()
-
-
-# ---------------------------------------------------------------------- environments that use arrays again
-
-
-def _plain_rows(env: Any, seed: int, space: Any, steps: int) -> list[Any]:
-    """Of each step what every agent was told, and the rewards; the episode after follows at once."""
-    told = []
-    observations, infos = env.reset(seed=seed)
-    for _ in range(steps):
-        actions = {agent: answer(space, observations[agent], infos[agent].get("action_mask")) for agent in env.agents}
-        observations, rewards, terminations, _, infos = env.step(actions)
-        gains = {agent: float(np.asarray(reward).item()) for agent, reward in rewards.items()}
-        ended = deepcopy({agent: (observations[agent], infos[agent]) for agent, over in terminations.items() if over})
-        if not env.agents:
-            observations, infos = env.reset()
-        told.append((deepcopy({agent: observations[agent] for agent in env.agents}), gains, ended, deepcopy(infos)))
-    return told
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("actions", ACTIONS)
-@pytest.mark.parametrize("seen", OBSERVATIONS)
-@pytest.mark.parametrize(("shared", "views"), [(True, False), (True, True), (False, True)])
-def test_environments_that_use_arrays_again(shared: bool, views: bool, seen: str, actions: str) -> None:
-    """What they keep, change and write into again: rows are those of a plain loop over each of them."""
-    make = partial(Hoarders, shared=shared, views=views, observations=seen, actions=actions, masks=True)
-    wanted = [_plain_rows(make(), 5 + copy, ACTIONS[actions], 30) for copy in range(3)]
-    for place in ({"executor": "inline"}, {"executor": "processes", "workers": 2}):
-        envs = ParallelVectorEnv(make, num_envs=3, **place)
-        agents, space = envs.agents, envs.single_action_space
-        observations, infos = envs.reset(seed=5)
-        for step in range(30):
-            masks = [
-                _row(infos["action_mask"], at) if there else None for at, there in enumerate(infos.get("_action_mask", [0] * 9))
-            ]
-            chosen = [answer(space, _row(observations, at), mask) for at, mask in enumerate(masks)]
-            observations, rewards, terminations, _, infos = envs.step(np.array(chosen))
-            for copy, (live, gains, ended, of_agents) in enumerate(told[step] for told in wanted):
-                for at, agent in enumerate(agents, copy * len(agents)):
-                    where = (place, step, copy, agent)
-                    assert rewards[at] == gains.get(agent, 0.0), where
-                    if agent in live:
-                        _is_same(_row(observations, at), live[agent], where)
-                        _is_same(infos["drawn"][at], of_agents[agent]["drawn"], where)
-                    if agent in ended:
-                        assert terminations[at]
-                        _is_same(infos["final_obs"][at], ended[agent][0], where)
-        envs.close()
-
-
-def _row(batch: Any, at: int) -> Any:
-    return {key: part[at] for key, part in batch.items()} if isinstance(batch, dict) else batch[at]
-
-
-def _is_same(one: Any, other: Any, where: Any) -> None:
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            _is_same(one[key], other[key], where)
-    else:
-        assert np.array_equal(one, other), where

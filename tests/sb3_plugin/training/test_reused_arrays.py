@@ -37,15 +37,6 @@ def trained(algorithm: str, habits: tuple[str, ...], steps: int = 640, **changed
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @each
-def test_each_habit_by_itself(algorithm: str) -> None:
-    expected = trained(algorithm, ())
-    for habit in HABITS:
-        assert trained(algorithm, (habit,)) == expected, habit
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-@each
 @pytest.mark.parametrize("place", PLACES, ids=["inline", "processes2", "processes3"])
 def test_on_any_number_of_workers(algorithm: str, place: dict[str, Any]) -> None:
     habits = ("class observation", "class reward", "class info", "flags", "keeps actions")

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reactor_gymnasium.plugin import EpisodeLog
 from reactor_pettingzoo.runner.inference import PolicyGroup
 from reactor_rl.plugin import Failure, new_hash
 
-__all__ = ["EpisodeLog", "EpisodeRecord", "ShardResults"]
+__all__ = ["EpisodeRecord", "ShardLog", "ShardResults"]
 
 Array = npt.NDArray[Any]
 
@@ -56,7 +57,7 @@ class ShardResults:
     failed: tuple[tuple[int, int, int], Failure] | None = None
 
 
-class EpisodeLog:
+class ShardLog:
     """Keeps account of a run in some copies.
 
     Args:
@@ -66,13 +67,12 @@ class EpisodeLog:
         groups: The groups of policies, for the shapes of their actions.
 
     Attributes:
-        actions: For each group where the actions of the coming step belong, ``(copies, rows, ...)``; see :meth:`begin_step`.
         taken: Steps of the run.
     """
 
     def __init__(self, first: int, count: int, agents: int, groups: Sequence[PolicyGroup]) -> None:
         self.first, self.count, self.agents = first, count, agents
-        self._acted: Array = np.zeros((STEPS, count, agents), np.bool_)
+        self._acted: Array = np.zeros((STEPS, count * agents), np.bool_)
         self._playing: Array = np.zeros((STEPS, count), np.bool_)
         self._actions: list[Array] = [np.zeros((STEPS, count, *group.shape), group.dtype) for group in groups]
         self._slots = [[of_group[step] for of_group in self._actions] for step in range(STEPS)]
@@ -80,18 +80,15 @@ class EpisodeLog:
     def begin(self, keep: bool) -> None:
         """Begin a run; what was seen and done is kept if that is wanted."""
         self.keep, self.taken = keep, 0
-        self._returns: Array = np.zeros((self.count, self.agents))
-        self._lengths: Array = np.zeros((self.count, self.agents), np.int64)
+        self._log = EpisodeLog(self.count * self.agents, floats=True, sure=True)
         self._hashes = [[new_hash() for _ in range(2 + len(self._actions))] for _ in range(self.count)]
-        self._at = 0
-        self._rewards: list[Sequence[float]] = []  # of the agents of a copy: by step, copy
         self._ends: list[tuple[int, int, tuple[bool, ...]]] = []  # step, copy, and who took part
         self._forget()
 
     def _forget(self) -> None:
         self._episodes: list[EpisodeRecord] = []
         self._steps = 0
-        self._log: dict[str, list[Array]] = {}
+        self._kept: dict[str, list[Array]] = {}
         self._seen: list[Array] = []
 
     # ------------------------------------------------------------------ a step
@@ -100,16 +97,16 @@ class EpisodeLog:
         """Begin a step.
 
         Args:
-            acting: Who acts, ``(copies, agents)``, bool.
+            acting: Who acts, of all agents of all copies, bool.
             playing: Which copies go on, ``(copies,)``, bool.
             seen: What the policies see.
 
         Returns:
             For each group where its actions are to be written, ``(copies, rows, ...)``.
         """
-        if self._at == STEPS:
+        if self._log.steps == STEPS:
             self._sum_up()
-        at = self._at
+        at = self._log.steps
         self._acted[at], self._playing[at] = acting, playing
         if self.keep:
             self._seen.append(seen.copy())
@@ -117,20 +114,21 @@ class EpisodeLog:
 
     def ended(self, copy: int, present: tuple[bool, ...]) -> None:
         """A copy's episode has ended with the step."""
-        self._ends.append((self._at, copy, present))
+        self._ends.append((self._log.steps, copy, present))
 
-    def end_step(self, rewards: list[Sequence[float]]) -> None:
-        """End a step: for each copy the rewards of its agents."""
-        self._rewards += rewards
-        self._at += 1
+    def end_step(self, rewards: Sequence[Any]) -> None:
+        """End a step: the rewards of all agents of all copies."""
+        log = self._log
+        log.note(rewards, acting=self._acted[log.steps])
         self.taken += 1
 
     # ------------------------------------------------------------------ what came of it
 
     def _sum_up(self) -> None:
-        count = self._at
-        rewards = np.array(self._rewards, np.float64).reshape(count, self.count, self.agents)
-        acted, playing, begun = self._acted[:count], self._playing[:count], self.taken - count
+        log, agents = self._log, self.agents
+        count = log.steps
+        rewards, acted = (column.reshape(count, self.count, agents) for column in log.columns())
+        playing, begun = self._playing[:count], self.taken - count
         columns = {"acted": acted, "rewards": rewards}
         columns |= {f"actions.{number}": of_group[:count] for number, of_group in enumerate(self._actions)}
         always: list[bool] = np.all(playing, 0).tolist()
@@ -138,39 +136,25 @@ class EpisodeLog:
             for column, one in zip(columns.values(), hashes, strict=True):
                 of_copy = column[:, number] if always[number] else column[playing[:, number], number]
                 one.update(of_copy.tobytes())
-        since = [0] * self.count
         for at, copy, present in self._ends:
-            self._add(rewards, acted, copy, since[copy], at + 1)
-            returns, lengths = self._returns[copy], self._lengths[copy]
-            ended = EpisodeRecord(self.first + copy, begun + at + 1, present, tuple(returns.tolist()), tuple(lengths.tolist()))
+            returns, lengths = log.end_rows(copy * agents, (copy + 1) * agents, at + 1)
+            ended = EpisodeRecord(self.first + copy, begun + at + 1, present, tuple(returns), tuple(lengths))
             self._episodes.append(ended)
-            returns.fill(0)
-            lengths.fill(0)
-            since[copy] = at + 1
-        for copy, begin in enumerate(since):
-            self._add(rewards, acted, copy, begin, count)
+        log.settle()
         self._steps += int(playing.sum())
         if self.keep:
             ends: Array = np.zeros((count, self.count), np.bool_)
             for at, copy, _ in self._ends:
                 ends[at, copy] = True
             for name, column in (columns | {"ends": ends}).items():
-                self._log.setdefault(name, []).append(column.copy())
-        self._at = 0
-        self._rewards, self._ends = [], []
-
-    def _add(self, rewards: Array, acted: Array, copy: int, begin: int, end: int) -> None:
-        """Add up steps of a copy. One after the other: sums must not depend on how many of them are summed up together."""
-        if begin < end:
-            returns = self._returns[copy]
-            returns[:] = np.add.accumulate(np.concatenate([returns[None], rewards[begin:end, copy]]))[-1]
-            self._lengths[copy] += acted[begin:end, copy].sum(0)
+                self._kept.setdefault(name, []).append(column.copy())
+        self._ends = []
 
     def collect(self, busy: int, frames: list[Any], failed: tuple[tuple[int, int, int], Failure] | None = None) -> ShardResults:
         """The events since this was last called."""
-        if self._at:
+        if self._log.steps:
             self._sum_up()
-        log = {name: np.concatenate(parts) for name, parts in self._log.items()}
+        log = {name: np.concatenate(parts) for name, parts in self._kept.items()}
         if self._seen:
             log["seen"] = np.array(self._seen)
         digests = [b"".join(one.digest() for one in hashes) for hashes in self._hashes]
