@@ -373,7 +373,7 @@ def _copy(shown: Array, into: Any, rows: slice = _ALL) -> None:
         into[rows] = shown[rows]
         return
     for name, part in into.items():
-        part[rows] = (shown[name] if shown.dtype.names else shown)[rows]
+        part[rows] = (shown if part.dtype == shown.dtype else shown[name])[rows]
 
 
 def only(rows: Any) -> Any:
