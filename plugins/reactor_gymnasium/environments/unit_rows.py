@@ -289,6 +289,10 @@ class UnitRows(EnvRows):
     def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
         unit.reset(**kwargs)
+        self._take(number, unit, lo, hi)
+
+    def _take(self, number: int, unit: Unit, lo: int, hi: int) -> None:
+        """Take over what a unit shows, between steps."""
         if not self._keeping:
             unit.show(self._shown, lo)
         self._keep(number, unit, lo, hi)
@@ -333,7 +337,7 @@ class UnitRows(EnvRows):
             if unit.over:
                 unit.reset()
         self.pending[number] = False
-        self._keep(number, unit, lo, hi)
+        self._take(number, unit, lo, hi)
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
