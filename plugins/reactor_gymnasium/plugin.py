@@ -21,7 +21,7 @@ from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.infos import note_whose_info
 from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, OfRounds, OfRuns
-from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, StepBuffers, close_all, kept_whole
+from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, SavedEnv, StepBuffers, close_all, kept_whole
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
@@ -71,6 +71,10 @@ __all__ = [
     "Casting",
     "ColumnSpec",
     "EnvRows",
+    "SavedEnv",
+    "UnitRows",
+    "StepBuffers",
+    "ShardPorts",
     "StepCosts",
     "EnvFn",
     "ExecutionOptions",
@@ -81,10 +85,7 @@ __all__ = [
     "KernelKind",
     "Inputs",
     "ObservationLayout",
-    "ShardPorts",
     "ShardedVectorEnv",
-    "StepBuffers",
-    "UnitRows",
     "as_number",
     "check_actions",
     "checked_seed",

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -20,7 +19,9 @@ from reactor_gymnasium import evaluate as evaluate_joint
 from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, Turn, hashed, own
 from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn, padding, probe_agents, travelling
 from reactor_pettingzoo.copies import copy_of
+from reactor_pettingzoo.joint_env import JointEnv
 from reactor_pettingzoo.reading import AgentID, broken
+from reactor_pettingzoo.rows import AgentsUnit
 from reactor_pettingzoo.runner.actions import ActionSampler, illegal, width_of
 from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, assigned, callable_policy, single
 from reactor_rl.plugin import decode, encode
@@ -28,7 +29,7 @@ from reactor_rl.plugin import decode, encode
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
 
-__all__ = ["JointEnv", "JointPolicy", "evaluate"]
+__all__ = ["AskedUnit", "JointPolicy", "evaluate"]
 
 Array = npt.NDArray[Any]
 
@@ -104,26 +105,27 @@ def evaluate(
     policy = JointPolicy(specs, policies, names, deterministic)
     travelling(env_fn, "evaluate")
     return evaluate_joint(
-        policy, partial(JointEnv, env_fn, specs), episodes, seed=seed, num_envs=num_envs, workers=workers, executor=executor,
-        batch_size=batch_size, deterministic=deterministic, max_steps=max_steps, step_timeout=step_timeout, restarts=restarts,
-        log=log, resume=resume, record=record, videos=videos, progress_bar=progress_bar, start_method=start_method,
+        policy, partial(JointEnv, env_fn, specs, AskedUnit), episodes, seed=seed, num_envs=num_envs, workers=workers,
+        executor=executor, batch_size=batch_size, deterministic=deterministic, max_steps=max_steps, step_timeout=step_timeout,
+        restarts=restarts, log=log, resume=resume, record=record, videos=videos, progress_bar=progress_bar,
+        start_method=start_method,
     )  # fmt: skip
 
 
-class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
-    """All agents of an environment as one: their observations, and whether each acts, by number; an action for each.
+class AskedUnit(AgentsUnit):
+    """A copy of which one row shows all agents as their policies are asked: what each sees, and whether it acts, by number.
+
+    It is the unit of a :class:`~reactor_pettingzoo.joint_env.JointEnv`.
 
     Args:
-        env_fn: Makes the environment.
+        env: The environment.
         specs: Its agents.
     """
 
-    def __init__(self, env_fn: EnvFn, specs: AgentSpecs) -> None:
-        self.env, self.specs, self.name = env_fn(), specs, specs.name
-        self.copy = copy_of(self.env, specs.agents, specs.turns)
-        self.metadata = {**self.env.metadata, "render_fps": specs.fps}
-        self.render_mode = getattr(self.env, "render_mode", None)
-        groups = [specs.group_of(agent)[0] for agent in specs.agents]
+    def __init__(self, env: Any, specs: AgentSpecs) -> None:
+        super().__init__(copy_of(env, specs.agents, specs.turns))
+        self.rows, self.specs = 1, specs
+        self.groups = groups = [specs.group_of(agent)[0] for agent in specs.agents]
         seen: dict[str, spaces.Space[Any]] = {"acts": spaces.MultiBinary(len(groups))}
         for at, group in enumerate(groups):
             seen[f"{at}"] = group.space
@@ -131,31 +133,32 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
                 seen[f"{at}.mask"] = spaces.MultiBinary(group.choices)
         self.observation_space = spaces.Dict(seen)
         self.action_space = spaces.Dict({f"{at}": group.action_space for at, group in enumerate(groups)})
-        self.groups = groups
         self.padding = [padding(group.space) for group in groups]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def reset(self, **kwargs: Any) -> None:
         """Begin an episode."""
-        super().reset(seed=seed)
         self.totals = [0.0] * len(self.groups)
-        self.copy.begin(seed=seed, options=options)
-        return self._seen(), {}
+        super().reset(**kwargs)
 
-    def step(self, action: dict[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def step(self, actions: Mapping[str, Any]) -> None:
         """Take a step, in which one agent acts or all do."""
-        copy = self.copy
-        chosen = {agent: action[f"{copy.index[agent]}"] for agent in copy.acts}
-        copy.act(chosen[copy.acts[0]] if copy.turns else chosen)
-        reward = 0.0
+        super().step([actions[f"{at}"] for at in range(len(self.groups))])
+        copy, reward = self.copy, 0.0
         for at, gain in enumerate(copy.gains):
             self.totals[at] += float(gain)
             reward += float(gain)
-        over = copy.over
-        # Of an agent that never was there nothing is told.
-        info = {f"return.{agent}": self.totals[copy.index[agent]] for agent in copy.agents if agent in copy.present} if over else {}
-        return self._seen(), reward, over and not copy.cut, over and copy.cut, info
+        self.rewards, self.ended, self.infos = [reward], (), {}
+        if self.over:
+            # Of an agent that never was there nothing is told.
+            told = {f"return.{agent}": self.totals[copy.index[agent]] for agent in copy.agents if agent in copy.present}
+            self.ended, self.infos = ((0, not copy.cut, copy.cut),), {0: told}
 
-    def _seen(self) -> dict[str, Any]:
+    def allowed(self, actions: dict[str, Any]) -> dict[str, Any]:
+        """The actions: what is forbidden is refused before."""
+        return actions
+
+    def seen(self) -> dict[str, Any]:
+        """What everybody sees."""
         copy = self.copy
         acts = np.zeros(len(self.groups), np.int8)
         seen: dict[str, Any] = {"acts": acts}
@@ -170,14 +173,6 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
                 if mask is not None:
                     seen[f"{at}.mask"] = mask.view(np.int8)
         return seen
-
-    def render(self) -> Any:
-        """The environment's picture."""
-        return self.env.render()
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
 
 
 def _parts(group: AgentGroup, agent: AgentID, observation: Any) -> Any:

@@ -15,7 +15,7 @@ from runner_envs import message, ran
 
 from reactor_pettingzoo import ParallelVectorEnv, RandomPolicy, evaluate
 from reactor_pettingzoo.agents import probe_agents
-from reactor_pettingzoo.learning.joint_env import JointEnv
+from reactor_pettingzoo.learning.seated_unit import JointMaker
 from reactor_pettingzoo.learning.seats import seats_of
 from reactor_pettingzoo.runner.probe import RecordProbe
 
@@ -86,7 +86,7 @@ def by_evaluation(env_fn: Any) -> int:
 
 def by_trainer(env_fn: Any) -> int:
     specs = probe_agents(env_fn)
-    env = JointEnv(env_fn, seats_of(specs, dict.fromkeys(specs.agents, "all")))
+    env = JointMaker(env_fn, seats_of(specs, dict.fromkeys(specs.agents, "all")))()
     env.reset(seed=0)
     for length in range(1, 9):
         _, _, _, truncated, info = env.step(env.action_space.sample())

@@ -18,8 +18,8 @@ from runner_envs import message, ran
 from reactor_pettingzoo import MultiAgentRunner, ParallelVectorEnv, RandomPolicy, evaluate, tournament
 from reactor_pettingzoo.agents import probe_agents
 from reactor_pettingzoo.learning import SyncIPPO
-from reactor_pettingzoo.learning.joint_env import JointEnv
-from reactor_pettingzoo.learning.seats import ACTS, seats_of
+from reactor_pettingzoo.learning.seated_unit import JointMaker
+from reactor_pettingzoo.learning.seats import seats_of
 from reactor_rl import ProgramError
 
 
@@ -69,13 +69,13 @@ def by_evaluation(env_fn: Any) -> Reading:
 
 def by_trainer(env_fn: Any) -> Reading:
     specs = probe_agents(env_fn)
-    env = JointEnv(env_fn, seats_of(specs, dict.fromkeys(specs.agents, "all")))
+    env = JointMaker(env_fn, seats_of(specs, dict.fromkeys(specs.agents, "all")))()
     lengths = dict.fromkeys(specs.agents, 0)
-    seen, _ = env.reset(seed=0)
+    env.reset(seed=0)
     for _ in range(40):
-        for agent, there in zip(specs.agents, seen[ACTS].tolist(), strict=True):
+        for agent, there in zip(specs.agents, env.unit.columns["acting"].tolist(), strict=True):
             lengths[agent] += there
-        seen, _, terminated, truncated, info = env.step(np.zeros(env.action_space.shape))
+        _, _, terminated, truncated, info = env.step({"all": np.zeros(env.action_space["all"].shape, np.int64)})
         if terminated or truncated:
             told = info["episode"]
             there = {agent: told[str(agent)] for agent in specs.agents if str(agent) in told}

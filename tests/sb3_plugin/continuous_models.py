@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import gymnasium
@@ -17,7 +17,7 @@ from stable_baselines3.sac.policies import SACPolicy
 from torch import nn
 
 from reactor_sb3 import SyncSAC, SyncTD3
-from reactor_sb3.trainers.learner import descend, finish
+from reactor_sb3.trainers.learner import descend, finish, merged
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_torch import Networks, Update
 
@@ -131,7 +131,13 @@ class Learner:
         return getattr(self.__dict__["model"], name)
 
     def descend(self, **minibatches: Any) -> Update:
-        return descend(self.nets, minibatches, self.split)
+        return descend(self, minibatches)
+
+    def step_along(self, loss: str, statistics: Mapping[str, float]) -> None:
+        self.trainer.step_along(self, loss, statistics)
+
+    def named(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        return merged(found)
 
     def seen(self, rows: Any) -> Any:
         return self.trainer.seen(self, rows)

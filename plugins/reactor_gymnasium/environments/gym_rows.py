@@ -253,11 +253,7 @@ class GymRows(EnvRows):
             envs[env].set_wrapper_attr(REAL_DONE, True)
 
     def keep_from_kernels(self, why: str) -> None:
-        """Let no kernel take the environments over: somebody looks at them before each step, or within steps.
-
-        Args:
-            why: For :attr:`stepper`.
-        """
+        """See :meth:`EnvRows.keep_from_kernels`."""
         self._takeover.forbid(why)
 
     def reset(self, resets: Mapping[int, Mapping[str, Any]], out: StepBuffers | None) -> None:
@@ -282,22 +278,20 @@ class GymRows(EnvRows):
         """See :meth:`EnvRows.objects`."""
         return [None if last is None else layout.take_objects(last) for last in self.observations]
 
-    def replay(self, row: int, kwargs: Mapping[str, Any], actions: Array) -> None:
-        """Reset an environment and take steps with it; an episode that ends is followed by another one.
+    def observation(self, row: int) -> Any:
+        """See :meth:`EnvRows.observation`."""
+        return self.observations[row]
 
-        Args:
-            row: Its row.
-            kwargs: The arguments of the first ``reset()``.
-            actions: ``(steps, *shape)``; copied.
-        """
+    def replay(self, number: int, kwargs: Mapping[str, Any], actions: Array) -> None:
+        """See :meth:`EnvRows.replay`."""
         with self.opened() as envs:
-            env = envs[row]
+            env = envs[number]
             observation, _ = env.reset(**kwargs)
             for action in actions.copy():
                 observation, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
                     observation, _ = env.reset()
-            self.observations[row], self.pending[row] = own(observation), False
+            self.observations[number], self.pending[number] = own(observation), False
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""

@@ -339,6 +339,9 @@ class EnvRows(ABC):
         """Let the next reset of one of :attr:`lives` begin a game, within a step as well; else it goes on with the old one."""
         raise NotImplementedError(f"{type(self).__name__} has no lives")
 
+    def look_for_lives(self) -> None:  # noqa: B027
+        """Find out :attr:`lives`; by default there are none."""
+
     def call(self, function: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Call ``function(env, *args)`` with some environments; what is raised is in :attr:`failures`.
 
@@ -375,7 +378,28 @@ class EnvRows(ABC):
             error.add_note(f"raised in {self.unit} {self.first + number}")
             raise error
 
+    @abstractmethod
+    def observation(self, row: int) -> Any:
+        """What a row shows now, a copy."""
+
+    def keep_from_kernels(self, why: str) -> None:  # noqa: B027
+        """Let no kernel take the environments over, where there is one: somebody looks at them before or within steps.
+
+        Args:
+            why: For :attr:`stepper`.
+        """
+
     # ------------------------------------------------------------------ snapshots
+
+    @abstractmethod
+    def replay(self, number: int, kwargs: Mapping[str, Any], actions: Array) -> None:
+        """Reset an environment and take steps with it; an episode that ends is followed by another one.
+
+        Args:
+            number: Its number here.
+            kwargs: The arguments of the first ``reset()``.
+            actions: ``(steps, *shape)``; copied.
+        """
 
     @abstractmethod
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:

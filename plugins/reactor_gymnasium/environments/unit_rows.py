@@ -248,10 +248,9 @@ class UnitRows(EnvRows):
         if out.next_observations is not None:
             if self._keeping:
                 self.show(self._shown)
-            for part in out.next_observations.values():
-                part[...] = self._shown.observations
-                for rows in self._apart:
-                    part[rows] = self._ends.observations[rows]
+            _copy(self._shown.observations, out.next_observations)
+            for rows in self._apart:
+                _copy(self._ends.observations, out.next_observations, rows)
         self._apart.clear()
 
     def _end(self, number: int, unit: Unit, lo: int, out: StepBuffers | None) -> None:
@@ -290,6 +289,10 @@ class UnitRows(EnvRows):
     def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
         unit.reset(**kwargs)
+        self._take(number, unit, lo, hi)
+
+    def _take(self, number: int, unit: Unit, lo: int, hi: int) -> None:
+        """Take over what a unit shows, between steps."""
         if not self._keeping:
             unit.show(self._shown, lo)
         self._keep(number, unit, lo, hi)
@@ -301,7 +304,7 @@ class UnitRows(EnvRows):
                 unit.show(out, lo)
             return
         if out.observations is not None:
-            only(out.observations)[...] = self._shown.observations
+            _copy(self._shown.observations, out.observations)
         for name, column in out.columns.items():
             column[...] = self._shown.columns[name]
 
@@ -319,6 +322,22 @@ class UnitRows(EnvRows):
             yield envs
         finally:
             envs.clear()
+
+    def observation(self, row: int) -> Any:
+        """See :meth:`EnvRows.observation`; a record as a dict."""
+        shown = self._shown.observations[row]
+        return {name: shown[name].copy() for name in shown.dtype.names} if shown.dtype.names else shown.copy()
+
+    def replay(self, number: int, kwargs: Mapping[str, Any], actions: Array) -> None:
+        """See :meth:`EnvRows.replay`; of units of one row."""
+        unit, (lo, hi) = self.units[number], self.bounds[number : number + 2]
+        unit.reset(**kwargs)
+        for action in actions.copy()[:, None]:
+            unit.step(action)
+            if unit.over:
+                unit.reset()
+        self.pending[number] = False
+        self._take(number, unit, lo, hi)
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
@@ -342,11 +361,23 @@ class UnitRows(EnvRows):
         self.pending[number] = saved.pending
 
 
+_ALL = slice(None)
+
+
 def _write_numbers(out: Array, given: Any) -> None:
     try:
         out[:] = given
     except (TypeError, ValueError):  # an array of one element is a number, too
         out[:] = [np.asarray(one, np.float64).item() for one in given]
+
+
+def _copy(shown: Array, into: Any, rows: slice = _ALL) -> None:
+    """Copy rows to an array, or to arrays by name: parts of a record, or the only one."""
+    if not isinstance(into, Mapping):
+        into[rows] = shown[rows]
+        return
+    for name, part in into.items():
+        part[rows] = (shown if part.dtype == shown.dtype else shown[name])[rows]
 
 
 def only(rows: Any) -> Any:

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_pettingzoo.learning.seats import ACTS, ENDED, REWARDS, Block
+from reactor_pettingzoo.learning.seats import ACTING, REWARDS, TERMINATIONS, TRUNCATIONS, Block, Seats
 from reactor_sb3.plugin import BoundPolicy, Field, Rollout, SampledPolicy, Turn, advantages
 
 __all__ = ["JointPolicy", "Part", "turns_advantages"]
 
 Array = npt.NDArray[Any]
-TERMINATED, TRUNCATED = 1, 2
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,12 @@ class Part:
 
     Attributes:
         block: Its agents.
-        columns: Where their actions are in those of all.
         policy: How they act.
         weights: What the names of its weights begin with; of several such, actor ``i`` has the ``i``-th, round and round.
         learns: Whether anybody learns from what it does.
     """
 
     block: Block
-    columns: slice
     policy: SampledPolicy
     weights: tuple[str, ...]
     learns: bool = True
@@ -63,8 +60,7 @@ class Part:
         count = whole.steps, whole.envs * block.rows
         for one in self.policy.fields:
             if one.asked:
-                masks = whole.observations[block.mask_key]
-                record[one.name] = masks.view(np.bool_).reshape(*count, -1)
+                record[one.name] = whole[block.mask_key].reshape(*count, -1)
             elif not self.learns:
                 record[one.name] = np.zeros((*count, *one.shape), one.dtype)
             elif f"{block.policy}.{one.name}" in whole:
@@ -79,17 +75,17 @@ class JointPolicy:
 
     Attributes:
         parts: The policies.
-        turns: Whether agents take turns.
+        seats: All agents.
     """
 
     parts: tuple[Part, ...]
-    turns: bool
+    seats: Seats
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """See :class:`reactor_sb3.plugin.Policy`: actions of all, and what the learner wants to know of each policy."""
-        actions = Field("actions", np.dtype(np.float64), (self.parts[-1].columns.stop,))
-        return (actions, *(field for part in self.parts for field in part.fields()))
+        """See :class:`reactor_sb3.plugin.Policy`: actions of all, what environments tell, and what learners want to know."""
+        actions = Field("actions", self.seats.actions, ())
+        return (actions, *self.seats.fields(), *(field for part in self.parts for field in part.fields()))
 
     @property
     def draws(self) -> bool:
@@ -136,14 +132,14 @@ class BoundJointPolicy:
     def begin(self, turn: Turn) -> Callable[[int], Array]:
         """See :class:`reactor_sb3.plugin.BoundPolicy`; policies draw from the actor's stream one after the other."""
         self.chosen = [bound[turn.index % len(bound)] for bound in self.bound]
-        acts = [(bound.begin(turn), part.columns) for bound, part in zip(self.chosen, self.policy.parts, strict=True)]
         actions: Array = self.rollout["actions"]
-        envs = self.rollout.envs
+        acts = [(bound.begin(turn), actions[part.block.policy]) for bound, part in zip(self.chosen, self.policy.parts, strict=True)]
 
         def act(step: int) -> Array:
+            for one, of_part in acts:
+                of_step = of_part[step]
+                of_step[...] = one(step).reshape(of_step.shape)
             joint: Array = actions[step]
-            for one, columns in acts:
-                joint[:, columns] = one(step).reshape(envs, -1)
             return joint
 
         return act
@@ -151,35 +147,45 @@ class BoundJointPolicy:
     def end(self, turn: Turn) -> None:
         """See :class:`reactor_sb3.plugin.BoundPolicy`: values, advantages, and what is to be learned from."""
         whole, policy = self.rollout, self.policy
-        acts, then = whole.observations[ACTS] != 0, whole.next_observations
+        acts, rewards = whole[ACTING], whole[REWARDS]
+        terminations, truncations = whole[TERMINATIONS], whole[TRUNCATIONS]
         for part, own, bound in zip(policy.parts, self.rollouts, self.chosen, strict=True):
             if not part.learns:
                 continue
             seats, learned = part.block.seats, whole[f"{part.block.policy}.learned"]
-            if policy.turns:
+            there, terminated, truncated = acts[..., seats], terminations[..., seats], truncations[..., seats]
+            if policy.seats.specs.turns:
                 bound.end(turn)
                 own["advantages"][...], learned[..., 0] = turns_advantages(
-                    acts[..., seats], then[REWARDS][..., seats], then[ENDED][..., seats], whole["dones"], own["values"],
-                    part.policy.gamma, part.policy.gae_lambda,
+                    there, rewards[..., seats], terminated, truncated, whole["dones"], own["values"], part.policy.gamma,
+                    part.policy.gae_lambda,
                 )  # fmt: skip
                 continue
-            ended, there = then[ENDED][..., seats], acts[..., seats]
-            over = (ended != 0) | whole["dones"][..., None] | ~there
-            own["rewards"][...] = then[REWARDS][..., seats].reshape(own["rewards"].shape)
+            over = terminated | truncated | whole["dones"][..., None] | ~there
+            own["rewards"][...] = rewards[..., seats].reshape(own["rewards"].shape)
             own["dones"][...] = over.reshape(own["dones"].shape)
-            own["timeouts"][...] = (ended == TRUNCATED).reshape(own["dones"].shape)
+            own["timeouts"][...] = (truncated & ~terminated).reshape(own["dones"].shape)
             learned[...] = there
             bound.end(turn)
 
     def greedy(self, step: int, memory: Any) -> Array:
         """See :class:`reactor_sb3.plugin.BoundPolicy`."""
-        return np.concatenate(
-            [bound.greedy(step, None).reshape(self.rollout.envs, -1) for bound in self.chosen], 1, dtype=np.float64
-        )
+        joint = np.empty(self.rollout.envs, self.policy.seats.actions)
+        for bound, part in zip(self.chosen, self.policy.parts, strict=True):
+            of_part = joint[part.block.policy]
+            of_part[...] = bound.greedy(step, None).reshape(of_part.shape)
+        return joint
 
 
 def turns_advantages(
-    acts: Array, rewards: Array, ended: Array, dones: Array, values: Array, gamma: float, gae_lambda: float
+    acts: Array,
+    rewards: Array,
+    terminations: Array,
+    truncations: Array,
+    dones: Array,
+    values: Array,
+    gamma: float,
+    gae_lambda: float,
 ) -> tuple[Array, Array]:
     """Advantages where agents take turns: for each of them, its own turns are the steps.
 
@@ -190,7 +196,8 @@ def turns_advantages(
     Args:
         acts: Who acts, ``(steps, envs, agents)``, bool.
         rewards: What each step brought to whom, likewise, float32.
-        ended: Whose episodes it ended, likewise; see :data:`reactor_pettingzoo.learning.seats.ENDED`.
+        terminations: Whose episodes it terminated, likewise, bool.
+        truncations: Whose episodes it cut off, likewise.
         dones: Whether the environment's episode ended, ``(steps, envs)``, bool.
         values: Before each step, of the one who acts, ``(steps, envs)``, float32.
         gamma: Discount from an agent's turn to its next one.
@@ -212,11 +219,11 @@ def turns_advantages(
         same = episode[first:] == np.repeat(episode[turns], lengths)  # not of an episode that began since
         starts = turns - first
         paid = np.add.reduceat(np.where(same, rewards[first:, env, agent], 0), starts)
-        ends = np.where(same, ended[first:, env, agent], 0)
-        terminated = np.maximum.reduceat(ends == TERMINATED, starts)
+        died = np.where(same, terminations[first:, env, agent], False)
+        terminated = np.maximum.reduceat(died, starts)
         goes_on = np.zeros(len(turns), np.bool_)
         goes_on[:-1] = episode[turns[1:]] == episode[turns[:-1]]
-        goes_on &= ~np.maximum.reduceat(ends != 0, starts)
+        goes_on &= ~np.maximum.reduceat(died | np.where(same, truncations[first:, env, agent], False), starts)
         before, following = values[turns, env], np.zeros(len(turns), np.float32)
         following[:-1] = values[turns[1:], env]
         following[~goes_on] = 0

@@ -18,8 +18,8 @@ from torch import nn
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_pettingzoo.agents import AgentSpecs
-from reactor_pettingzoo.learning.joint_env import JointMaker
 from reactor_pettingzoo.learning.payoffs import Payoffs, nash_of
+from reactor_pettingzoo.learning.seated_unit import JointMaker
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import encode, require_module
 from reactor_sb3.plugin import Evaluation, PlayConfig, copied

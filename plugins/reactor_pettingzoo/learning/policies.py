@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
@@ -18,6 +20,8 @@ from reactor_pettingzoo.learning.seats import Block, Seats
 from reactor_sb3.plugin import PPOLoss, copied
 
 __all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedLoss", "acting_alone", "rows_of"]
+
+Array = npt.NDArray[Any]
 
 FORBIDDEN = -1e8
 """Logit of what is forbidden."""
@@ -47,7 +51,7 @@ class AgentPolicies(BasePolicy):
                 other: Any = copied(policies[MAIN], {id(policies[MAIN].optimizer): None})
                 self.agents[name] = other.requires_grad_(False)
 
-    def forward(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
+    def forward(self, observation: Any, deterministic: bool = False) -> Any:
         """Actions of all agents, as :meth:`predict` gives them."""
         return self._predict(observation, deterministic)
 
@@ -72,18 +76,44 @@ class AgentPolicies(BasePolicy):
                         "or let one policy act for the agents of both (policy_of=)"
                     )
 
-    def _predict(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
-        joint = []
+    def _predict(self, observation: Any, deterministic: bool = False) -> Any:
+        return self._joint(observation, deterministic, {})
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+        action_masks: Mapping[str, Array] | None = None,
+    ) -> tuple[Any, Any]:
+        """Actions of all agents: a record with a field for each policy; see SB3.
+
+        Args:
+            observation: As of ``get_env()``, of one environment or of several.
+            state: As given.
+            episode_start: Nobody looks at it.
+            deterministic: Whether the best actions are taken.
+            action_masks: By policy the masks of its agents, if some actions are forbidden, ``(envs, rows, choices)`` of several.
+        """
+        self.set_training_mode(False)
+        tensors, several = self.obs_to_tensor(observation)
+        with torch.no_grad():
+            joint = self._joint(tensors, deterministic, action_masks or {})
+        return (joint if several else joint[0]), state
+
+    def _joint(self, observation: Any, deterministic: bool, masks: Mapping[str, Array]) -> Array:
+        joint: Array = np.empty(len(next(iter(observation.values()))), self.seats.actions)
         for block in self.seats.blocks:
             policy: Any = self.agents[self.names(block)[0]]
-            count = len(observation[next(iter(block.keys.values()))])
             seen = rows_of(block, {part: observation[key] for part, key in block.keys.items()})
             distribution = policy.get_distribution(seen)
-            if block.masked:
-                forbid(distribution, observation[block.mask_key].flatten(0, 1))
-            chosen = distribution.get_actions(deterministic=deterministic)
-            joint.append(chosen.reshape(count, -1).to(torch.float64))
-        return torch.cat(joint, 1)
+            if block.policy in masks:
+                allowed = torch.as_tensor(np.asarray(masks[block.policy]), device=self.device)
+                forbid(distribution, allowed.reshape(-1, block.group.choices))
+            of_policy = joint[block.policy]
+            of_policy[...] = distribution.get_actions(deterministic=deterministic).cpu().numpy().reshape(of_policy.shape)
+        return joint
 
 
 def rows_of(block: Block, parts: Mapping[str, torch.Tensor]) -> Any:

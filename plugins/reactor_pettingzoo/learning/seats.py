@@ -11,19 +11,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium import Space, spaces
+from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.plugin import looked_at
+from reactor_gymnasium.plugin import ColumnSpec, looked_at
 from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn
 from reactor_pettingzoo.reading import AgentID, reset_with
-from reactor_sb3.plugin import channels_first
+from reactor_sb3.plugin import MASKS, Field, channels_first
 
-__all__ = ["ACTS", "ENDED", "REWARDS", "TOTALS", "Block", "Seats", "names_of", "seats_of", "state_size"]
+__all__ = [
+    "ACTING",
+    "RETURNS",
+    "REWARDS",
+    "TERMINATIONS",
+    "TRUNCATIONS",
+    "Block",
+    "Seats",
+    "names_of",
+    "seats_of",
+    "state_size",
+]
 
 Array = npt.NDArray[Any]
 
-ACTS, REWARDS, ENDED, TOTALS = ":acts", ":rewards", ":ended", ":totals"
-"""Keys of what is known of all seats: who acts in the coming step; the rewards of the last one, and whose episode it has ended (0:
-nobody's, 1: by termination, 2: by truncation); and, where seats change, the returns of the episode so far."""
+ACTING = "acting"
+"""Column of all seats: who acts in the coming step."""
+REWARDS, TERMINATIONS, TRUNCATIONS, RETURNS = "agent_rewards", "agent_terminations", "agent_truncations", "agent_returns"
+"""Columns of all seats: what the last step paid, whose episode it has ended, and how; where seats change, the returns so far."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +113,8 @@ class Block:
 
     @property
     def mask_key(self) -> str:
-        """Key of masks."""
-        return f"{self.policy}:mask"
+        """Column of masks."""
+        return f"{self.policy}.{MASKS}"
 
     def observations(self) -> Iterator[tuple[str, Space[Any]]]:
         """Keys and spaces of what is seen by all of them."""
@@ -109,8 +122,6 @@ class Block:
             yield self.key(key), _rows_of(part, self.rows)
         if self.state:
             yield self.state_key, _rows_of(self.space_of("state"), self.rows)
-        if self.masked:
-            yield self.mask_key, spaces.MultiBinary((self.rows, self.group.choices))
 
 
 def _rows_of(space: Space[Any], rows: int) -> spaces.Box:
@@ -155,48 +166,50 @@ class Seats:
         """The name of each agent's policy, in the first order."""
         return {agent: block.policy for block in self.blocks for agent in self.orders[0][block.seats]}
 
-    @cached_property
-    def columns(self) -> tuple[slice, ...]:
-        """Where the actions of each block are in those of the whole environment."""
-        ends = np.cumsum([0, *(block.rows * block.numbers for block in self.blocks)]).tolist()
-        return tuple(map(slice, ends[:-1], ends[1:]))
-
     def observation_space(self) -> spaces.Dict:
         """The observations of all together."""
-        seen: dict[str, Space[Any]] = {}
-        for block in self.blocks:
-            seen |= dict(block.observations())
-        seen |= {
-            ACTS: spaces.MultiBinary(self.count),
-            REWARDS: spaces.Box(-np.inf, np.inf, (self.count,), np.float32),
-            ENDED: spaces.Box(0, 2, (self.count,), np.int8),
+        return spaces.Dict({key: space for block in self.blocks for key, space in block.observations()})
+
+    def action_space(self) -> spaces.Dict:
+        """The actions of all together: those of all rows of each policy."""
+        return spaces.Dict({block.policy: batch_space(_from_zero(block.action_space), block.rows) for block in self.blocks})
+
+    @cached_property
+    def record(self) -> np.dtype[Any]:
+        """An observation of all together, as memory."""
+        return _record_of(self.observation_space())
+
+    @cached_property
+    def actions(self) -> np.dtype[Any]:
+        """An action of all together, as memory: a field for each policy."""
+        return _record_of(self.action_space())
+
+    @cached_property
+    def told(self) -> dict[str, ColumnSpec]:
+        """Columns: what there is to know of a step besides observations."""
+        masks: dict[str, ColumnSpec] = {
+            block.mask_key: (np.bool_, (block.rows, block.group.choices)) for block in self.blocks if block.masked
         }
-        if len(self.orders) > 1:
-            seen[TOTALS] = spaces.Box(-np.inf, np.inf, (self.count,), np.float32)
-        return spaces.Dict(seen)
+        seats: tuple[int, ...] = (self.count,)
+        flags = dict.fromkeys((ACTING, TERMINATIONS, TRUNCATIONS), (np.bool_, seats))
+        numbers = dict.fromkeys((REWARDS, RETURNS) if len(self.orders) > 1 else (REWARDS,), (np.float32, seats))
+        return {**flags, **numbers, **masks}
 
-    def action_space(self) -> spaces.Box:
-        """The actions of all together: numbers of all kinds, which float64 holds exactly."""
-        low: list[Array] = []
-        high: list[Array] = []
-        for block in self.blocks:
-            for least, most in [_bounds(block.action_space)] * block.rows:
-                low.append(least)
-                high.append(most)
-        return spaces.Box(np.concatenate(low), np.concatenate(high), dtype=np.float64)
+    def fields(self) -> list[Field]:
+        """The fields of a round's record that these columns are written to."""
+        return [
+            Field(name, np.dtype(dtype), shape, told="after" if name.startswith("agent_") else "before")
+            for name, (dtype, shape) in self.told.items()
+        ]
 
 
-def _bounds(space: Space[Any]) -> tuple[Array, Array]:
-    match space:
-        case spaces.Box(low=low, high=high):
-            return low.astype(np.float64).ravel(), high.astype(np.float64).ravel()
-        case spaces.Discrete(n=n):
-            return np.zeros(1), np.array([float(n - 1)])
-        case spaces.MultiDiscrete(nvec=sizes):
-            return np.zeros(sizes.size), sizes.ravel() - 1.0
-        case spaces.MultiBinary(shape=shape):
-            return np.zeros(math.prod(shape)), np.ones(math.prod(shape))
-    raise TypeError(f"agents with actions of {space} cannot learn: their spaces may be Discrete, MultiDiscrete, MultiBinary or Box")
+def _from_zero(space: Space[Any]) -> Space[Any]:
+    """Actions as a policy has them."""
+    return spaces.MultiDiscrete(space.nvec, space.dtype) if isinstance(space, spaces.MultiDiscrete) else space
+
+
+def _record_of(space: spaces.Dict) -> np.dtype[Any]:
+    return np.dtype([(name, part.dtype, part.shape) for name, part in space.spaces.items()])
 
 
 def seats_of(
@@ -231,7 +244,11 @@ def seats_of(
             raise ValueError(
                 f"a centralised critic needs observations that are one array, and {agents[0]!r} observes {group.space}"
             )
-        _bounds(blocks[-1].action_space)
+        if not isinstance(group.action_space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            raise TypeError(
+                f"agents with actions of {group.action_space} cannot learn: their spaces may be Discrete, MultiDiscrete, "
+                "MultiBinary or Box"
+            )
         first += len(agents)
     size = sum(block.agents * math.prod(block.group.space.shape or ()) for block in blocks) if state is None else state
     blocks = [replace(block, state=size) for block in blocks]

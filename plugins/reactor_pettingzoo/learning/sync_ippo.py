@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -18,12 +19,12 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from stable_baselines3.ppo import CnnPolicy, MlpPolicy, MultiInputPolicy
 
 from reactor_pettingzoo.agents import EnvFn, probe_agents, travelling
-from reactor_pettingzoo.learning.joint_env import JointMaker
 from reactor_pettingzoo.learning.joint_policy import JointPolicy, Part
 from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Matches, Pool, sides_of
 from reactor_pettingzoo.learning.payoffs import LeagueReport, Payoffs
 from reactor_pettingzoo.learning.policies import AgentPolicies, CentralisedPolicy, MaskedLoss, acting_alone, rows_of
-from reactor_pettingzoo.learning.seats import TOTALS, Block, Seats, names_of, seats_of, state_size
+from reactor_pettingzoo.learning.seated_unit import JointMaker, seated_rows
+from reactor_pettingzoo.learning.seats import RETURNS, Block, Seats, names_of, seats_of, state_size
 from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.plugin import (
@@ -38,7 +39,7 @@ from reactor_sb3.plugin import (
     SampledPolicy,
     keeps_arguments,
 )
-from reactor_torch import Batch, Loss, MaskedBatch, Network, Task, Update, normalized
+from reactor_torch import Batch, Loss, MaskedBatch, Network, Update, normalized
 
 __all__ = ["SyncIPPO"]
 
@@ -95,6 +96,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         "MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy, "MultiInputPolicy": MultiInputPolicy,
     }  # fmt: skip
     default_log_name: ClassVar[str] = "IPPO"
+    checkpoint_format: ClassVar[int] = 9
     policy: AgentPolicies
     seats: Seats
 
@@ -135,10 +137,9 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         self.ent_coef, self.vf_coef, self.max_grad_norm, self.target_kl = ent_coef, vf_coef, max_grad_norm, target_kl
         self.own_kwargs = {name: dict(of or {}) for name, of in policies.items()} if isinstance(policies, Mapping) else {}
         self.league = league
-        self._stopped: frozenset[str] = frozenset()
         self._explained: dict[str, float] = {}
         if isinstance(env, VecEnv):  # of a run that is resumed
-            self.seats = env.get_attr("seats")[0]
+            self.seats = env.get_attr("agents")[0]
         elif env is not None:
             specs = probe_agents(env)
             state = state_size(env, specs.turns) if centralised_critic else 0
@@ -170,6 +171,11 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         given = super()._for_host()
         self.n_steps = int(given.pop("n_steps"))
         return given
+
+    def _setup_model(self) -> None:
+        # Also of a model that was saved when observations and actions were laid out in another way.
+        self.observation_space, self.action_space = self.seats.observation_space(), self.seats.action_space()
+        super()._setup_model()
 
     def _setup_policy(self) -> None:
         kind: Any = self.policy_class
@@ -221,11 +227,16 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
             block.policy: (MaskedLoss if block.masked else PPOLoss)(*numbers, learns=block.policy) for block in self.seats.learning
         }
 
+    @property
+    def make_rows(self) -> Callable[[int], Any]:
+        """What steps environments: all agents of each are one row."""
+        return partial(seated_rows, self.seats)
+
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The policies, from whose distributions their agents' actions are drawn."""
         self.policy.check_apart()
         names = [self.policy.names(block) for block in self.seats.blocks]
-        return self.policy.agents, JointPolicy(tuple(map(self._part, range(len(names)), names)), self.seats.specs.turns)
+        return self.policy.agents, JointPolicy(tuple(map(self._part, range(len(names)), names)), self.seats)
 
     def _part(self, number: int, names: tuple[str, ...], plays: bool = False) -> Part:
         block = self.seats.blocks[number]
@@ -236,7 +247,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
                 f"{type(policy).__name__} draws actions by itself, and would draw forbidden ones: its agents have masks"
             )
         learns = block.policy in self.seats.counted and not plays
-        return Part(block, self.seats.columns[number], sampled, tuple(f"{name}." for name in names), learns)
+        return Part(block, sampled, tuple(f"{name}." for name in names), learns)
 
     def store(self, rollouts: Rollouts) -> None:
         """Nothing is kept besides."""
@@ -267,7 +278,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         batch = PPOBatch(self._seen(block, seen), actions, advantages, returns, rows("log_probs"), values)
         if not block.masked:
             return batch
-        masks = kept(rollouts.rows("observations" + block.mask_key).flatten(0, 1)).bool()
+        masks = kept(rollouts.rows(block.mask_key).flatten(0, 1))
         return MaskedBatch(**vars(batch), action_masks=masks)
 
     def _seen(self, block: Block, rows: Any) -> Any:
@@ -295,22 +306,11 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def update(self, minibatch: Mapping[str, Batch | Minibatch]) -> Update:  # type: ignore[override]
         """A step of each policy, unless its divergence has become too large."""
-        tasks = [
-            Task(name, *one) if isinstance(one, Minibatch) else Task(name, one, slice(0, len(one)))
-            for name, one in minibatch.items()
-        ]
-        found: dict[str, float] = {}
-        for together in [tuple(tasks)] if self.split else [(task,) for task in tasks]:
-            statistics = yield together
-            for task, of_task in zip(together, statistics, strict=True):
-                found |= {self._named(task.loss, name): value for name, value in of_task.items()}
-                if of_task["approx_kl"] > (math.inf if self.target_kl is None else 1.5 * self.target_kl):
-                    self._stopped = self._stopped | {task.loss}
-                    if len(self._stopped) == len(self.seats.learning):
-                        self.end_round_early(f"the divergence is {of_task['approx_kl']:.2f}")
-                else:
-                    self.nets.step(task.loss)
-        return found
+        return self.descend(**minibatch)
+
+    def named(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """Statistics begin with the name of their policy, if there is more than one."""
+        return {self._named(policy, name): value for policy, of_policy in found.items() for name, value in of_policy.items()}
 
     def _named(self, policy: str, name: str) -> str:
         return name if len(self.seats.learning) == 1 else f"{policy}/{name}"
@@ -361,11 +361,11 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def match_policy(self) -> JointPolicy:
         """How two snapshots act that play each other."""
-        return JointPolicy(tuple(self._part(number, (name,), True) for number, name in enumerate(PLAYERS)), self.seats.specs.turns)
+        return JointPolicy(tuple(self._part(number, (name,), True) for number, name in enumerate(PLAYERS)), self.seats)
 
     def _change_opponents(self, pool: Pool) -> None:
         rollouts: Rollouts = self.session.rollouts
-        over, totals = rollouts.steps("dones"), rollouts.steps("next_observations" + TOTALS)
+        over, totals = rollouts.steps("dones"), rollouts.steps(RETURNS)
         main, other = (block.first for block in self.seats.blocks)
         _, envs = over.nonzero()
         won = totals[over][:, main] - totals[over][:, other]

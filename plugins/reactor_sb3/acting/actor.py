@@ -15,9 +15,9 @@ from reactor_gymnasium.plugin import Episode, StepBuffers, note_whose_info
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.acting.normalization import Normalization, Normalizing
-from reactor_sb3.acting.policy import BoundPolicy, Policy, Rollout, Turn
+from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations, transition_record
-from reactor_sb3.environments.seeded_envs import SeededEnvs
+from reactor_sb3.environments.seeded_envs import MakeRows, SeededEnvs, single_envs
 from reactor_sb3.streams import Purpose, restore, state_of, stream, torch_generator
 from reactor_torch import FILLING, torch_stream
 
@@ -50,6 +50,7 @@ class ActorConfig:
         actors: How many actors there are.
         seed: Of every random stream.
         normalization: What the policy sees instead of what the environments give, if that is not the same.
+        make_rows: Makes what steps them.
     """
 
     makes: tuple[Pickled, ...]
@@ -61,6 +62,7 @@ class ActorConfig:
     actors: int
     seed: int
     normalization: Normalization | None = None
+    make_rows: MakeRows = single_envs
 
     @property
     def record(self) -> np.dtype[Any]:
@@ -76,9 +78,12 @@ class Slot:
         record: The slot.
         layout: Of observations as the policy sees them.
         normalization: What makes them of those that environments give, if they are not the same.
+        fields: Those of the policy.
     """
 
-    def __init__(self, record: Array, layout: Observations, normalization: Normalization | None) -> None:
+    def __init__(
+        self, record: Array, layout: Observations, normalization: Normalization | None, fields: Sequence[Field] = ()
+    ) -> None:
         self.record = record
         self.observations, self.nexts = layout.of(record, "observations"), layout.of(record, "next_observations")
         self.rollout = Rollout({name: record[name] for name in record.dtype.names or ()}, self.observations, self.nexts)
@@ -88,10 +93,16 @@ class Slot:
             self.given = layout.of(record, "original_observations")
             self.given_nexts = layout.of(record, "original_next_observations")
         steps = len(self.rewards)
-        self.first = StepBuffers(layout, _of_step(self.given, 0))
+        before, after = ({one.name: record[one.name] for one in fields if one.told == when} for when in ("before", "after"))
+        self.first = StepBuffers(layout, _of_step(self.given, 0), columns=_of_step(before, 0))
         # What is seen after the last step is the first of the next round.
         self.out = [
-            StepBuffers(layout, _of_step(self.given, step + 1) if step + 1 < steps else None, _of_step(self.given_nexts, step))
+            StepBuffers(
+                layout,
+                _of_step(self.given, step + 1) if step + 1 < steps else None,
+                _of_step(self.given_nexts, step),
+                columns=_of_step(after, step) | (_of_step(before, step + 1) if step + 1 < steps else {}),
+            )
             for step in range(steps)
         ]
         self.floats = [part for parts in (self.given_nexts, self.given) for part in parts.values() if part.dtype.kind == "f"]
@@ -155,7 +166,7 @@ class Actor(Reactor):
         self.asked = {field.name: field.asked for field in config.policy.fields if field.asked}
         self.slots: dict[int, Slot] = {}
         self.bound: dict[tuple[int, int], tuple[Array, BoundPolicy]] = {}
-        self.envs = SeededEnvs(config.makes, config.seed, Purpose.EPISODES, self.numbers.start)
+        self.envs = SeededEnvs(config.makes, config.seed, Purpose.EPISODES, self.numbers.start, config.make_rows)
         self.envs.build()
         with self.envs.rows.opened(changes=False) as envs:
             for number, env in zip(self.numbers, envs, strict=True):
@@ -180,7 +191,9 @@ class Actor(Reactor):
         record = self.transitions.buffer
         slot = self.slots.get(id(record))
         if slot is None:
-            slot = self.slots[id(record)] = Slot(record, self.config.observations, self.config.normalization)
+            slot = self.slots[id(record)] = Slot(
+                record, self.config.observations, self.config.normalization, self.config.policy.fields
+            )
         parameters = self.changed.value if self.changed.present else self.parameters.value
         policy = self._policy(slot, parameters)
         afresh, watched = self.orders.value.tolist()
@@ -278,7 +291,7 @@ class Actor(Reactor):
             if info:
                 yield step, number, info
             if watched and step + 1 == steps:
-                yield steps, number, self._seen(rows.observations[row], normalizing)
+                yield steps, number, self._seen(rows.observation(row), normalizing)
 
     def _seen(self, observation: Any, normalizing: Normalizing | None) -> dict[str, Array]:
         """An observation alone, as the policy sees it, by key."""

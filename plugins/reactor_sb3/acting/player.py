@@ -15,7 +15,7 @@ from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.acting.normalization import Normalization
 from reactor_sb3.acting.policy import Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations
-from reactor_sb3.environments.seeded_envs import SeededEnvs, kept_info
+from reactor_sb3.environments.seeded_envs import MakeRows, SeededEnvs, kept_info, single_envs
 from reactor_sb3.streams import Purpose, stream, torch_generator
 from reactor_torch import torch_stream
 
@@ -39,6 +39,7 @@ class PlayConfig:
         steps: How many steps are taken at a tick, at most.
         normalization: As for the actors.
         drawn: Whether actions are drawn, as actors draw theirs, and are not the best ones.
+        make_rows: As for the actors.
     """
 
     make: Pickled
@@ -50,6 +51,7 @@ class PlayConfig:
     steps: int
     normalization: Normalization | None = None
     drawn: bool = False
+    make_rows: MakeRows = single_envs
 
 
 def remembered(policy: Policy, envs: int) -> dict[str, Array] | None:
@@ -77,7 +79,7 @@ class Player:
 
     def __init__(self, plan: PlayConfig, purpose: Purpose, parameters: npt.DTypeLike) -> None:
         self.plan = plan
-        self.envs = SeededEnvs((plan.make,), plan.seed, purpose, 0)
+        self.envs = SeededEnvs((plan.make,), plan.seed, purpose, 0, plan.make_rows)
         self.envs.build()
         self.envs.rows.keep_infos, self.envs.rows.before_reset = False, self._last_info
         self.snapshot: Array = aligned_zeros((), parameters)
@@ -86,11 +88,11 @@ class Player:
             self.given = _row(plan.normalization.originals)
         layout = plan.observations if plan.normalization is None else plan.normalization.originals
         given = {key: part[0] for key, part in self.given.items()}
-        self.out = StepBuffers(layout, given)
-        fields = [field for field in plan.policy.fields if field.asked]
-        self.asked = {field.name: field.asked for field in fields}
-        kept = plan.policy.fields if plan.drawn else fields
-        self.rollout = Rollout({one.name: np.zeros((1, 1, *one.shape), one.dtype) for one in kept}, self.rows, {})
+        self.asked = {field.name: field.asked for field in plan.policy.fields if field.asked}
+        kept = [field for field in plan.policy.fields if plan.drawn or field.asked or field.told]
+        record = {one.name: np.zeros((1, 1, *one.shape), one.dtype) for one in kept}
+        self.rollout = Rollout(record, self.rows, {})
+        self.out = StepBuffers(layout, given, columns={one.name: record[one.name][0] for one in kept if one.told})
         self.policy = plan.policy.bind(self.snapshot, self.rollout)
         self.memory = remembered(plan.policy, 1)
         self.random = stream(plan.seed, purpose, 0) if plan.drawn or plan.policy.draws else None

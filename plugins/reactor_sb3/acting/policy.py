@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ class Field(NamedTuple):
         shape: For one step of one environment.
         asked: Name of a method of the environment whose answer is written here before each action; empty for what policies write.
         per_step: Whether each step has one: ``(steps, envs, *shape)``; else a round has one, ``(envs, *shape)``.
+        told: Whether it is a column of the environments', see :attr:`~reactor_gymnasium.environments.rows.EnvRows.columns`: of what
+            is so ``"before"`` each action, or ``"after"`` it; empty if it is not.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Field(NamedTuple):
     shape: tuple[int, ...]
     asked: str = ""
     per_step: bool = True
+    told: Literal["", "before", "after"] = ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Rollout(Mapping[str, Array]):
 
     Args:
         record: Fields of :attr:`Policy.fields`, and ``"rewards"``, ``"dones"`` and ``"timeouts"``; where nobody learns, only those
-            that environments are asked for.
+            that environments write or are asked for.
         observations: By key, ``(steps, envs, *shape)``; an observation that is an array has the key ``""``.
         next_observations: Likewise; of an episode that has ended, its last ones.
 

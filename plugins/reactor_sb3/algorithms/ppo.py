@@ -72,6 +72,7 @@ class PPOTrainer(OnPolicyTrainer):
     log_unit: ClassVar[str] = "iterations"
     loss_class: ClassVar[type[PPOLoss]] = PPOLoss
     policy_base: ClassVar[type[Any]] = ActorCriticPolicy  # what policies derive from
+    _stopped: frozenset[str] = frozenset()  # losses whose divergence has become too large in this round
 
     # the attributes of SB3's PPO
     clip_range: Any
@@ -166,13 +167,17 @@ class PPOTrainer(OnPolicyTrainer):
             yield Minibatch(shuffled, slice(begin, min(begin + self.batch_size, len(batch))))
 
     def update(self, minibatch: Minibatch) -> Update:
+        """A step, unless the divergence has become too large."""
+        return self.descend(policy=minibatch)
+
+    def step_along(self, loss: str, statistics: Mapping[str, float]) -> None:
         """A step, unless the divergence has become too large: then SB3 makes none, and no more in this round."""
-        found = yield from self.gradients(policy=minibatch)
-        if found["approx_kl"] > (math.inf if self.target_kl is None else 1.5 * self.target_kl):
-            self.end_round_early(f"the divergence is {found['approx_kl']:.2f}")
+        if statistics["approx_kl"] > (math.inf if self.target_kl is None else 1.5 * self.target_kl):
+            self._stopped = self._stopped | {loss}
+            if len(self._stopped) == len(self.nets.losses):
+                self.end_round_early(f"the divergence is {statistics['approx_kl']:.2f}")
         else:
-            self.nets.step("policy")
-        return found
+            super().step_along(loss, statistics)
 
     def pass_done(self) -> None:
         """Count passes, as SB3 does."""

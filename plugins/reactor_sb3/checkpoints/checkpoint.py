@@ -82,9 +82,8 @@ def warn_if_elsewhere(path: str | os.PathLike[str], document: dict[str, Any], st
         )
 
 
-FORMAT = 8
 RUN_FORMAT = "run 1"
-"""In its place in the files of :mod:`reactor_sb3.checkpoints.saved_run`."""
+"""In the place of a trainer's ``checkpoint_format``, in the files of :mod:`reactor_sb3.checkpoints.saved_run`."""
 PLACES = (
     "n_learners", "workers", "executor", "nodes", "start_method", "restarts", "round_timeout", "verbose", "tensorboard_log",
     *WATCHING,
@@ -110,7 +109,7 @@ def save(path: str | os.PathLike[str], model: Model) -> None:
     model.session.check_remade(model)
     bag, state = Bag(), state_to_write(model)
     document = {
-        "format": FORMAT,
+        "format": type(model).checkpoint_format,
         "algorithm": type(model).__name__,
         "versions": versions(),
         "machine": machine(),
@@ -192,16 +191,16 @@ def _load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, 
         document = opened.document
         if document.get("format") == RUN_FORMAT:
             raise RefusedError(f"is a run of {str(document.get('algorithm'))[:100]}: use resume_run()")
-        if document.get("format") != FORMAT:
-            raise RefusedError(f"has the checkpoint format {str(document.get('format'))[:20]}, this version reads {FORMAT}")
+        right, known = document.get("algorithm"), cls.checkpoint_format
+        if isinstance(right, str) and right != cls.__name__:
+            raise RefusedError(f"is a checkpoint of {right[:100]}, not of {cls.__name__}: use {right[:100]}.resume()")
+        if document.get("format") != known:
+            raise RefusedError(f"has the checkpoint format {str(document.get('format'))[:20]}, this version reads {known}")
         like = {
-            "format": FORMAT, "algorithm": "", "versions": versions(), "machine": machine(), "timesteps": 0,
+            "format": known, "algorithm": cls.__name__, "versions": versions(), "machine": machine(), "timesteps": 0,
             **dict.fromkeys(("environments", "state"), anything),
         }  # fmt: skip
         alike(document, like, "the manifest")
-        if document["algorithm"] != cls.__name__:
-            right = document["algorithm"][:100]
-            raise RefusedError(f"is a checkpoint of {right}, not of {cls.__name__}: use {right}.resume()")
         state = take(document["state"], opened)
         opened.check_all_read()
         check_outline(state, opened.size)

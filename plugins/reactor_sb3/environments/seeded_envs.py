@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -16,15 +17,15 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
 from reactor_gymnasium.plugin import (
+    EnvRows,
     Episode,
     EpisodeLog,
     EpisodePlayer,
     GymRows,
     OfRounds,
+    SavedEnv,
     kept_whole,
-    load_env,
     own,
-    save_env,
     save_strategy,
 )
 from reactor_rl import RunError
@@ -32,10 +33,15 @@ from reactor_rl.plugin import Pickled, decode, dumps
 from reactor_sb3.environments.reached import Asked
 from reactor_sb3.streams import Purpose, seed_of
 
-__all__ = ["SeededEnvs", "check", "kept_info"]
+__all__ = ["MakeRows", "SeededEnvs", "check", "kept_info", "single_envs"]
 
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
+
+MakeRows = Callable[[int], EnvRows]
+"""From the number of the first environment to what steps them."""
+
+single_envs: MakeRows = partial(GymRows, autoreset=AutoresetMode.SAME_STEP)
 
 LOGGED = 8192
 """Actions after which the next game with lives is seeded. Repeating them takes seconds, where an emulator cannot be saved."""
@@ -59,6 +65,7 @@ class SeededEnvs:
         seed: Of the trainer.
         purpose: What the environments are for.
         first: Number of the first one, among those for that purpose.
+        make_rows: Makes what steps them.
 
     Attributes:
         rows: The environments.
@@ -67,10 +74,12 @@ class SeededEnvs:
         first: Likewise.
     """
 
-    def __init__(self, makers: Sequence[Pickled], seed: int, purpose: Purpose, first: int) -> None:
+    def __init__(
+        self, makers: Sequence[Pickled], seed: int, purpose: Purpose, first: int, make_rows: MakeRows = single_envs
+    ) -> None:
         self.makers, self.seed, self.purpose, self.first = makers, seed, purpose, first
         n = len(makers)
-        self.rows, self.log = GymRows(first, AutoresetMode.SAME_STEP), EpisodeLog(n)
+        self.rows, self.log = make_rows(first), EpisodeLog(n)
         self._episodes = OfRounds(n, self._seed, self._spared)
         self._monitored = [False] * n  # whether a Monitor waits for the end of the game
         self._seeds = [0] * n  # of the last seeded resets
@@ -196,10 +205,9 @@ class SeededEnvs:
 
     def saved(self) -> list[dict[str, Any]]:
         """All that the coming steps of each depend on: plain numbers, and a pickle or an array; see :func:`check`."""
-        with self.rows.opened() as envs:
-            return [self._saved(row, env) for row, env in enumerate(envs)]
+        return [self._saved(row) for row in range(len(self.makers))]
 
-    def _saved(self, row: int, env: Env) -> dict[str, Any]:
+    def _saved(self, row: int) -> dict[str, Any]:
         log, episode = self.log, self._episodes.playing[row]
         way = save_strategy(self.makers[row]) if episode >= 0 else None
         if way != "state" and self._changed[row]:
@@ -212,7 +220,7 @@ class SeededEnvs:
             "way": way, "episode": episode, "length": log.lengths[row], "total": float(log.totals[row])
         }  # fmt: skip
         if way == "state":
-            saved["state"] = Pickled(pickle.dumps((save_env(env), self.rows.observations[row])))
+            saved["state"] = Pickled(pickle.dumps(self.rows.save(row)[:2]))
             saved["logged"] = self._logged[row]
         elif way == "replay":
             taken = self._logs[row]
@@ -223,17 +231,16 @@ class SeededEnvs:
     def put_back(self, saved: Sequence[dict[str, Any]]) -> None:
         """Make the environments, which have just been made, what they were; begins new episodes where nothing else is possible."""
         self._episodes.begin_round()
-        with self.rows.opened() as envs:
-            for row, one in enumerate(saved):
-                self._put_back(row, envs[row], one)
+        for row, one in enumerate(saved):
+            self._put_back(row, one)
 
-    def _put_back(self, row: int, env: Env, saved: dict[str, Any]) -> None:
+    def _put_back(self, row: int, saved: dict[str, Any]) -> None:
         rows, log = self.rows, self.log
         self._episodes.playing[row], log.lengths[row], log.totals[row] = saved["episode"], saved["length"], saved["total"]
         if saved["way"] == "state":
-            state, rows.observations[row] = decode(saved["state"])
-            load_env(env, state)
-            rows.pending[row], self._logged[row] = False, saved["logged"]
+            state, shown = decode(saved["state"])
+            rows.load(row, SavedEnv(state, shown, False))
+            self._logged[row] = saved["logged"]
         elif saved["way"] == "replay":
             self._seeds[row], actions = saved["seed"], saved["actions"]
             self._logs[row], self._logged[row] = [actions], len(actions)
@@ -307,6 +314,8 @@ def _are_actions(taken: Array, actions: gymnasium.Space[Any]) -> bool:
             return bool(np.isfinite(taken).all())
         case spaces.Discrete(n=choices, start=first):
             return bool(((taken >= first) & (taken < first + choices)).all())
+        case spaces.Dict(spaces=parts):
+            return all(_are_actions(taken[name], part) for name, part in parts.items())
     return all(map(actions.contains, taken))
 
 
@@ -331,7 +340,7 @@ def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> No
                 if type(logged) is int and 0 <= logged < 2**62:
                     return
             case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
-                alike = taken.dtype == dtype and taken.shape[1:] == actions.shape
+                alike = taken.dtype == dtype and taken.shape[1:] == (actions.shape or ())
                 if 0 <= seed < 2**31 and taken.ndim and alike and _are_actions(taken, actions):
                     return
     raise ValueError("the saved state of an environment is not one")

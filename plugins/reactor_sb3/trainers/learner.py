@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ __all__ = [
     "descend",
     "finish",
     "gradients",
+    "merged",
     "scratch_of",
     "refuse_common",
     "shares_of",
@@ -49,23 +50,27 @@ class Minibatch(NamedTuple):
     rows: slice
 
 
-def gradients(minibatches: Mapping[str, Batch | Minibatch]) -> Update:
+def gradients(trainer: Any, minibatches: Mapping[str, Batch | Minibatch]) -> Update:
     """See :meth:`reactor_sb3.trainers.trainer.Trainer.gradients`."""
-    tasks = [
-        Task(loss, *one) if isinstance(one, Minibatch) else Task(loss, one, slice(0, len(one))) for loss, one in minibatches.items()
-    ]
-    found = yield tuple(tasks)
-    return _merged(minibatches, found)
+    found = yield _tasks(minibatches)
+    return trainer.named(dict(zip(minibatches, found, strict=True)))  # type: ignore[no-any-return]
 
 
-def descend(nets: Networks, minibatches: Mapping[str, Batch | Minibatch], split: bool) -> Update:
+def descend(trainer: Any, minibatches: Mapping[str, Batch | Minibatch]) -> Update:
     """See :meth:`reactor_sb3.trainers.trainer.Trainer.descend`."""
-    found: dict[str, float] = {}
-    for together in [minibatches] if split else [{loss: one} for loss, one in minibatches.items()]:
-        found |= yield from gradients(together)
-        for loss in together:
-            nets.step(nets.loss(loss).learns)
-    return found
+    found: dict[str, Mapping[str, float]] = {}
+    for together in [minibatches] if trainer.split else [{loss: one} for loss, one in minibatches.items()]:
+        statistics = yield _tasks(together)
+        for loss, of_loss in zip(together, statistics, strict=True):
+            found[loss] = of_loss
+            trainer.step_along(loss, of_loss)
+    return trainer.named(found)  # type: ignore[no-any-return]
+
+
+def _tasks(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:
+    return tuple(
+        Task(loss, *one) if isinstance(one, Minibatch) else Task(loss, one, slice(0, len(one))) for loss, one in minibatches.items()
+    )
 
 
 def finish(update: Update, nets: Networks) -> dict[str, float]:
@@ -164,15 +169,13 @@ def shares_of(nets: Networks, rarer: float = 1.0) -> tuple[float, ...]:
     return tuple(cost / max(sum(costs), 1) for cost in costs)
 
 
-def _merged(losses: Iterable[str], found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def merged(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Statistics of several losses; a name that more than one of them has gets the loss's in front."""
     if len(found) == 1:
-        return dict(found[0])
-    names = [name for one in found for name in one]
+        return dict(*found.values())
+    names = [name for one in found.values() for name in one]
     return {
-        name if names.count(name) == 1 else f"{loss}_{name}": value
-        for loss, one in zip(losses, found, strict=True)
-        for name, value in one.items()
+        name if names.count(name) == 1 else f"{loss}_{name}": value for loss, one in found.items() for name, value in one.items()
     }
 
 

@@ -27,6 +27,7 @@ class Model(Protocol):
     """The attributes that parts use of :class:`~reactor_sb3.trainers.trainer.Trainer` and of SB3's ``BaseAlgorithm``."""
 
     log_unit: ClassVar[Any]
+    checkpoint_format: ClassVar[int]
     split: bool
     arguments: dict[str, Any]
     session: Any
@@ -79,6 +80,9 @@ class Model(Protocol):
 
     @property
     def evaluations(self) -> list[Evaluation]: ...
+
+    @property
+    def make_rows(self) -> Any: ...
 
     def acting(self) -> tuple[torch.nn.Module, Any]: ...
 

@@ -125,11 +125,11 @@ def config_of(model: Any) -> ProgramConfig:
     actors = ActorConfig(
         makes=session.makes.pickled(model.n_envs), observations=observations, action_space=model.action_space,
         policy=policy, steps=model.rollout_steps, envs=model.envs_per_actor, actors=model.n_actors, seed=seed,
-        normalization=normalization,
+        normalization=normalization, make_rows=model.make_rows,
     )  # fmt: skip
     steps = model.rollout_steps * model.envs_per_actor
     played = partial(
-        PlayConfig, observations=observations, policy=policy, seed=seed, normalization=normalization
+        PlayConfig, observations=observations, policy=policy, seed=seed, normalization=normalization, make_rows=model.make_rows
     )  # fmt: skip
     evaluation = None
     if model.evaluate_every is not None:

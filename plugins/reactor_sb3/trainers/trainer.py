@@ -8,7 +8,7 @@ import os
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -35,11 +35,12 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.environments.reached import Asked, leave, reach
+from reactor_sb3.environments.seeded_envs import MakeRows, single_envs
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.copying import copy_of
 from reactor_sb3.trainers.display import WATCHING
-from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, refuse_common, shares_of
+from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, merged, refuse_common, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.report import Locals
@@ -101,6 +102,8 @@ class Trainer(RunOwner, BaseAlgorithm):
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
     few_steps: ClassVar[bool] = False  # whether a round has few by default
+    checkpoint_format: ClassVar[int] = 8
+    """Of the checkpoints that it writes and reads."""
 
     # ------------------------------------------------------------------ construction
 
@@ -228,9 +231,14 @@ class Trainer(RunOwner, BaseAlgorithm):
     def update(self, batch: Any) -> Update:
         """One update, as in the loop of SB3's ``train()``; returns what is to be logged."""
 
+    @property
+    def make_rows(self) -> MakeRows:
+        """Makes what steps environments, from the number of the first one, wherever they are stepped."""
+        return single_envs
+
     # ------------------------------------------------------------------ updates
 
-    def gradients(self, **minibatches: Batch | Minibatch) -> Update:
+    def gradients(self, /, **minibatches: Batch | Minibatch) -> Update:
         """Compute the gradients of some losses at the same time.
 
         Args:
@@ -239,9 +247,9 @@ class Trainer(RunOwner, BaseAlgorithm):
         Returns:
             The statistics of all of them; those that several losses have begin with the loss's name.
         """
-        return gradients(minibatches)
+        return gradients(self, minibatches)
 
-    def descend(self, **minibatches: Batch | Minibatch) -> Update:
+    def descend(self, /, **minibatches: Batch | Minibatch) -> Update:
         """Compute the gradients of some losses and step along them: one after the other or, with ``split=True``, side by side.
 
         Args:
@@ -250,7 +258,15 @@ class Trainer(RunOwner, BaseAlgorithm):
         Returns:
             The statistics of all of them.
         """
-        return descend(self.nets, minibatches, self.split)
+        return descend(self, minibatches)
+
+    def step_along(self, loss: str, statistics: Mapping[str, float]) -> None:
+        """Step along the gradients of a loss, as :meth:`descend` does; because of its statistics an algorithm may make no step."""
+        self.nets.step(self.nets.loss(loss).learns)
+
+    def named(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """The statistics of some losses by the names under which they are logged."""
+        return merged(found)
 
     def seen(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as losses take them: for formulas preprocessed and flat, but for images."""

@@ -135,9 +135,9 @@ def test_main_plays_both_sides() -> None:
 
         def noting(seed: int, policy: Any, slots: Any, scores: Any, late: int) -> Any:
             rollouts = model.session.rollouts
-            ended, rewards = rollouts.steps("dones"), rollouts.steps("next_observations:rewards")
+            ended, rewards = rollouts.steps("dones"), rollouts.steps("agent_rewards")
             assert np.array_equal(rollouts.steps("rewards"), rewards[..., 0])  # an opponent's are not counted
-            seen.append((scores, (1 + np.sign(rewards[ended][:, 0])) / 2, rollouts.steps("observations:acts")[:, :, 0].mean()))
+            seen.append((scores, (1 + np.sign(rewards[ended][:, 0])) / 2, rollouts.steps("acting")[:, :, 0].mean()))
             return over(seed, policy, slots, scores, late)
 
         model.policy.pool.round_over = noting

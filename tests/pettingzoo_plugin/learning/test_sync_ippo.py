@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import threading
+import zipfile
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import torch
 from every_other import every_other
 from gymnasium import Env, spaces
 from killing import Killing
-from learning_envs import ENVS, EVALUATED, Late, Pair, Solo, make, outcome
+from learning_envs import ENVS, EVALUATED, MIXED, SEEN, Late, Pair, Solo, make, outcome
 from mpe2.simple_spread import simple_spread
 from runner_envs import Herd, Table, ran
 from stable_baselines3 import PPO
@@ -28,8 +31,8 @@ from trainers import Grainy
 
 from reactor_pettingzoo import MultiAgentRunner
 from reactor_pettingzoo.learning import SyncIPPO
-from reactor_pettingzoo.learning.joint_env import JointEnv
 from reactor_pettingzoo.learning.joint_policy import turns_advantages
+from reactor_pettingzoo.learning.seated_unit import SeatedUnit
 from reactor_rl import RecoveryWarning
 from reactor_sb3 import SyncPPO
 from reactor_torch import kernels
@@ -227,14 +230,14 @@ def value(learner: Any, observation: Any) -> float:
 def seeds_of(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seeds that environments are reset with, as they come."""
     seeds: list[int] = []
-    reset = JointEnv.reset
+    reset = SeatedUnit.reset
 
-    def noting(self: Any, *, seed: int | None = None, options: Any = None) -> Any:
+    def noting(self: Any, *, seed: int | None = None, **kwargs: Any) -> Any:
         if seed is not None:
             seeds.append(seed)
-        return reset(self, seed=seed, options=options)
+        return reset(self, seed=seed, **kwargs)
 
-    monkeypatch.setattr(JointEnv, "reset", noting)
+    monkeypatch.setattr(SeatedUnit, "reset", noting)
     return seeds
 
 
@@ -266,7 +269,7 @@ def test_only_steps_of_agents_that_are_there(env: str) -> None:
     with make(env) as model:
 
         def look(rollouts: Any, batches: Any) -> None:
-            acts = rollouts.steps("observations:acts").astype(bool)
+            acts = rollouts.steps("acting")
             shares = {block.policy: acts[..., block.seats].sum() for block in model.seats.blocks}
             assert shares == {name: len(one) for name, one in batches.items()}
             assert 0 < shares["late"] < acts[..., 0].size  # who joins late, and dies
@@ -284,17 +287,17 @@ def test_advantages_are_those_of_each_agents_own_episodes(env: str) -> None:
     inner: list[int] = []
 
     def look(rollouts: Any, _: Any) -> None:
-        seen, then = rollouts.steps("observations:acts")[:, 0], rollouts.steps("next_observations:ended")[:, 0]
-        rewards, values = rollouts.steps("next_observations:rewards")[:, 0], rollouts.steps("all.values")[:, 0]
-        found = rollouts.steps("all.advantages")[:, 0]
+        acting, rewards = (rollouts.steps(name)[:, 0] for name in ("acting", "agent_rewards"))
+        terminated, truncated = (rollouts.steps(f"agent_{name}")[:, 0] for name in ("terminations", "truncations"))
+        found, values = (rollouts.steps(f"all.{name}")[:, 0] for name in ("advantages", "values"))
         for agent in range(4):
             later = 0.0
             for step in reversed(range(40)):
-                if not seen[step, agent]:
+                if not acting[step, agent]:
                     continue
-                if then[step, agent] == 2 or (step == 39 and not then[step, agent]):
+                if not terminated[step, agent] and (truncated[step, agent] or step == 39):
                     later = found[step, agent]  # goes on with a value that this test does not know
-                elif then[step, agent] == 1:
+                elif terminated[step, agent]:
                     later = rewards[step, agent] - values[step, agent]
                 else:
                     following = rewards[step, agent] + 0.99 * values[step + 1, agent] - values[step, agent]
@@ -333,8 +336,12 @@ def test_masks_are_kept_and_learned_with() -> None:
 
     with make("masks") as model:
         each_round(model, 128, look)
-        action, _ = model.predict(model.observation_space.sample(), deterministic=True)
-        assert action.shape == (4,)
+        seen = model.observation_space.sample()
+        for name in model.policies:
+            for choice in range(5):
+                only = {name: np.arange(5) == choice}
+                action, _ = model.policy.predict(seen, deterministic=True, action_masks=only)
+                assert action[name] == [choice] and action.dtype.names == tuple(sorted(model.policies))
 
 
 # ---------------------------------------------------------------------- agents that take turns
@@ -352,7 +359,9 @@ def test_rewards_that_come_later_belong_to_the_agents_last_action() -> None:
         each_round(model, 160, look)
 
 
-def by_hand(acts: Any, rewards: Any, ended: Any, dones: Any, values: Any, gamma: float, lam: float) -> tuple[Any, Any]:
+def by_hand(
+    acts: Any, rewards: Any, terminated: Any, truncated: Any, dones: Any, values: Any, gamma: float, lam: float
+) -> tuple[Any, Any]:
     """Step by step, for one environment at a time."""
     steps, envs, agents = acts.shape
     found, known = np.zeros((steps, envs)), np.zeros((steps, envs), bool)
@@ -366,8 +375,8 @@ def by_hand(acts: Any, rewards: Any, ended: Any, dones: Any, values: Any, gamma:
                     pending = [step, 0.0]
                 if pending is not None:
                     pending[1] += rewards[step, env, agent]
-                    if ended[step, env, agent] or dones[step, env]:
-                        kind = "over" if ended[step, env, agent] == 1 else "cut"
+                    if terminated[step, env, agent] or truncated[step, env, agent] or dones[step, env]:
+                        kind = "over" if terminated[step, env, agent] else "cut"
                         moves.append((*pending, 0.0, kind))
                         pending = None
             later = 0.0
@@ -388,21 +397,26 @@ def test_advantages_of_turns(seed: int) -> None:
     steps, envs, agents = 40, 3, 3
     acts = np.zeros((steps, envs, agents), bool)
     rewards = random.normal(size=acts.shape).astype(np.float32)
-    ended, dones = np.zeros(acts.shape, np.int8), np.zeros((steps, envs), bool)
+    terminated, truncated, dones = np.zeros(acts.shape, bool), np.zeros(acts.shape, bool), np.zeros((steps, envs), bool)
+
+    def ended(*at: int) -> bool:
+        return bool(terminated[at] or truncated[at])
+
     for env in range(envs):
         live = list(range(agents))
         for step in range(steps):
             acts[step, env, random.choice(live)] = True
             for agent in list(live):
                 if random.random() < 0.06:
-                    ended[step, env, agent] = random.integers(1, 3)
+                    (terminated, truncated)[random.integers(2)][step, env, agent] = True
                     live.remove(agent)
-            rewards[step, env, [one for one in range(agents) if one not in live and not ended[step, env, one]]] = 0
+            rewards[step, env, [one for one in range(agents) if one not in live and not ended(step, env, one)]] = 0
             if not live:
                 dones[step, env], live = True, list(range(agents))
     values = random.normal(size=(steps, envs)).astype(np.float32)
     for mine in (slice(0, 3), slice(1, 2)):
-        given = acts[..., mine], rewards[..., mine], ended[..., mine], dones, values, 0.9, 0.8
+        of_mine = (column[..., mine] for column in (acts, rewards, terminated, truncated))
+        given = *of_mine, dones, values, 0.9, 0.8
         found, known = turns_advantages(*given)
         expected, wanted = by_hand(*given)
         assert np.array_equal(known, wanted) and known.any() and not known.all()
@@ -559,6 +573,37 @@ def test_resumed_is_uninterrupted(env: str, pipeline: int, tmp_path: Path) -> No
         expected = outcome(model.learn(128, reset_num_timesteps=False))
     with SyncIPPO.resume(tmp_path / "run.zip", **THREADS) as resumed:
         assert outcome(resumed.learn(128, reset_num_timesteps=False)) == expected
+
+
+class Held(Herd):
+    """Its state cannot be pickled; its actions are repeated instead."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.lock = threading.Lock()
+
+
+def test_resumed_by_repeating_typed_actions(tmp_path: Path) -> None:
+    with make(partial(Held, actions=MIXED, observations=SEEN)) as model:
+        model.learn(128)
+        model.save_checkpoint(tmp_path / "run.zip")
+        expected = outcome(model.learn(128, reset_num_timesteps=False))
+    with zipfile.ZipFile(tmp_path / "run.zip") as file:
+        document = json.loads(file.read(next(name for name in file.namelist() if name.endswith(".json"))))
+    assert document["environments"] == {"replay": 4}
+    with SyncIPPO.resume(tmp_path / "run.zip", **THREADS) as resumed:
+        assert outcome(resumed.learn(128, reset_num_timesteps=False)) == expected
+
+
+def test_checkpoints_of_another_format_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of before, whose rounds are laid out in another way."""
+    with make("turns") as model:
+        model.learn(64)
+        with monkeypatch.context() as patched:
+            patched.setattr(SyncIPPO, "checkpoint_format", 8)
+            model.save_checkpoint(tmp_path / "run.zip")
+    with pytest.raises(ValueError, match="has the checkpoint format 8, this version reads 9"):
+        SyncIPPO.resume(tmp_path / "run.zip")
 
 
 KILLED = """
