@@ -48,7 +48,7 @@ class AgentRecord:
         return (), self.specs.record()
 
     def writer(self, rows: Any) -> RecordWriter:
-        """What writes what is seen in a copy into the record of an environment."""
+        """Return the writer of what is seen in a copy into the record of an environment."""
         return RecordWriter(self.specs, rows)
 
     def batch_writer(self, rows: Any) -> None:

@@ -158,7 +158,7 @@ class AskedUnit(AgentsUnit):
         return actions
 
     def seen(self) -> dict[str, Any]:
-        """What everybody sees."""
+        """Return what everybody sees."""
         copy = self.copy
         acts = np.zeros(len(self.groups), np.int8)
         seen: dict[str, Any] = {"acts": acts}

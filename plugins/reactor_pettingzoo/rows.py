@@ -22,9 +22,9 @@ __all__ = ["AGENT_COLUMNS", "PRESENT", "AgentsProbe", "AgentsUnit", "PaddedUnit"
 Array = npt.NDArray[Any]
 
 AGENT_COLUMNS: Mapping[str, ColumnSpec] = {"acting": (np.bool_, ()), "present": (np.bool_, ())}
-"""What there is of each agent besides rewards and ends: whether it acts next, and whether it is there, or was until this step."""
+"""Columns of each agent besides rewards and ends: whether it acts next, and whether it is there, or was until this step."""
 PRESENT: Mapping[str, ColumnSpec] = {"present": AGENT_COLUMNS["present"]}
-"""What there is of them where it is known who acts."""
+"""Columns of agents where it is known who acts."""
 
 
 class AgentsUnit:
@@ -161,7 +161,7 @@ class AgentsUnit:
         return [None] * self.rows
 
     def last(self, row: int) -> Any:
-        """What an agent saw last, ``None`` if the environment has not said it."""
+        """The last observation of an agent, ``None`` if the environment has not said it."""
         return self.copy.observations.get(self.copy.agents[row])
 
 
@@ -379,11 +379,11 @@ class AgentsProbe:
         self.unit.env.close()
 
     def _seen(self) -> Any:
-        """What agents see now."""
+        """Return what agents see now."""
         return self.unit.seen
 
     def _actions(self, action: Any) -> Any:
-        """What the unit is given for an action."""
+        """Return what the unit is given for an action."""
         return action
 
 

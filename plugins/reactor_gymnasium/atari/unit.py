@@ -19,7 +19,7 @@ from reactor_gymnasium.environments.unit_rows import only
 __all__ = ["COLUMNS", "AtariUnit", "MakeGame", "call"]
 
 COLUMNS: dict[str, ColumnSpec] = dict.fromkeys(("lives", "frame_number", "episode_frame_number"), (np.int32, ()))
-"""What a game tells of itself: lives, frames of all episodes, frames of this one."""
+"""Columns that a game tells of itself: lives, frames of all episodes, frames of this one."""
 
 
 def call(game: AtariGame, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -202,7 +202,7 @@ def _headed(header: bytes) -> Any:
 
 
 def decode_infos(coded: Any) -> InfoColumns:
-    """What :func:`encode_infos` was given."""
+    """Return the infos that :func:`encode_infos` was given."""
     header, data, finals, rest = coded
     outline, places = _headed(header)
     arrays = [np.ndarray(shape, dtype, data, begin) for shape, dtype, begin in places]

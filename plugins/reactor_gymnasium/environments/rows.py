@@ -227,7 +227,7 @@ class EnvRows(ABC):
     batched: Sequence[tuple[int, int, Any]] = ()
     """Of the last step or reset what was told of several rows at once: first row, number of rows, and that."""
     columns: Mapping[str, ColumnSpec] = {}
-    """What is written for each row after every step and reset, besides its observation, reward and ends."""
+    """Columns that are written for each row after every step and reset, besides its observation, reward and ends."""
 
     def __init__(self, first: int, autoreset: AutoresetMode | None, seeds: MakeSeeds | None = None) -> None:
         self.first, self.seeds = first, seeds
@@ -380,7 +380,7 @@ class EnvRows(ABC):
 
     @abstractmethod
     def observation(self, row: int) -> Any:
-        """What a row shows now, a copy."""
+        """Return a copy of what a row shows now."""
 
     def keep_from_kernels(self, why: str) -> None:  # noqa: B027
         """Let no kernel take the environments over, where there is one: somebody looks at them before or within steps.

@@ -82,7 +82,7 @@ class Unit(Protocol):
 
     @property
     def state(self) -> Any:
-        """What has its state, as :func:`~reactor_gymnasium.environments.saving.save_env` saves it: its ``env``, or itself."""
+        """The object that has its state, for :func:`~reactor_gymnasium.environments.saving.save_env`: its ``env``, or itself."""
 
     def reset(self, **kwargs: Any) -> None:
         """Begin an episode; see ``Env.reset``."""
@@ -154,6 +154,7 @@ class UnitRows(EnvRows):
                 raise
         self._keeping, self._has_objects = all(unit.keeps for unit in self.units), bool(self.layout.objects)
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
+        self._numbers, self._ends_at = range(len(self.units)), self.bounds[1:]
         self._seen_at = range(len(makers) + 1) if self.layout.whole else self.bounds  # rows of observations, as `bounds`
         self.pending = [False] * len(self.units)
         self._shown, self._ends = self._memory(), self._memory()
@@ -180,28 +181,29 @@ class UnitRows(EnvRows):
 
     @property
     def shown(self) -> StepBuffers:
-        """What every row shows, and its columns, of units that do not keep it: memory of these rows, which others only read."""
+        """The memory with what every row shows, and its columns, of units that do not keep it; others only read it."""
         return self._shown
 
     # ------------------------------------------------------------------ steps
 
     def step(self, actions: Array | Sequence[Any], out: StepBuffers | None) -> None:
         """See :meth:`EnvRows.step`."""
-        self._forget()
-        failures, pending, bounds, units = self.failures, self.pending, self.bounds, self.units
+        # As `_forget`, which costs as much as the step of a board game.
+        self.failures = failures = []
+        self.ended, self.finals, self.infos, self._over, self.batched = [], {}, {}, [], []
+        pending, bounds, units, numbers = self.pending, self.bounds, self.units, self._numbers
         shown = out if self._keeping else self._shown
         keeps = self.keep_infos or self._has_objects
         rewards = None if out is None else out.rewards
         given = self.rewards = [0.0] * bounds[-1] if rewards is None else []
         if rewards is not None:
             rewards.fill(0)
-        numbers = range(len(units))
         parts: Any = actions
         if type(actions) is not list or not units[0].takes_batch:
             own_actions = actions.copy() if isinstance(actions, np.ndarray) else actions
             parts = [own_actions[lo:hi] for lo, hi in pairwise(bounds)]
         # `strict=True` takes longer than the rest of this call.
-        work = zip(numbers if self.mark is None else marked(numbers, self.mark), units, parts, bounds, bounds[1:], pending)  # noqa: B905
+        work = zip(numbers if self.mark is None else marked(numbers, self.mark), units, parts, bounds, self._ends_at, pending)  # noqa: B905
         flags: list[tuple[int, int, tuple[Array, Array]]] = []
         while True:
             number = 0

@@ -69,7 +69,7 @@ def numbered_player(
 
 
 def played(episode: Episode) -> Played:
-    """What is told of an episode that has ended."""
+    """An episode that has ended."""
     infos = episode.info
     total, length = infos.pop(_WHOLE, (episode.total, episode.length))
     return Played(episode.number, total, length, episode.terminated, infos, episode.digest)

@@ -201,7 +201,7 @@ def take_over(
 
 
 class Takeover:
-    """What lets a kernel step the environments of some rows in their place, until somebody looks at them.
+    """Lets a kernel step the environments of some rows in their place, until somebody looks at them.
 
     Args:
         rows: The rows.

@@ -70,7 +70,7 @@ class VectorShard(Reactor):
     terminations = Output((0,), np.bool_)
     truncations = Output((0,), np.bool_)
     columns = Output((0,), np.uint8)
-    """What :attr:`~reactor_gymnasium.environments.rows.EnvRows.columns` declares, each a field."""
+    """The columns that :attr:`~reactor_gymnasium.environments.rows.EnvRows.columns` declares, each a field."""
     extras = Output()
     """Further results that only some steps have: packed infos, and failures by environment."""
     at = Output((), np.int64)
@@ -208,7 +208,7 @@ class VectorShard(Reactor):
         return encode_infos(info_columns(self.row, finals, infos)), failures
 
     def _failures(self) -> list[tuple[int, Failure]]:
-        """What environments raised, with their indices."""
+        """Exceptions that environments raised, with their indices."""
         first, unit, tag = self.first, self.rows.unit, self.tag
         return [(first + at, Failure.of(at, f"{unit} {first + at}", tag, error)) for at, error in self.rows.failures]
 

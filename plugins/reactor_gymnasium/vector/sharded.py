@@ -254,7 +254,7 @@ class ShardedVectorEnv(LiveVectorEnv):
 
     @abstractmethod
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
-        """What is said to the shard of units ``lo`` to ``hi - 1`` by their kind alone: how to make its rows, at the least.
+        """Say what the shard of units ``lo`` to ``hi - 1`` is told by their kind alone: how to make its rows, at the least.
 
         Args:
             lo: The first unit.

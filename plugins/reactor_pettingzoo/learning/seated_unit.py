@@ -127,7 +127,7 @@ class SeatedUnit(AgentsUnit):
         self.totals: list[float] = []
         self.length = 0
         self._bound: dict[int, list[tuple[Array, Array]]] = {}
-        self._acts = [Doing(block) for block in seats.blocks]
+        self._doing = [Doing(block) for block in seats.blocks]
         self._sees = [
             Place(number, block, row, self.record, self.columns)
             for number, block in enumerate(seats.blocks)
@@ -172,7 +172,7 @@ class SeatedUnit(AgentsUnit):
         self.length += 1
         if isinstance(actions, np.ndarray) and actions.ndim:
             actions = actions[0]  # its only row
-        super().step([doing(actions) for doing in self._acts])
+        super().step([doing(actions) for doing in self._doing])
         self.rewards = (self._gain(),)
         self._see()
         copy = self.copy
@@ -195,6 +195,8 @@ class SeatedUnit(AgentsUnit):
             totals[seat] += number
             if self._sees[seat].policy in counted:
                 total += number
+            elif number != number:  # of the others the trainer looks at nothing
+                raise ValueError(f"the reward of agent {agent!r} is NaN")
         columns[REWARDS][...] = gains
         terminations, truncations = columns[TERMINATIONS], columns[TRUNCATIONS]
         terminations.fill(False)
@@ -231,7 +233,7 @@ class SeatedUnit(AgentsUnit):
                 record[block.state_key][...] = state
 
     def seen(self) -> dict[str, Any]:
-        """What everybody sees."""
+        """Return what everybody sees."""
         return {name: self.record[name] for name in self.observation_space.spaces}
 
     def show(self, out: StepBuffers, lo: int) -> None:

@@ -229,7 +229,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     @property
     def make_rows(self) -> Callable[[int], Any]:
-        """What steps environments: all agents of each are one row."""
+        """Make rows of environments: all agents of each are one row."""
         return partial(seated_rows, self.seats)
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
