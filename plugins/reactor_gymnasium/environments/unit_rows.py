@@ -193,7 +193,7 @@ class UnitRows(EnvRows):
         self.ended, self.finals, self.infos, self._over, self.batched = [], {}, {}, [], []
         pending, bounds, units, numbers = self.pending, self.bounds, self.units, self._numbers
         shown = out if self._keeping else self._shown
-        keeps = self.keep_infos or self._has_objects
+        objects, keep_infos = self._has_objects, self.keep_infos
         rewards = None if out is None else out.rewards
         given = self.rewards = [0.0] * bounds[-1] if rewards is None else []
         if rewards is not None:
@@ -218,6 +218,8 @@ class UnitRows(EnvRows):
                         unit.step(of_unit)
                         if rewards is None:
                             given[lo:hi] = unit.rewards
+                        elif hi - lo == 1:
+                            rewards[lo] = unit.rewards[0]
                         else:
                             _write_numbers(rewards[lo:hi], unit.rewards)
                         if unit.flags is None:
@@ -230,7 +232,7 @@ class UnitRows(EnvRows):
                             flags.append((lo, hi, unit.flags))
                     if shown is not None:  # before the next one takes its step: they may share arrays
                         unit.show(shown, lo)
-                    if keeps:
+                    if objects or (keep_infos and (unit.infos or unit.batched)):
                         self._keep(number, unit, lo, hi)
                 break
             except Exception as error:  # the others still take their step
@@ -384,4 +386,6 @@ def _copy(shown: Array, into: Any, rows: slice = _ALL) -> None:
 
 def only(rows: Any) -> Any:
     """The array of rows, where they are in arrays by name as a record has them."""
-    return next(iter(rows.values())) if isinstance(rows, Mapping) and len(rows) == 1 else rows
+    if type(rows) is np.ndarray or not isinstance(rows, Mapping):
+        return rows
+    return next(iter(rows.values())) if len(rows) == 1 else rows
