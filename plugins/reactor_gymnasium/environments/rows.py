@@ -114,17 +114,7 @@ class StepBuffers:
         Returns:
             Rows whose observations do not fit, and why.
         """
-        failures: list[tuple[int, Exception]] = []
-        put = self.put
-        if put is None:
-            return failures
-        for row, observation in enumerate(observations):
-            if observation is not None:
-                try:
-                    put(row, observation)
-                except Exception as error:
-                    failures.append((row, error))
-        return failures
+        return _put_each(self.put, [(row, one) for row, one in enumerate(observations) if one is not None])
 
     def write_finals(self, finals: Mapping[int, tuple[Any, Any]]) -> list[tuple[int, Exception]]:
         """Write the last observations of episodes that a step has ended, as what it led to.
@@ -135,16 +125,7 @@ class StepBuffers:
         Returns:
             Rows whose observations do not fit, and why.
         """
-        failures: list[tuple[int, Exception]] = []
-        put = self.put_next
-        if put is None:
-            return failures
-        for row, (observation, _) in finals.items():
-            try:
-                put(row, observation)
-            except Exception as error:
-                failures.append((row, error))
-        return failures
+        return _put_each(self.put_next, [(row, last) for row, (last, _) in finals.items()])
 
     def write_rewards(self, given: Sequence[Any]) -> list[tuple[int, Exception]]:
         """Write the rewards of all rows, of which there must be an array.
@@ -340,7 +321,7 @@ class EnvRows(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no lives")
 
     def look_for_lives(self) -> None:  # noqa: B027
-        """Find out :attr:`lives`; by default there are none."""
+        """Find out :attr:`lives`; does nothing where environments have only whole games."""
 
     def call(self, function: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Call ``function(env, *args)`` with some environments; what is raised is in :attr:`failures`.
@@ -447,6 +428,18 @@ def marked(numbers: Sequence[int], at: Array) -> Iterator[int]:
         at[...] = number + 1
         yield number
     at[...] = 0
+
+
+def _put_each(put: Put | None, observations: Iterable[tuple[int, Any]]) -> list[tuple[int, Exception]]:
+    """Write observations into their rows, if anybody reads them; returns rows whose observations do not fit, and why."""
+    failures: list[tuple[int, Exception]] = []
+    if put is not None:
+        for row, observation in observations:
+            try:
+                put(row, observation)
+            except Exception as error:
+                failures.append((row, error))
+    return failures
 
 
 def _whole_array(rows: Any) -> Array | None:
