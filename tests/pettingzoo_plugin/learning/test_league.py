@@ -339,6 +339,28 @@ def test_who_has_got_more_has_won(game: str) -> None:
         assert np.array_equal(told.won, table.won) and told.elo == ratings
 
 
+class Blank(Matrix):
+    """One agent is paid nothing that is a number."""
+
+    def __init__(self, agent: str) -> None:
+        super().__init__()
+        self.agent = agent
+
+    def step(self, actions: Any) -> Any:
+        seen, rewards, *rest = super().step(actions)
+        return seen, {**rewards, self.agent: np.nan}, *rest
+
+
+@pytest.mark.parametrize("agent", ["a0", "b0"])
+def test_rewards_that_are_not_numbers_are_refused(agent: str) -> None:
+    """On one of four environments at least the agent is an opponent, of whose reward nobody learns."""
+    with (
+        make(partial(Blank, agent), league=LEAGUE, n_actors=1, envs_per_actor=4, n_steps=8) as model,
+        pytest.raises(ValueError, match=f"the reward of agent '{agent}' is NaN"),
+    ):
+        model.learn(64)
+
+
 def test_ratings() -> None:
     payoffs = np.array([[0.0, 0.8, 1.0], [-0.8, 0.0, 0.8], [-1.0, -0.8, 0.0]])
     both = np.stack([payoffs, -payoffs])
