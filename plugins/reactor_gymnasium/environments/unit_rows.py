@@ -188,7 +188,7 @@ class UnitRows(EnvRows):
 
     def step(self, actions: Array | Sequence[Any], out: StepBuffers | None) -> None:
         """See :meth:`EnvRows.step`."""
-        # As `_forget`, which costs as much as the step of a board game.
+        # As `_forget`, but without its calls.
         self.failures = failures = []
         self.ended, self.finals, self.infos, self._over, self.batched = [], {}, {}, [], []
         pending, bounds, units, numbers = self.pending, self.bounds, self.units, self._numbers
