@@ -164,18 +164,6 @@ class Named(spaces.Space[str]):
         return "Named()"
 
 
-class Reuses(Facts):
-    """Returns the same array at every step and reset."""
-
-    def __init__(self, index: int) -> None:
-        super().__init__(index)
-        self.buffer = np.zeros(5)
-
-    def observe(self) -> Any:
-        self.buffer[:] = super().observe()
-        return self.buffer
-
-
 class Rewarded(Facts):
     """Rewards of any kind."""
 
@@ -186,8 +174,7 @@ class Rewarded(Facts):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = super().step(action)
         kinds: dict[str, Any] = {
-            "float32": np.float32, "int": int, "array0": np.array, "array1": lambda r: np.array([r]), "bool": bool,
-            "float16": np.float16, "mixed": (np.float32, int, lambda r: np.array([r]), float)[self.index % 4],
+            "float32": np.float32, "int": int, "array0": np.array, "bool": bool, "float16": np.float16,
         }  # fmt: skip
         return observation, kinds[self.rewarded](reward), terminated, truncated, info
 

@@ -185,15 +185,3 @@ class Players(AECEnv):
 
     def close(self) -> None:
         pass
-
-
-def answer(space: spaces.Space[Any], seen: Any, mask: Any) -> Any:
-    """What an agent does: depends on nothing but what it sees."""
-    near = seen["near"] if isinstance(seen, dict) else seen
-    far = int(np.sum(seen["far"])) if isinstance(seen, dict) else 0
-    number = int(np.sum(np.abs(near.astype(np.float64)) * 4)) + far
-    if isinstance(space, spaces.Box):
-        return np.array([(number % 7 - 3) / 4, (number % 5 - 2) / 4], np.float32)
-    if isinstance(space, spaces.MultiDiscrete):
-        return np.array([number % 3, number % 2])
-    return number % 4 if mask is None or mask[number % 4] else int(np.argmax(mask))

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same, debugged, fingerprint, played, trajectories
-from every_other import every_other, in_turn
+from every_other import in_turn
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, Error, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from scripts import end_within
@@ -633,29 +632,7 @@ def test_masks_need_all_games_in_one_batch_and_actions_are_named_by_environment(
 
 # ---------------------------------------------------------------------- what goes wrong
 
-HERE: list[dict[str, Any]] = [
-    PLACES[0],
-    PLACES[1],
-    PLACES[3],
-    {"executor": "processes", "workers": 2, "context": "fork"},  # which knows what is patched here
-]
 pytestmark.append(pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"))
-
-
-class Patched:
-    """What the games do in the place of the third action, and when they are reset with seed 99."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, instead: Any) -> None:
-        step, reset = AtariGame.step, AtariGame.reset
-
-        def stepped(game: AtariGame, action: int, strength: float) -> None:
-            return instead() if action == 3 else step(game, action, strength)
-
-        def again(game: AtariGame, seed: int | None = None) -> None:
-            return instead() if seed == 99 else reset(game, seed)
-
-        monkeypatch.setattr(AtariGame, "step", stepped)
-        monkeypatch.setattr(AtariGame, "reset", again)
 
 
 def steps(envs: AtariVectorEnv, actions: list[int]) -> None:
@@ -663,32 +640,16 @@ def steps(envs: AtariVectorEnv, actions: list[int]) -> None:
         envs.step(np.array(actions))
 
 
-def fail() -> None:
-    raise LookupError("lost")
-
-
-@pytest.mark.slow
-@every_other(place=HERE, batch_size=[4, 2])
-def test_an_exception_names_the_environment(place: dict[str, Any], batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    Patched(monkeypatch, fail)
-    for when in ("step", "reset")[: batch_size // 2]:
-        envs = AtariVectorEnv("breakout", 4, batch_size=batch_size, **place)
-        envs.reset(seed=0)
-        envs.step(np.zeros(batch_size, np.int64))
-        with pytest.raises(LookupError, match="lost") as raised:
-            envs.reset(seed=[0, 1, 2, 99]) if when == "reset" else steps(envs, [0, 3, 3, 0] if batch_size == 4 else [3, 0])
-        assert f"raised in environment {3 if when == 'reset' else 2} of AtariVectorEnv" in raised.value.__notes__[-1]
-        assert "in fail" in str(raised.value.__cause__)
-        with pytest.raises(RunError, match=r"environment [23] raised LookupError"):
-            envs.step(np.zeros(batch_size, np.int64))
-        envs.close()
-        assert envs.closed
-
-
 @pytest.mark.slow
 def test_a_killed_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    caller = os.getpid()
-    Patched(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGKILL) if os.getpid() != caller else None)
+    caller, step = os.getpid(), AtariGame.step
+
+    def stepped(game: AtariGame, action: int, strength: float) -> None:
+        if action == 3 and os.getpid() != caller:
+            os.kill(os.getpid(), signal.SIGKILL)
+        step(game, action, strength)
+
+    monkeypatch.setattr(AtariGame, "step", stepped)  # which a fork knows
     for batch_size, held in ((4, r"games\[2:4\]"), (2, r"games\[3:4\]")):
         before = descendants()
         envs = AtariVectorEnv(
@@ -728,22 +689,6 @@ def test_what_is_dropped_or_closed_in_a_step_leaves_nothing() -> None:
         envs.send(np.zeros(batch_size, np.int64))
         with pytest.warns(UserWarning, match="while waiting for a pending call to `step`"):
             envs.close()
-
-
-def test_a_game_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The throw-away game is made, the second one in a helper is not."""
-    plain, made = AtariGame.__init__, threading.Semaphore(2)
-
-    def limited(game: AtariGame, *args: Any) -> None:
-        if not made.acquire(blocking=False):
-            raise MemoryError("no room for another game")
-        plain(game, *args)
-
-    monkeypatch.setattr(AtariGame, "__init__", limited)
-    begin = time.monotonic()
-    with pytest.raises(MemoryError, match="no room"):
-        AtariVectorEnv("pong", 4, executor="threads", workers=2)
-    assert time.monotonic() - begin < 10
 
 
 CALLED_IN: list[dict[str, Any]] = [

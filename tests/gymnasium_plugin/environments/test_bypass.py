@@ -12,7 +12,6 @@ import pytest
 from compare import assert_like_sync, assert_same
 from envs import Facts
 from gymnasium.error import ResetNeeded
-from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
@@ -167,43 +166,6 @@ def test_a_step_patched_by_set_attr_is_used() -> None:
     envs.set_attr("step", lambda action: (np.zeros(5), 77.0, False, False, {}))
     assert envs.step(ZEROS)[1].tolist() == [77.0] * 3
     envs.close()
-
-
-def another_step(plain: Any) -> Any:
-    def step(self: Any, action: Any) -> Any:
-        observation, reward, *rest = plain(self, action)
-        return (observation, reward + 100.0, *rest)
-
-    return step
-
-
-def another_reset(plain: Any) -> Any:
-    def reset(self: Any, **kwargs: Any) -> Any:
-        return plain(self, **kwargs)[0] * 2, {"another": True}
-
-    return reset
-
-
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.parametrize(("method", "other"), [("step", another_step), ("reset", another_reset)])
-@pytest.mark.parametrize("wrapper", [TimeLimit, OrderEnforcing, PassiveEnvChecker])
-def test_a_wrapper_class_that_is_patched_later_is_seen(
-    wrapper: Any, method: str, other: Any, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def trajectory(constructor: Any, **kwargs: Any) -> list[Any]:
-        envs = constructor([partial(standard, i) for i in range(3)], autoreset_mode=mode, **kwargs)
-        found: list[Any] = [envs.reset(seed=0)]
-        found += [envs.step(ZEROS) for _ in range(3)]
-        with monkeypatch.context() as patch:
-            patch.setattr(wrapper, method, other(getattr(wrapper, method)))
-            found += [envs.step(ZEROS) for _ in range(20)]
-        found += [envs.step(ZEROS) for _ in range(20)]
-        envs.close()
-        return found
-
-    theirs, ours = trajectory(SyncVectorEnv), trajectory(ReactorVectorEnv, executor="inline")
-    for one, other_one in zip(theirs, ours, strict=True):
-        assert data_equivalence(one, other_one)
 
 
 @pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")

@@ -6,19 +6,15 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from ale_py.roms import get_rom_path
-from gymnasium.wrappers import TimeLimit
 from saved_envs import REPLAY, STATE, Make, Walk
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.atari.game import AtariGame, AtariOptions
 from reactor_gymnasium.environments.saving import load_env, save_env
 
 HERE = Path(__file__)
@@ -62,20 +58,6 @@ def test_a_loaded_environment_goes_on_as_the_saved_one(name: str, seed: int) -> 
     other.close()
 
 
-def test_the_middle_of_an_episode_with_a_time_limit() -> None:
-    def make() -> gymnasium.Env[Any, Any]:
-        return TimeLimit(gymnasium.make("Pendulum-v1"), 10)
-
-    env = make()
-    env.reset(seed=0)
-    for _ in range(7):
-        env.step(env.action_space.sample())
-    other = load_env(make(), save_env(env))
-    assert [other.step(np.zeros(1, np.float32))[3] for _ in range(3)] == [False, False, True]
-    # The saved one has not moved.
-    assert [env.step(np.zeros(1, np.float32))[3] for _ in range(3)] == [False, False, True]
-
-
 def test_other_wrappers_are_refused() -> None:
     env = gymnasium.make("CartPole-v1")
     env.reset(seed=0)
@@ -109,42 +91,6 @@ def test_windows_and_logs_stay_the_new_ones(tmp_path: Path) -> None:
         one.close()
     logs = [(tmp_path / f"{number}.monitor.csv").read_text().splitlines()[2].split(",")[:2] for number in range(2)]
     assert logs[0] == logs[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others",
-    [
-        {},
-        {"grayscale": False, "img_height": 42, "frameskip": 2, "stack_num": 3},
-        {"frameskip": 1, "episodic_life": False, "life_loss_info": True},
-    ],
-)
-def test_a_game_of_ours_goes_on(others: dict[str, Any]) -> None:
-    options = AtariOptions(
-        rom_path=str(get_rom_path("breakout")), max_num_frames_per_episode=400, repeat_action_probability=0.0,
-        full_action_space=False, img_height=84, img_width=84, grayscale=True, stack_num=4, frameskip=4, maxpool=True,
-        noop_max=30, episodic_life=True, life_loss_info=False, reward_clipping=True, use_fire_reset=True,
-    )  # fmt: skip
-    options = replace(options, **others)
-
-    def play(game: AtariGame, steps: int, seed: int) -> list[Any]:
-        rng, seen, row = np.random.default_rng(seed), [], np.zeros((options.stack_num, *options.frame_shape), np.uint8)
-        for _ in range(steps):
-            game.reset() if game.over else game.step(int(rng.integers(len(game.actions))), 1.0)
-            game.write(row)
-            seen.append((row.tobytes(), game.reward, game.terminated, game.truncated, game.numbers()))
-        return seen
-
-    game = AtariGame(options)
-    game.reset(seed=3)
-    for steps in 5, 33, 90:
-        play(game, steps, steps)
-        other = load_env(AtariGame(options), save_env(game))
-        assert play(other, 150, 1) == play(game, 150, 1)
-
-    with pytest.raises(pickle.PicklingError, match="sticky"):
-        save_env(AtariGame(replace(options, repeat_action_probability=0.25)))
 
 
 def test_a_class_that_a_new_environment_does_not_know_travels_along() -> None:

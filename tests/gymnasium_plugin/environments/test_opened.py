@@ -154,15 +154,6 @@ def test_nobody_reaches_for_what_rows_hold() -> None:
     assert found == []
 
 
-def test_the_list_is_empty_when_it_is_closed() -> None:
-    found = GymRows(0, AutoresetMode.SAME_STEP)
-    found.build([encode(partial(gymnasium.make, "CartPole-v1"))] * 2)
-    with found.opened() as envs:
-        assert len(envs) == 2
-    assert envs == []
-    found.close()
-
-
 def steps(held: GymRows, count: int) -> None:
     for _ in range(count):
         held.step(np.array([0]), None)

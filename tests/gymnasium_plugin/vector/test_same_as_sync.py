@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from compare import assert_like_sync, rollout
-from envs import INFOS, Facts, Named, Reuses, Rewarded, Samples
+from envs import INFOS, Facts, Named, Rewarded, Samples
 from every_other import in_turn
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -182,41 +182,6 @@ def test_real_environments(
 @pytest.mark.parametrize("kind", ["float32", "int", "array0", "bool", "float16"])
 def test_rewards(kind: str) -> None:
     assert_like_sync([partial(Rewarded, i, kind) for i in range(3)], rollout(), executor="threads", workers=2)
-
-
-@pytest.mark.parametrize("kind", ["array1", "mixed"])
-def test_rewards_in_an_array_of_one_are_numbers(kind: str) -> None:
-    # SyncVectorEnv refuses these with the numpy of today, so the plain rewards are what they are compared with.
-    from compare import assert_same, played
-    from gymnasium.vector import SyncVectorEnv
-
-    from reactor_gymnasium import ReactorVectorEnv
-
-    floats = "float32" if kind == "mixed" else "array0"
-    ours = played(ReactorVectorEnv([partial(Rewarded, i, kind) for i in range(5)], executor="threads", workers=2), rollout())
-    theirs = played(SyncVectorEnv([partial(Rewarded, i, floats) for i in range(5)]), rollout())
-    for mine, other in zip(ours, theirs, strict=True):
-        if len(other) == 5:
-            expected = other[1].copy()
-            if kind == "mixed":
-                expected[1] = np.trunc(expected[1])
-            assert_same(mine[1], expected)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_environments_that_reuse_their_buffer(mode: AutoresetMode) -> None:
-    # Sync hands out the buffer itself as final_obs; what it held at the end of the episode is what a fresh array holds.
-    theirs: Any = [partial(Reuses, i) for i in range(4)]
-    if mode is not AutoresetMode.SAME_STEP:
-        assert_like_sync(theirs, rollout(steps=20), autoreset_mode=mode, executor="threads", workers=2)
-        return
-    from compare import assert_same, played
-    from gymnasium.vector import SyncVectorEnv
-
-    from reactor_gymnasium import ReactorVectorEnv
-
-    ours = played(ReactorVectorEnv(theirs, autoreset_mode=mode, executor="threads", workers=2), rollout(steps=20))
-    assert_same(ours, played(SyncVectorEnv(facts(4), autoreset_mode=mode), rollout(steps=20)))
 
 
 ACTIONS: list[tuple[Any, Any]] = [

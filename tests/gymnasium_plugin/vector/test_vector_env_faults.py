@@ -183,25 +183,6 @@ def test_which_exception_is_raised_does_not_depend_on_the_placement(place: dict[
     envs.close()
 
 
-class BadObservation(Facts):
-    bad: Any = None
-
-    def observe(self) -> Any:
-        return self.bad if self.bad is not None and self.resets > 1 else super().observe()
-
-
-@pytest.mark.parametrize("bad", [np.zeros(4), np.zeros((1, 5)), 3.0, "text"], ids=str)
-@pytest.mark.parametrize("place", PLACES[:3], ids=str)
-def test_an_observation_of_another_shape_names_the_environment(bad: Any, place: dict[str, Any]) -> None:
-    envs = ReactorVectorEnv([partial(BadObservation, i) for i in range(4)], **place)
-    envs.reset()
-    envs.set_attr("bad", [None, bad, None, None])
-    with pytest.raises(ValueError, match="its space says") as raised:
-        envs.reset()
-    assert "environment 1" in raised.value.__notes__[-1]
-    envs.close()
-
-
 class NoObservation(Facts):
     def reset(self, **kwargs: Any) -> Any:
         observation, info = super().reset(**kwargs)

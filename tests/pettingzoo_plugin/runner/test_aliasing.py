@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from aliasing_envs import ACTIONS, Hoarders, answer
+from aliasing_envs import Hoarders
 from every_other import in_turn
 from runner_envs import Herd, mlp, ran
 
@@ -19,23 +19,6 @@ PLACES: list[dict[str, Any]] = [
     {"executor": "threads", "workers": 2},
     {"executor": "processes", "workers": 2},
 ]
-
-
-class ByRow:
-    """A policy whose answer for a row depends on that row alone. What it is given is its own, too."""
-
-    def __init__(self, space: Any) -> None:
-        self.space = space
-
-    def __call__(self, observations: Any, masks: Any = None) -> Any:
-        parts = observations if isinstance(observations, dict) else {"": observations}
-        actions = []
-        for row in range(len(next(iter(parts.values())))):
-            seen = {key: array[row] for key, array in parts.items()}
-            actions.append(answer(self.space, seen.get("", seen), None if masks is None else masks[row]))
-        for array in (*parts.values(), *([] if masks is None else [masks])):
-            array[...] = 0
-        return np.array(actions)
 
 
 @pytest.mark.parametrize("policy", [mlp(0, 3, 4), RandomPolicy()], ids=["network", "random"])
@@ -52,17 +35,19 @@ def test_policies_that_workers_ask_themselves(policy: Any, masks: bool) -> None:
     assert alone[0].fingerprint == reports[0].fingerprint
 
 
-@pytest.mark.parametrize(("policy", "most"), [(ByRow(ACTIONS["box"]), 0.75), (RandomPolicy(), 1)], ids=["caller", "workers"])
-def test_what_was_seen_is_kept_as_it_was(policy: Any, most: float) -> None:
-    make = partial(Hoarders, shared=True, views=False, observations="box", actions="box", masks=False)
-    shared, own = (
-        ran(partial(Hoarders, **(make.keywords | {"shared": shared})), {"all": policy}, 3, steps=60).trajectories
-        for shared in (True, False)
-    )
-    assert shared.keys() == own.keys()
+def erasing(observations: Any) -> Any:
+    """What it is given is its own, too."""
+    actions = np.sign(observations[:, :2])
+    observations[...] = 0
+    return actions
+
+
+def test_what_was_seen_is_kept_as_it_was() -> None:
+    make = partial(Hoarders, views=False, observations="box", actions="box", masks=False)
+    shared, own = (ran(partial(make, shared=shared), erasing, 3, steps=60).trajectories for shared in (True, False))
     for name, array in own.items():
         assert np.array_equal(shared[name], array), name
-    assert np.abs(own["actions.0"]).max() <= most  # the environment doubles those that it is given
+    assert own["observations.0"].any() and np.abs(own["actions.0"]).max() == 1  # the environment doubles those that it is given
 
 
 class Drawn(Herd):

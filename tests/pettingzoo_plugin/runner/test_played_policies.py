@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -22,15 +21,9 @@ from reactor_pettingzoo import MultiAgentRunner, RandomPolicy, evaluate, tournam
 from reactor_pettingzoo.learning import SyncIPPO
 from reactor_pettingzoo.runner.actions import ActionSampler, uniform_choice, width_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 REMEMBERS = "the policy 'all' is a RecurrentPPO, which remembers"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # ---------------------------------------------------------------------- what they are shown

@@ -670,21 +670,6 @@ def test_a_mask_that_is_missing_in_a_turn() -> None:
     assert isinstance(error, ValueError) and "no 'action_mask'" in message(error) and "environment 1" in message(error)
 
 
-def test_an_environment_that_cannot_be_made(tmp_path: Path) -> None:
-    file = tmp_path / "made"
-
-    def env_fn() -> Any:
-        made_before = len(file.read_text()) if file.exists() else 0
-        file.write_text("x" * (made_before + 1))
-        if made_before == 3:  # what the one that is looked at has written does not count
-            raise OSError("no more of these")
-        return Herd()
-
-    with pytest.raises(OSError, match="no more of these") as caught:
-        MultiAgentRunner(env_fn, {"all": by_sum}, num_envs=4, executor="inline")
-    assert "while environment 3 was constructed" in message(caught.value)
-
-
 class Sleepy(Herd):
     """Tells its process in a file, and sleeps."""
 

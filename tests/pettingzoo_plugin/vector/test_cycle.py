@@ -9,10 +9,15 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils import seeding
 from pettingzoo import AECEnv
+from pettingzoo.classic.tictactoe import tictactoe
 from pettingzoo.utils import agent_selector, wrappers
 from pettingzoo.utils.conversions import aec_to_parallel
+from runner_envs import ran
 
+from reactor_pettingzoo import RandomPolicy
+from reactor_pettingzoo.agents import probe_agents
 from reactor_pettingzoo.copies import step_parallel
+from reactor_pettingzoo.runner.probe import RecordProbe
 
 AGENTS = ["ant", "bee", "cat"]
 
@@ -98,3 +103,11 @@ def test_actions_are_checked_where_a_wrapper_checks_them() -> None:
     unchecked = aec_to_parallel(wrappers.OrderEnforcingWrapper(Turns()))
     unchecked.reset(seed=0)
     step_parallel(unchecked, dict.fromkeys(AGENTS, 4))
+
+
+def test_wrappers_that_only_check_are_left_out_of_turns() -> None:
+    one, other = (ran(env_fn, RandomPolicy(), 2, episodes=8) for env_fn in (tictactoe.env, tictactoe.raw_env))
+    assert one.fingerprint == other.fingerprint
+    probe = RecordProbe(tictactoe.env(), probe_agents(tictactoe.env))
+    probe.reset(seed=0)
+    assert type(probe.unit.copy.inner) is tictactoe.raw_env  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,7 @@ from reactor_rl import RunError
 from reactor_sb3 import ReactorVecEnv, SaveRun, SyncDQN, SyncPPO, resume_run
 
 CHILD = Path(__file__).parents[1] / "saved_runs.py"
-pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("one_thread")]
 
 
 def finished(model: Any) -> Any:

@@ -6,13 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from reusing_envs import HABITS, Reusing
-from stable_baselines3.common.vec_env import DummyVecEnv
-from trainers import each, most, new, outcome
-
-from reactor_sb3 import ReactorVecEnv
+from reusing_envs import Reusing
+from trainers import each, new, outcome
 
 ACTIONS = {"dqn": "choice", "pqn": "choice", "ppo": "box", "sac": "box", "td3": "box"}
 EVALUATED: dict[str, Any] = {"evaluate_every": 3, "evaluate_episodes": 2, "evaluate_steps": 5}
@@ -43,17 +39,6 @@ def test_on_any_number_of_workers(algorithm: str, place: dict[str, Any]) -> None
     assert trained(algorithm, habits, **place) == trained(algorithm, ())
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-@most
-@pytest.mark.parametrize("steps", [1, 3])
-def test_rounds_of_few_steps(algorithm: str, steps: int) -> None:
-    """Where an action that was kept is compared in the next round, whose record may be the same memory."""
-    habits = ("own observation", "own reward", "keeps actions")
-    few: dict[str, Any] = {"rollout_steps": steps, "learning_starts": 20} if algorithm != "pqn" else {"rollout_steps": 2 * steps}
-    assert trained(algorithm, habits, 160, **few) == trained(algorithm, (), 160, **few)
-
-
 class Locked(Reusing):
     """Cannot be pickled, so it is saved by the actions since its last seeded reset."""
 
@@ -79,27 +64,3 @@ def test_a_resumed_run_of_what_is_saved_by_its_actions(algorithm: str, habit: st
     with kind.resume(tmp_path / "model.zip", workers=1) as resumed:
         assert outcome(resumed.learn(1000, reset_num_timesteps=False, log_interval=None)) == expected
     assert expected["evaluations"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("place", PLACES[:2], ids=["inline", "processes2"])
-def test_vec_env_gives_what_honest_ones_give(place: dict[str, Any]) -> None:
-    makes = [partial(Reusing, (habit,)) for habit in HABITS for _ in range(2)]
-    theirs = DummyVecEnv([Reusing for _ in makes])
-    ours = ReactorVecEnv(makes, **place)
-    try:
-        for venv in (theirs, ours):
-            venv.seed(7)
-        np.testing.assert_array_equal(ours.reset(), theirs.reset())
-        random = np.random.default_rng(0)
-        for _ in range(25):
-            actions = random.uniform(-1, 1, (len(makes), 2)).astype(np.float32)
-            found, expected = ours.step(actions.copy()), theirs.step(actions)
-            for part, of_theirs in zip(found[:3], expected[:3], strict=True):
-                np.testing.assert_array_equal(part, of_theirs)
-            for info, of_theirs in zip(found[3], expected[3], strict=True):
-                assert info.keys() == of_theirs.keys()
-                assert info["t"] == of_theirs["t"] and info.get("episode") == of_theirs.get("episode")
-    finally:
-        ours.close()
