@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ctrl_c import CLASSES, interrupt
+from places import INLINE, PLACES, PROCESSES
 
 from reactor_rl import RunError
 from reactor_rl.runtime import boundary, guards, helpers, launch, lifetime, processes, run, threads
@@ -344,13 +345,7 @@ HALVES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "step": ("step_wait", lambda envs: envs.step(np.zeros(2, np.int64))),
 }
 """Calls of two halves: the second one, and the call."""
-EVERYWHERE: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 2},
-    {"executor": "inline", "batch_size": 2},
-    {"executor": "processes", "workers": 2, "batch_size": 2},
-]
+EVERYWHERE = [*PLACES, INLINE | {"batch_size": 2}, PROCESSES | {"batch_size": 2}]
 
 
 @pytest.mark.parametrize("call", HALVES)

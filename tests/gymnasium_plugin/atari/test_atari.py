@@ -12,11 +12,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import places
 import pytest
 from compare import assert_same, debugged, fingerprint, played, trajectories
 from every_other import in_turn
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, Error, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
+from places import INLINE, THREADS, WAITING
 from scripts import end_within
 
 from reactor_gymnasium import AtariEnv, AtariVectorEnv, make_vec
@@ -37,13 +39,7 @@ pytestmark = [
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="ALE's random no-ops are those of the GNU library")
 
-INLINE: dict[str, Any] = {"executor": "inline"}
-PLACES: list[dict[str, Any]] = [
-    INLINE,
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 2},
-    {"executor": "threads", "workers": 3, "caller_works": False},
-]
+PLACES = [*places.PLACES, THREADS | {"workers": 3} | WAITING]
 
 
 # ---------------------------------------------------------------------- the same as ALE
@@ -691,14 +687,7 @@ def test_what_is_dropped_or_closed_in_a_step_leaves_nothing() -> None:
             envs.close()
 
 
-CALLED_IN: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 2},
-]
-
-
-@in_turn("place", CALLED_IN, ids=str, kept=1)
+@in_turn("place", PLACES[:3], ids=str, kept=1)
 def test_games_and_their_emulators_are_called(place: dict[str, Any]) -> None:
     with AtariVectorEnv("breakout", 3, batch_size=0, **place) as envs:
         _, infos = envs.reset(seed=0)

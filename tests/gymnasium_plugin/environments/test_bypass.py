@@ -14,17 +14,13 @@ from envs import Facts
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from places import PLACES
 
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass
 
 ZEROS = np.zeros(3, np.int64)
 MODES = list(AutoresetMode)
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 2},
-]
 
 
 def standard(index: int, limit: int = 5) -> gymnasium.Env[Any, Any]:

@@ -16,6 +16,7 @@ from compare import assert_like_sync, assert_same, played, rollout
 from envs import Facts
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from hypothesis import HealthCheck, given, settings
+from places import INLINE, PROCESSES, THREADS, WAITING
 from random_infos import VALUES, an_info, drawn, kinds, schemas
 
 import reactor_gymnasium.vector.shard
@@ -324,13 +325,7 @@ ENVIRONMENTS = {
     "Taxi": 3, "Blackjack-v1": 3,
 }  # fmt: skip
 MODES = list(AutoresetMode)
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "threads", "workers": 3, "caller_works": False},
-    {"executor": "processes", "workers": 2},
-    {"executor": "processes", "workers": 3},
-]
+PLACES = [INLINE, THREADS, THREADS | {"workers": 3} | WAITING, PROCESSES, PROCESSES | {"workers": 3}]
 
 
 @pytest.mark.slow

@@ -13,16 +13,13 @@ from compare import assert_like_sync, rollout
 from every_other import in_turn
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from places import INLINE, PROCESSES, THREADS
 
 from reactor_gymnasium import ReactorVectorEnv
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 3},
-]
+PLACES = [INLINE, THREADS, PROCESSES | {"workers": 3}]
 SMALL = spaces.Box(-99, 99, (3,), np.float32)
 LARGE = spaces.Box(-99, 99, (400, 3), np.float32)
 

@@ -12,15 +12,12 @@ import pytest
 from compare import assert_like_sync, assert_same
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from places import INLINE, PROCESSES, THREADS
 
 from reactor_gymnasium import ReactorVectorEnv
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    *({"executor": "processes", "workers": workers} for workers in (1, 2, 3, 4)),
-]
+PLACES = [INLINE, THREADS, *(PROCESSES | {"workers": workers} for workers in (1, 2, 3, 4))]
 
 
 class Plain(gymnasium.Env[Any, Any]):

@@ -21,12 +21,11 @@ from gymnasium.error import Error, NameNotFound
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FlattenObservation, TimeAwareObservation
 from gymnasium.wrappers import vector as wrappers
+from places import INLINE
 
 import reactor_gymnasium
 from reactor_gymnasium import ReactorVectorEnv, make_vec
 from reactor_gymnasium.registry import original, repeat_registrations
-
-INLINE: dict[str, Any] = {"executor": "inline"}
 
 
 @pytest.fixture

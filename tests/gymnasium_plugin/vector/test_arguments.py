@@ -14,10 +14,10 @@ from compare import assert_same
 from envs import Facts
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from places import INLINE
 
 from reactor_gymnasium import ReactorVectorEnv
 
-INLINE: dict[str, Any] = {"executor": "inline"}
 CARTPOLES: list[Any] = [partial(gymnasium.make, "CartPole-v1")] * 2
 
 

@@ -19,6 +19,7 @@ from gates import TIMEOUT, Gates
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from places import PLACES
 from test_vector_env import Slow
 from test_vector_env_faults import faulty
 
@@ -43,11 +44,6 @@ WORKS: dict[str, list[Callable[[], Any]]] = {
     "changing infos": [partial(Facts, i, length=i % 4 + 2, infos="changing") for i in range(N)],
     "joysticks": [partial(Facts, i, action_space=spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2)))) for i in range(N)],
 }
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 2},
-]
 CALLER_WORKS = [place | {"caller_works": True} for place in PLACES[1:]]
 RNG = np.random.default_rng(0)
 ACTIONS = RNG.integers(0, 2, (16, N))

@@ -13,18 +13,11 @@ from compare import debugged, fingerprint, played, rollout
 from envs import Facts, Samples
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from places import INLINE, PROCESSES, THREADS, WAITING
 
 from reactor_gymnasium import ReactorVectorEnv
 
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "auto"},
-    *(
-        {"executor": executor, "workers": 2, "caller_works": caller}
-        for executor in ("threads", "processes")
-        for caller in (True, False)
-    ),
-]
+PLACES = [INLINE, {"executor": "auto"}, THREADS, THREADS | WAITING, PROCESSES, PROCESSES | WAITING]
 """Other numbers of workers are the engine's matter: see tests/test_oracle.py."""
 WORKS: dict[str, list[Callable[[], Any]]] = {
     "CartPole": [partial(gymnasium.make, "CartPole-v1", max_episode_steps=8 + i) for i in range(6)],

@@ -19,20 +19,14 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from places import INLINE, PROCESSES, THREADS, WAITING
 
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_rl import ProgramError, RunError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "auto"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "threads", "workers": 2, "caller_works": False},
-    {"executor": "processes", "workers": 2},
-    {"executor": "processes", "workers": 2, "caller_works": False},
-]
+PLACES = [INLINE, {"executor": "auto"}, THREADS, THREADS | WAITING, PROCESSES, PROCESSES | WAITING]
 NESTED = spaces.Dict(
     a=spaces.Box(-np.inf, np.inf, (2,), np.float32), b=spaces.Tuple((spaces.Discrete(9), spaces.Text(3))), c=spaces.MultiBinary(2)
 )

@@ -15,16 +15,14 @@ import numpy as np
 import pytest
 from compare import assert_same
 from every_other import in_turn
+from places import INLINE, PROCESSES
 from stable_baselines3.common.env_util import make_vec_env
 
 from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv, make_vec
 from reactor_rl import RunError
 from reactor_sb3 import ReactorVecEnv
 
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "processes", "workers": 2},
-]
+PLACES = [INLINE, PROCESSES]
 
 
 # ---------------------------------------------------------------------- snapshots

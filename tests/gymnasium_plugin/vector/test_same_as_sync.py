@@ -19,6 +19,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from hypothesis import example, given, settings
+from places import INLINE, THREADS, WAITING
 
 from reactor_gymnasium import ReactorVectorEnv
 
@@ -70,12 +71,7 @@ DYNAMIC: list[Any] = [
     Tuple((Named(), Box(-1, 1, (3,)))),
 ]
 MODES = list(AutoresetMode)
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "threads", "workers": 3},
-    {"executor": "threads", "workers": 4, "caller_works": False},
-]
+PLACES = [INLINE, THREADS, THREADS | {"workers": 3}, THREADS | {"workers": 4} | WAITING]
 
 
 def facts(n: int, **kwargs: Any) -> list[Any]:

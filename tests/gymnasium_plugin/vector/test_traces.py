@@ -20,14 +20,11 @@ from envs import Facts
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import RecordVideo
 from logging_envs import WRITERS, Drawn, make
+from places import INLINE, THREADS, WAITING
 
 from reactor_gymnasium import ReactorVectorEnv, evaluate
 
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"workers": 2},
-    {"executor": "threads", "workers": 2, "caller_works": False},
-]
+PLACES = [INLINE, {"workers": 2}, THREADS | WAITING]
 
 
 def _played(kind: Callable[..., Any], makers: list[Any], **how: Any) -> None:

@@ -20,10 +20,11 @@ from gates import TIMEOUT, Gates
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, CustomSpaceError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
+from places import INLINE, PROCESSES, THREADS
 
 from reactor_gymnasium import ReactorVectorEnv
 
-PLACES: list[dict[str, Any]] = [{"executor": "inline"}, {"executor": "threads", "workers": 2}]
+PLACES = [INLINE, THREADS]
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 
 
@@ -38,7 +39,7 @@ def zeros(n: int) -> Any:
 # ---------------------------------------------------------------------- what is returned
 
 
-@pytest.mark.parametrize("place", [*PLACES, {"executor": "processes", "workers": 2}], ids=str)
+@pytest.mark.parametrize("place", [*PLACES, PROCESSES], ids=str)
 @pytest.mark.parametrize("space", [BOX, spaces.Dict(a=BOX, b=spaces.Text(3)), spaces.Tuple((BOX, spaces.Discrete(3)))], ids=str)
 def test_copies_are_yours(space: Any, place: dict[str, Any]) -> None:
     with ReactorVectorEnv([partial(Samples, space)] * 3, **place) as envs:
@@ -52,7 +53,7 @@ def test_copies_are_yours(space: Any, place: dict[str, Any]) -> None:
         (first if isinstance(first, np.ndarray) else first["a"] if isinstance(first, dict) else first[0])[:] = 9  # writable
 
 
-@pytest.mark.parametrize("place", [*PLACES, {"executor": "processes", "workers": 2}], ids=str)
+@pytest.mark.parametrize("place", [*PLACES, PROCESSES], ids=str)
 def test_without_copies_the_buffer_is_the_same_each_time(place: dict[str, Any]) -> None:
     with ReactorVectorEnv(facts(3), copy=False, **place) as envs:
         buffer, _ = envs.reset(seed=0)
@@ -99,13 +100,7 @@ def growing(memory: dict[str, int]) -> gymnasium.Env[Any, Any]:
     return env
 
 
-EVERYWHERE: list[dict[str, Any]] = [
-    {"executor": "auto"},
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 2},
-    {"executor": "processes", "workers": 2, "context": "fork"},
-]
+EVERYWHERE = [{"executor": "auto"}, INLINE, THREADS, PROCESSES, PROCESSES | {"context": "fork"}]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
@@ -318,7 +313,7 @@ def test_one_call_at_a_time(place: dict[str, Any]) -> None:
             ends[name]()
 
 
-@pytest.mark.parametrize("place", [*PLACES, {"executor": "processes", "workers": 2}], ids=str)
+@pytest.mark.parametrize("place", [*PLACES, PROCESSES], ids=str)
 def test_nothing_works_after_close(place: dict[str, Any]) -> None:
     envs = ReactorVectorEnv(facts(2), **place)
     envs.reset()
@@ -350,7 +345,7 @@ class Slow(Facts):
         return super().reset(**kwargs)
 
 
-@pytest.mark.parametrize("place", [*PLACES, {"executor": "processes", "workers": 2}], ids=str)
+@pytest.mark.parametrize("place", [*PLACES, PROCESSES], ids=str)
 def test_after_a_timeout_waiting_again_gives_the_result(place: dict[str, Any], tmp_path: Path) -> None:
     gates = Gates(tmp_path)
     with ReactorVectorEnv(gates.makers(2), **place) as envs:
@@ -370,7 +365,7 @@ def test_after_a_timeout_waiting_again_gives_the_result(place: dict[str, Any], t
         assert envs.step(zeros(2))[0][:, 3].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("place", [*PLACES, {"executor": "processes", "workers": 2}], ids=str)
+@pytest.mark.parametrize("place", [*PLACES, PROCESSES], ids=str)
 def test_closing_while_a_call_is_pending_warns(place: dict[str, Any]) -> None:
     envs = ReactorVectorEnv([partial(Slow, i, 0.05) for i in range(2)], **place)
     envs.reset()

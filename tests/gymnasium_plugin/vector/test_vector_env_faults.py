@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 import pytest
 from envs import Facts, Sleeps
+from places import INLINE, PROCESSES, THREADS, WAITING
 from scripts import alive, end_within, run, shared_memory
 
 from reactor_gymnasium import ReactorVectorEnv
@@ -24,13 +25,7 @@ from reactor_rl import RunError, WorkerDiedError
 
 pytestmark = [pytest.mark.faults, pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")]
 
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "threads", "workers": 4},
-    {"executor": "processes", "workers": 2},
-    {"executor": "processes", "workers": 3, "caller_works": False},
-]
+PLACES = [INLINE, THREADS, THREADS | {"workers": 4}, PROCESSES, PROCESSES | {"workers": 3} | WAITING]
 ZEROS = np.zeros(4, np.int64)
 
 

@@ -17,6 +17,7 @@ from killing import Killing
 from learning_envs import EVALUATED, Late, make, outcome
 from pettingzoo import AECEnv
 from pettingzoo.classic.tictactoe import tictactoe
+from places import PROCESSES, THREADS
 from runner_envs import Herd, Matrix
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -29,8 +30,6 @@ from reactor_rl import RecoveryWarning
 
 GAME = tictactoe.env
 LEAGUE = League(every=2, size=3, opponents=3, games=2)
-PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 2}
-THREADS: dict[str, Any] = {"executor": "threads", "workers": 2}
 
 
 def trained(game: Any = GAME, **how: Any) -> SyncIPPO:

@@ -19,6 +19,7 @@ from gymnasium import Env, spaces
 from killing import Killing
 from learning_envs import ENVS, EVALUATED, MIXED, SEEN, Late, Pair, Solo, make, outcome
 from mpe2.simple_spread import simple_spread
+from places import INLINE, PROCESSES, THREADS
 from runner_envs import Herd, Table, ran
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
@@ -37,9 +38,6 @@ from reactor_rl import RecoveryWarning
 from reactor_sb3 import SyncPPO
 from reactor_torch import kernels
 
-PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 2}
-INLINE: dict[str, Any] = {"executor": "inline"}
-THREADS: dict[str, Any] = {"executor": "threads", "workers": 2}
 each = pytest.mark.parametrize("env", sorted(ENVS))
 
 

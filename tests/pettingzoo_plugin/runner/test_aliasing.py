@@ -9,16 +9,12 @@ import numpy as np
 import pytest
 from aliasing_envs import Hoarders
 from every_other import in_turn
+from places import PLACES
 from runner_envs import Herd, mlp, ran
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 
 # Threads cannot share what they write into; processes have one each.
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 2},
-]
 
 
 @pytest.mark.parametrize("policy", [mlp(0, 3, 4), RandomPolicy()], ids=["network", "random"])

@@ -12,6 +12,7 @@ import pytest
 import torch
 from every_other import in_turn
 from gymnasium import spaces
+from places import PLACES
 from runner_envs import FIVE, Herd, Junction, Residual, Still, by_sum, message, mlp, ran
 from torch import distributions as D  # noqa: N812
 from torch import nn
@@ -20,11 +21,6 @@ from reactor_pettingzoo import RandomPolicy
 
 Array = npt.NDArray[Any]
 Make = Callable[[int], Any]
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 2},
-]
 
 
 class Returns(nn.Module):

@@ -24,6 +24,7 @@ from pettingzoo import AECEnv
 from pettingzoo.butterfly.knights_archers_zombies import knights_archers_zombies
 from pettingzoo.classic.connect_four import connect_four
 from pettingzoo.classic.tictactoe import tictactoe
+from places import PLACES
 from runner_envs import FIVE, Alone, Herd, Junction, Residual, Table, by_sum, first_legal, message, mlp, ran
 from torch import nn
 
@@ -36,12 +37,6 @@ failing = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 spread = partial(simple_spread_v3.parallel_env, N=3, max_cycles=25)
 tag = partial(simple_tag_v3.parallel_env, num_good=1, num_adversaries=3, num_obstacles=2, max_cycles=25)
 zombies = partial(knights_archers_zombies.parallel_env, max_cycles=60, spawn_delay=4)
-
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 2},
-]
 
 
 # ---------------------------------------------------------------------- the oracle

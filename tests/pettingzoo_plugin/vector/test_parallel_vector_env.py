@@ -15,6 +15,7 @@ from textwrap import dedent
 from typing import Any
 
 import numpy as np
+import places
 import pytest
 from agent_envs import AGENTS, Broken, Crowd, Steered, Turns, Unlike, Unlisted
 from compare import assert_same
@@ -23,6 +24,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from pettingzoo.utils.conversions import parallel_to_aec
+from places import INLINE, THREADS, WAITING
 from row_bench import plays_as_a_loop
 from row_cases import padded
 
@@ -30,15 +32,8 @@ from reactor_pettingzoo import ParallelVectorEnv
 from reactor_rl import RunError
 
 MODES = list(AutoresetMode)
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "threads", "workers": 2, "caller_works": False},
-]
-PROCESSES: list[dict[str, Any]] = [
-    {"executor": "processes", "workers": 2},
-    {"executor": "processes", "workers": 2, "caller_works": False},
-]
+PLACES = [INLINE, THREADS, THREADS | WAITING]
+PROCESSES = [places.PROCESSES, places.PROCESSES | WAITING]
 failing = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 
 

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from places import PROCESSES, THREADS
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -28,10 +29,10 @@ from tests.sb3_plugin.environments.test_vec_env import same
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 INLINE: dict[str, Any] = {"workers": 1}
-PLACES: list[dict[str, Any]] = [
+PLACES = [
     INLINE,
-    {"executor": "threads", "workers": 2},
-    *[{"executor": "processes", "workers": workers, "caller_works": workers > 1} for workers in (1, 2, 3, 4)],
+    THREADS,
+    *(PROCESSES | {"workers": workers, "caller_works": workers > 1} for workers in (1, 2, 3, 4)),
 ]
 ROWS = 5
 LIMITS = {"CartPole-v1": 60, "FrozenLake-v1": 9, "Blackjack-v1": None, "Pendulum-v1": 20, "HalfCheetah-v5": 23}

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, OrderEnforcing, RecordEpisodeStatistics, TimeLimit
+from places import INLINE, PROCESSES, THREADS
 from stable_baselines3.common import atari_wrappers
 from stable_baselines3.common.atari_wrappers import AtariWrapper, FireResetEnv, MaxAndSkipEnv, StickyActionEnv, WarpFrame
 from stable_baselines3.common.env_util import make_atari_env
@@ -360,11 +361,7 @@ def test_the_doctor_says_so() -> None:
 # ---------------------------------------------------------------------- in a vector environment
 
 
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 3},
-]
+PLACES = [INLINE, THREADS, PROCESSES | {"workers": 3}]
 
 
 @pytest.mark.parametrize("place", PLACES, ids=str)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from places import INLINE, PROCESSES, THREADS, WAITING
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.monitor import Monitor
@@ -20,13 +21,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack,
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import ReactorVecEnv
 
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "threads", "workers": 2},
-    {"executor": "processes", "workers": 2},
-    {"executor": "processes", "workers": 3, "caller_works": False},
-    {"executor": "auto"},
-]
+PLACES = [INLINE, THREADS, PROCESSES, PROCESSES | {"workers": 3} | WAITING, {"executor": "auto"}]
 
 
 class Short(gymnasium.Env[Any, Any]):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from games import GAME, Game
 from gymnasium.wrappers import TimeLimit
+from places import INLINE, PROCESSES
 from stable_baselines3 import PPO
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 from stable_baselines3.common.callbacks import BaseCallback
@@ -69,7 +70,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "ppo": partial(SyncPPO, "MlpPolicy", n_steps=64, batch_size=32, n_epochs=1),
     "dqn": partial(SyncDQN, "MlpPolicy", train_freq=16, gradient_steps=1, learning_starts=0),
 }
-PLACES: list[dict[str, Any]] = [{"executor": "inline"}, {"executor": "processes", "workers": 2}]
+PLACES = [INLINE, PROCESSES]
 
 
 def reported(model: Any) -> set[tuple[float, int]]:

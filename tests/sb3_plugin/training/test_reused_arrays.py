@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import INLINE, PROCESSES
 from reusing_envs import Reusing
 from trainers import each, new, outcome
 
 ACTIONS = {"dqn": "choice", "pqn": "choice", "ppo": "box", "sac": "box", "td3": "box"}
 EVALUATED: dict[str, Any] = {"evaluate_every": 3, "evaluate_episodes": 2, "evaluate_steps": 5}
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    {"executor": "processes", "workers": 2},
-    {"executor": "processes", "workers": 3},
-]
+PLACES = [INLINE, PROCESSES, PROCESSES | {"workers": 3}]
 
 
 def trained(algorithm: str, habits: tuple[str, ...], steps: int = 640, **changed: Any) -> dict[str, Any]:
