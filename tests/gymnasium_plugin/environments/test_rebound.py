@@ -185,9 +185,9 @@ def test_a_class_may_be_changed_between_two_steps(kind: Any, mode: AutoresetMode
         seen = [envs.reset(seed=0), *(envs.step(zeros) for _ in range(5))]
         kind.step = doubled
         seen += [envs.step(zeros) for _ in range(10)]
-        kind.reset = marked
+        kind.step, kind.reset = step, marked
         seen += [envs.step(zeros) for _ in range(10)]
-        kind.step, kind.reset = step, reset
+        kind.reset = reset
         seen += [envs.step(zeros) for _ in range(10)]
         envs.close()
         return seen
