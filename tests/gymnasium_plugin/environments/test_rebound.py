@@ -169,7 +169,8 @@ def kind(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_class_may_be_changed_between_two_steps(kind: Any, mode: AutoresetMode) -> None:
+@pytest.mark.parametrize("names", [["step", "reset"], ["reset", "step"]], ids="-".join)
+def test_a_class_may_be_changed_between_two_steps(kind: Any, names: list[str], mode: AutoresetMode) -> None:
     step, reset = kind.step, kind.reset
 
     def doubled(self: Any, action: Any) -> Any:
@@ -183,11 +184,10 @@ def test_a_class_may_be_changed_between_two_steps(kind: Any, mode: AutoresetMode
         zeros = np.zeros(2, np.int64)
         kind.step, kind.reset = step, reset
         seen = [envs.reset(seed=0), *(envs.step(zeros) for _ in range(5))]
-        kind.step = doubled
-        seen += [envs.step(zeros) for _ in range(10)]
-        kind.step, kind.reset = step, marked
-        seen += [envs.step(zeros) for _ in range(10)]
-        kind.reset = reset
+        for name in names:
+            setattr(kind, name, {"step": doubled, "reset": marked}[name])
+            seen += [envs.step(zeros) for _ in range(10)]
+        kind.step, kind.reset = step, reset
         seen += [envs.step(zeros) for _ in range(10)]
         envs.close()
         return seen
