@@ -84,6 +84,7 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
     "too short": (SMALL, np.zeros(3, np.float32), np.zeros(1, np.float32)),
     "one more dimension": (SMALL, np.zeros(3, np.float32), np.zeros((1, 3), np.float32)),
     "a number": (SMALL, np.zeros(3, np.float32), 0.0),
+    "a text": (SMALL, np.zeros(3, np.float32), "text"),
     "large, to be broadcast": (LARGE, np.zeros((400, 3), np.float32), np.zeros(3, np.float32)),
     "large, floats": (spaces.Box(0, 255, (40, 40), np.uint8), np.zeros((40, 40), np.uint8), np.full((40, 40), 0.5)),
     "large, signed": (spaces.Box(0, 255, (40, 40), np.uint8), np.zeros((40, 40), np.uint8), np.zeros((40, 40), np.int64)),
