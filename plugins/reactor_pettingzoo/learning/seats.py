@@ -96,10 +96,8 @@ class Block:
         """The policy's actions, one for each row, as the environment takes them: what is chosen among several is an int."""
         if self._start is not None:
             actions = actions + self._start
-        if isinstance(self.group.action_space, spaces.Discrete):
-            of_rows: list[Any] = actions.tolist()
-            return of_rows
-        return [actions[row, ...] for row in range(len(actions))]
+        chosen = isinstance(self.group.action_space, spaces.Discrete)
+        return actions.tolist() if chosen else [actions[row, ...] for row in range(len(actions))]
 
     def key(self, part: str = "") -> str:
         """Key of a part of what is seen, in an observation of the whole environment."""

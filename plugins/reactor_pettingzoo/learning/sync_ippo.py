@@ -222,10 +222,10 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def losses(self) -> dict[str, Loss]:
         """PPO's, of each policy."""
-        left, vf = self._current_progress_remaining, self.clip_range_vf
-        numbers = self.clip_range(left), None if vf is None else vf(left), self.ent_coef, self.vf_coef
+        numbers = vars(super().losses()["policy"])
         return {
-            block.policy: (MaskedLoss if block.masked else PPOLoss)(*numbers, learns=block.policy) for block in self.seats.learning
+            block.policy: (MaskedLoss if block.masked else PPOLoss)(**{**numbers, "learns": block.policy})
+            for block in self.seats.learning
         }
 
     @property
@@ -236,11 +236,10 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The policies, from whose distributions their agents' actions are drawn."""
         self.policy.check_apart()
-        names = [self.policy.names(block) for block in self.seats.blocks]
-        return self.policy.agents, JointPolicy(tuple(map(self._part, range(len(names)), names)), self.seats)
+        parts = tuple(self._part(block, self.policy.names(block)) for block in self.seats.blocks)
+        return self.policy.agents, JointPolicy(parts, self.seats)
 
-    def _part(self, number: int, names: tuple[str, ...], plays: bool = False) -> Part:
-        block = self.seats.blocks[number]
+    def _part(self, block: Block, names: tuple[str, ...], plays: bool = False) -> Part:
         policy = self.policy.agents[names[0]]
         sampled = SampledPolicy.of(policy, self.gamma, self.gae_lambda, masked=MASKS if block.masked else "")
         if block.masked and sampled.distribution is None:
@@ -270,22 +269,19 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
         seen = block.seen({key: rollouts.rows("observations" + key) for key in block.keys.values()})
         seen = {part: kept(of_part) for part, of_part in seen.items()}
+        observed: Any = seen.get("", seen)
+        if self.nets.dense and not self.nets.sees_images(block.policy):
+            policy: Any = self.policy.agents[block.policy]
+            observed = preprocess_obs(observed, block.observation_space, normalize_images=policy.normalize_images)
+            observed = observed.flatten(1)
         boxed = isinstance(block.action_space, spaces.Box)
         actions, advantages, values = rows("policy_actions" if boxed else "actions"), rows("advantages"), rows("values")
         actions = actions.flatten() if isinstance(block.action_space, spaces.Discrete) else actions.flatten(1).float()
         returns = advantages + values
         if len(values):
             self._explained[block.policy] = float(explained_variance(values.cpu().numpy(), returns.cpu().numpy()))
-        batch = PPOBatch(self._seen(block, seen.get("", seen)), actions, advantages, returns, rows("log_probs"), values)
+        batch = PPOBatch(observed, actions, advantages, returns, rows("log_probs"), values)
         return MaskedBatch(**vars(batch), action_masks=rows(MASKS)) if block.masked else batch
-
-    def _seen(self, block: Block, rows: Any) -> Any:
-        """Observations as losses take them."""
-        if not self.nets.dense or self.nets.sees_images(block.policy):
-            return rows
-        policy: Any = self.policy.agents[block.policy]
-        seen: Any = preprocess_obs(rows, block.observation_space, normalize_images=policy.normalize_images)
-        return seen.flatten(1)
 
     def minibatches(self, batch: Any) -> Iterator[dict[str, Minibatch]]:  # type: ignore[override]
         """A pass: a minibatch of each policy, as long as it has any, its rows in a new order as in ``SyncPPO``."""
@@ -340,7 +336,8 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def match_policy(self) -> JointPolicy:
         """How two snapshots act that play each other."""
-        return JointPolicy(tuple(self._part(number, (name,), True) for number, name in enumerate(PLAYERS)), self.seats)
+        players = zip(self.seats.blocks, PLAYERS, strict=True)
+        return JointPolicy(tuple(self._part(block, (name,), True) for block, name in players), self.seats)
 
     def _change_opponents(self, pool: Pool) -> None:
         rollouts: Rollouts = self.session.rollouts
