@@ -102,13 +102,7 @@ def _prefixed(weights: Array, prefix: str) -> Array:
 
 
 class BoundJointPolicy:
-    """The :class:`~reactor_sb3.plugin.BoundPolicy` of many agents.
-
-    Args:
-        policy: The policies.
-        weights: Of all of them.
-        rollout: Of all agents.
-    """
+    """The :class:`~reactor_sb3.plugin.BoundPolicy` of many agents, whose weights and rollout are those of all of them."""
 
     def __init__(self, policy: JointPolicy, weights: Array, rollout: Rollout) -> None:
         self.policy, self.rollout = policy, rollout

@@ -140,10 +140,6 @@ class Pool(nn.Module):
 
     It is the :class:`~reactor_sb3.plugin.Referee` of the league: which snapshots play each other beside the training.
 
-    Args:
-        policy: The policy.
-        league: The league.
-
     Raises:
         ValueError: If the policy normalises batches, or has more to it than parameters and buffers.
 

@@ -79,10 +79,6 @@ class SeatedUnit(AgentsUnit):
 
     Rows of agents that do not act are zeros, or what they saw last; their masks allow everything. Where agents take turns, a policy
     has one row: that of the agent whose turn it is.
-
-    Args:
-        env: The environment.
-        seats: Its agents.
     """
 
     def __init__(self, env: Any, seats: Seats) -> None:
@@ -229,15 +225,7 @@ class SeatedUnit(AgentsUnit):
 
 
 class Place:
-    """Where what an agent on a seat sees is.
-
-    Args:
-        number: Of the block.
-        block: Of its policy.
-        member: Number of the seat in the block.
-        record: What everybody sees.
-        columns: With the masks.
-    """
+    """Where in a record is what an agent sees, and in columns its mask: that of a member of the block with that number."""
 
     def __init__(self, number: int, block: Block, member: int, record: Array, columns: Mapping[str, Array]) -> None:
         self.number, self.block, self.policy = number, block, block.policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -57,7 +57,7 @@ class Block:
     agents: int
     rows: int
     first: int
-    state: int = 0
+    state: int
 
     @property
     def seats(self) -> slice:
@@ -220,13 +220,14 @@ def seats_of(
         TypeError: If SB3 has no distribution of an agent's actions.
     """
     blocks: list[Block] = []
+    size = sum(math.prod(specs.group_of(agent)[0].space.shape or ()) for agent in specs.agents) if state is None else state
     first = 0
     for name in dict.fromkeys(names.values()):
         if not isinstance(name, str) or not name or "." in name or ":" in name:
             raise ValueError(f"the name of a policy must be a str without '.' and ':', got {name!r}; name policies with policy_of=")
         agents = [agent for agent in specs.agents if names[agent] == name]
         group = specs.group_of(agents[0])[0]
-        blocks.append(Block(name, group, len(agents), 1 if specs.turns else len(agents), first))
+        blocks.append(Block(name, group, len(agents), 1 if specs.turns else len(agents), first, size))
         if state != 0 and not (group.single and isinstance(group.space, spaces.Box)):
             raise ValueError(
                 f"a centralised critic needs observations that are one array, and {agents[0]!r} observes {group.space}"
@@ -237,8 +238,6 @@ def seats_of(
                 "MultiBinary or Box"
             )
         first += len(agents)
-    size = sum(block.agents * math.prod(block.group.space.shape or ()) for block in blocks) if state is None else state
-    blocks = [replace(block, state=size) for block in blocks]
     orders = []
     for one in (names, *others):
         order = [agent for block in blocks for agent in specs.agents if one[agent] == block.policy]
