@@ -200,7 +200,7 @@ class Pool(nn.Module):
         self.counts[1] += 1
 
     def _kept(self, place: int, policy: nn.Module) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """What is kept of each parameter and buffer of a policy in a snapshot, and that itself."""
+        """Parameters and buffers of a policy, each with its place in a snapshot before it."""
         flat = torch.split(self.weights[place], [one.numel() for one in policy.parameters()])
         for kept, one in zip(flat, policy.parameters(), strict=True):
             yield kept.view_as(one), one

@@ -225,13 +225,13 @@ class SeatedUnit(AgentsUnit):
 
 
 class Place:
-    """Where in a record is what an agent sees, and in columns its mask: that of a member of the block with that number."""
+    """Where what an agent sees is in the record of all, and its mask in the columns: the agent is a member of a numbered block."""
 
     def __init__(self, number: int, block: Block, member: int, record: Array, columns: Mapping[str, Array]) -> None:
         self.number, self.block, self.policy = number, block, block.policy
         self.row = row = member if block.rows > 1 else 0
         self.parts = []  # arrays of the shape that the environment gives, and where it gives them
-        for (key, part), seen in zip(block.group.parts.items(), block.parts.values(), strict=False):
+        for (key, part), seen in zip(block.group.parts.items(), block.parts.values(), strict=False):  # but the state
             array = record[block.key(key)][row].reshape(seen.shape or ())
             self.parts.append((array if seen.shape == part.shape else array.transpose(1, 2, 0), block.group.path(key)))
         self.mask = columns[block.mask_key][row] if block.masked else None

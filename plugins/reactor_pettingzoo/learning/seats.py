@@ -119,7 +119,7 @@ class Block:
         return f"{self.policy}.{MASKS}"
 
     def seen(self, arrays: Mapping[str, Any], *leading: int) -> dict[str, Any]:
-        """What each of them sees, by part, ``(*leading, all rows, ...)``; of arrays or tensors ``(..., rows, numbers)`` by key."""
+        """Parts of what they see, ``(*leading, all rows, ...)``, of arrays or tensors ``(..., rows, numbers)`` by key."""
         return {part: arrays[key].reshape(*leading, -1, *(self.parts[part].shape or ())) for part, key in self.keys.items()}
 
 
