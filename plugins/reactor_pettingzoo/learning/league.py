@@ -204,8 +204,9 @@ class Pool(nn.Module):
         flat = torch.split(self.weights[place], [one.numel() for one in policy.parameters()])
         for kept, one in zip(flat, policy.parameters(), strict=True):
             yield kept.view_as(one), one
-        for number, buffer in enumerate(policy.buffers()):
-            yield self.get_buffer(f"buffer_{number}")[place], buffer
+        buffers = [one for name, one in self.named_buffers() if name.startswith("buffer_")]
+        for kept, buffer in zip(buffers, policy.buffers(), strict=True):
+            yield kept[place], buffer
 
     @property
     def newest(self) -> int:
