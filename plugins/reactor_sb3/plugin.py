@@ -6,6 +6,7 @@ from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.forwards import copied
 from reactor_sb3.acting.player import PlayConfig
 from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
+from reactor_sb3.acting.records import transition_record
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.environments.wrapped_alone import channels_first
@@ -48,4 +49,5 @@ __all__ = [
     "keeps_arguments",
     "lambda_returns",
     "normalizer_of",
+    "transition_record",
 ]

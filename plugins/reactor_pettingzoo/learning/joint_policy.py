@@ -6,7 +6,7 @@ happened between two of its turns belongs to the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,25 +48,16 @@ class Part:
 
     def rollout(self, whole: Rollout) -> Rollout:
         """Its part of a rollout: each of its agents is an environment of its own. Everything is a view, but what it has alone."""
-        block = self.block
-
-        def seen(observations: Mapping[str, Array]) -> dict[str, Array]:
-            return {
-                part: observations[key].reshape(whole.steps, -1, *(block.space_of(part).shape or ()))
-                for part, key in block.keys.items()
-            }
-
-        record = {}
+        block, record = self.block, {}
         count = whole.steps, whole.envs * block.rows
         for one in self.policy.fields:
-            if one.asked:
-                record[one.name] = whole[block.mask_key].reshape(*count, -1)
+            if (name := f"{block.policy}.{one.name}") in whole:
+                record[one.name] = whole[name].reshape(*count, *one.shape)
             elif not self.learns:
                 record[one.name] = np.zeros((*count, *one.shape), one.dtype)
-            elif f"{block.policy}.{one.name}" in whole:
-                record[one.name] = whole[f"{block.policy}.{one.name}"].reshape(*count, *one.shape)
         record |= {"rewards": np.zeros(count, np.float32), "dones": np.ones(count, np.bool_), "timeouts": np.zeros(count, np.bool_)}
-        return Rollout(record, seen(whole.observations), seen(whole.next_observations) if whole.next_observations else {})
+        seen, led_to = whole.observations, whole.next_observations
+        return Rollout(record, block.seen(seen, whole.steps), block.seen(led_to, whole.steps) if led_to else {})
 
 
 @dataclass(frozen=True)
@@ -84,8 +75,11 @@ class JointPolicy:
     @property
     def fields(self) -> tuple[Field, ...]:
         """See :class:`reactor_sb3.plugin.Policy`: actions of all, what environments tell, and what learners want to know."""
-        actions = Field("actions", self.seats.actions, ())
-        return (actions, *self.seats.fields(), *(field for part in self.parts for field in part.fields()))
+        told = [
+            Field(name, np.dtype(dtype), shape, told="after" if name.startswith("agent_") else "before")
+            for name, (dtype, shape) in self.seats.told.items()
+        ]
+        return (Field("actions", self.seats.actions, ()), *told, *(field for part in self.parts for field in part.fields()))
 
     @property
     def draws(self) -> bool:
@@ -102,23 +96,13 @@ class JointPolicy:
 
 def _prefixed(weights: Array, prefix: str) -> Array:
     """The part of a record of weights whose names begin like this, without that beginning; on the same memory."""
-    fields: Any = weights.dtype.fields
-    names = [name for name in weights.dtype.names or () if name.startswith(prefix)]
-    dtype = np.dtype({
-        "names": [name.removeprefix(prefix) for name in names], "formats": [fields[name][0] for name in names],
-        "offsets": [fields[name][1] for name in names], "itemsize": weights.dtype.itemsize,
-    })  # fmt: skip
-    return weights.view(dtype)
+    part: Array = weights[[name for name in weights.dtype.names or () if name.startswith(prefix)]]
+    part.dtype.names = tuple(name.removeprefix(prefix) for name in part.dtype.names or ())
+    return part
 
 
 class BoundJointPolicy:
-    """The :class:`~reactor_sb3.plugin.BoundPolicy` of many agents.
-
-    Args:
-        policy: The policies.
-        weights: Of all of them.
-        rollout: Of all agents.
-    """
+    """The :class:`~reactor_sb3.plugin.BoundPolicy` of many agents, whose weights and rollout are those of all of them."""
 
     def __init__(self, policy: JointPolicy, weights: Array, rollout: Rollout) -> None:
         self.policy, self.rollout = policy, rollout

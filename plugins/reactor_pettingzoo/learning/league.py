@@ -7,7 +7,7 @@ match is played, and what is known of it, is decided between two rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -24,7 +24,7 @@ from reactor_pettingzoo.reading import AgentID
 from reactor_rl.plugin import encode, require_module
 from reactor_sb3.plugin import Evaluation, PlayConfig, copied
 
-__all__ = ["MAIN", "OPPONENT", "PLAYERS", "League", "Matches", "Pool", "sides_of"]
+__all__ = ["MAIN", "OPPONENT", "PLAYERS", "League", "Pool", "sides_of"]
 
 Array = npt.NDArray[Any]
 Rule = Literal["latest", "uniform", "pfsp", "nash"]
@@ -35,6 +35,8 @@ PLAYERS = "first", "second"
 _STREAM = 36
 """Key of the streams that opponents and matches are drawn from."""
 _OPPONENTS, _MATCH = 0, 1
+GAMES = 4
+"""Games of a match, on either side by turns, if that many are wanted."""
 _BASE = 2**31
 """More snapshots than there ever are: a match is a number in two digits."""
 
@@ -136,9 +138,7 @@ def _stream(seed: int, round: int, purpose: int) -> np.random.Generator:
 class Pool(nn.Module):
     """Snapshots of a policy, and what is known of their games: buffers, of which checkpoints and ``save()`` take care.
 
-    Args:
-        policy: The policy.
-        league: The league.
+    It is the :class:`~reactor_sb3.plugin.Referee` of the league: which snapshots play each other beside the training.
 
     Raises:
         ValueError: If the policy normalises batches, or has more to it than parameters and buffers.
@@ -193,17 +193,20 @@ class Pool(nn.Module):
         """Take a snapshot."""
         place = int(self.counts[1]) % self.league.size
         with torch.no_grad():
-            self.weights[place] = torch.cat([one.detach().flatten() for one in policy.parameters()])
-            for kept, one in zip(self._of_policies(), policy.buffers(), strict=True):
-                kept[place] = one
+            for kept, one in self._kept(place, policy):
+                kept.copy_(one)
         self.rounds[place], self.games[place] = self.counts[0], 0
         self.payoffs[place] = self.payoffs[:, place] = 0
         self.counts[1] += 1
 
-    def _of_policies(self) -> list[torch.Tensor]:
-        """The buffers of all snapshots, in the order of a policy's."""
-        known = dict(self.named_buffers())
-        return [known[f"buffer_{number}"] for number in range(sum(name.startswith("buffer_") for name in known))]
+    def _kept(self, place: int, policy: nn.Module) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Parameters and buffers of a policy, each with its place in a snapshot before it."""
+        flat = torch.split(self.weights[place], [one.numel() for one in policy.parameters()])
+        for kept, one in zip(flat, policy.parameters(), strict=True):
+            yield kept.view_as(one), one
+        buffers = [one for name, one in self.named_buffers() if name.startswith("buffer_")]
+        for kept, buffer in zip(buffers, policy.buffers(), strict=True):
+            yield kept[place], buffer
 
     @property
     def newest(self) -> int:
@@ -217,13 +220,9 @@ class Pool(nn.Module):
 
     def put(self, place: int, policy: nn.Module) -> None:
         """Let a policy be a snapshot."""
-        at = 0
         with torch.no_grad():
-            for one in policy.parameters():
-                one.copy_(self.weights[place, at : at + one.numel()].view_as(one))
-                at += one.numel()
-            for kept, buffer in zip(self._of_policies(), policy.buffers(), strict=True):
-                buffer.copy_(kept[place])
+            for kept, one in self._kept(place, policy):
+                one.copy_(kept)
 
     def round_over(self, seed: int, policy: nn.Module, slots: Array, scores: Array, late: int) -> list[int]:
         """Count games, take a snapshot if it is time, and draw the opponents of the next round.
@@ -257,17 +256,25 @@ class Pool(nn.Module):
         """Of a place's snapshot, counted from the first one ever taken."""
         return int(self.counts[1]) - 1 - (self.newest - place) % self.league.size
 
-    # ------------------------------------------------------------------ matches between snapshots
+    # ------------------------------------------------------------------ matches between snapshots, as their referee
+
+    def plan(self, model: Any, played: Callable[..., PlayConfig]) -> PlayConfig:
+        """See :class:`~reactor_sb3.plugin.Referee`."""
+        episodes = min(GAMES, self.league.games)
+        make = JointMaker(model.env.get_attr("env_fn")[0], replace(model.seats, rivals=True))
+        return played(make=encode(make), policy=model.match_policy(), every=1, episodes=episodes, steps=model.n_steps, drawn=True)
+
+    def due(self) -> int | None:
+        """See :class:`~reactor_sb3.plugin.Referee`."""
+        first, second = self.match.tolist()
+        return None if first < 0 else first * _BASE + second
+
+    def over(self, match: Evaluation) -> None:
+        """See :class:`~reactor_sb3.plugin.Referee`."""
+        self.match_over(*divmod(match.timesteps, _BASE), (1 + np.sign(match.returns)) / 2)
 
     def begin_match(self, seed: int) -> tuple[int, int] | None:
-        """Draw who may play each other in the next round.
-
-        Args:
-            seed: Of the trainer.
-
-        Returns:
-            Their places; ``None`` if all have played enough.
-        """
+        """Draw who may play each other in the next round: their places; ``None`` if all have played enough."""
         there = slice(self.filled)
         pair = self.league.pair(seed, int(self.counts[0]), self.payoffs[there, there, 0].numpy())
         numbers = [-1, -1] if pair is None else [self._number(place) for place in pair]
@@ -275,11 +282,9 @@ class Pool(nn.Module):
         return pair
 
     def match_over(self, first: int, second: int, scores: Array) -> None:
-        """Count the games of a match, if both snapshots are still there.
+        """Count games of two snapshots, counted from the first one ever taken, if both are still there.
 
         Args:
-            first: One of them, counted from the first one ever taken.
-            second: The other one.
             scores: Whether the first one has won, 0 to 1, ``(games,)``.
         """
         size = self.league.size
@@ -292,53 +297,25 @@ class Pool(nn.Module):
 
     # ------------------------------------------------------------------ what is told
 
-    def _by_age(self) -> tuple[list[str], list[int]]:
-        """Names and places of the snapshots, the oldest first."""
+    def _by_age(self) -> dict[str, int]:
+        """Places of the snapshots by name, the oldest first."""
         there = sorted((int(round), place) for place, round in enumerate(self.rounds) if round >= 0)
-        return [f"round {round}" for round, _ in there], [place for _, place in there]
+        return {f"round {round}": place for round, place in there}
 
     def snapshots(self, policy: nn.Module) -> dict[str, nn.Module]:
         """Policies as they were, the oldest first, by the round after which they were taken."""
         found = {}
-        for name, place in zip(*self._by_age(), strict=True):
+        for name, place in self._by_age().items():
             found[name] = one = copied(policy, {id(getattr(policy, "optimizer", None)): None})
             self.put(place, one)
         return found
 
     def told(self) -> Payoffs:
         """The payoffs, the oldest snapshot first."""
-        names, places = self._by_age()
+        by_age = self._by_age()
+        places = list(by_age.values())
         found = self.payoffs[places][:, places].numpy()
-        return Payoffs(tuple(names), found[..., 0], found[..., 1])
-
-
-class Matches:
-    """The :class:`~reactor_sb3.plugin.Referee` of a league: which snapshots play each other beside the training.
-
-    Args:
-        pool: The snapshots.
-    """
-
-    most = 4
-    """Games of a match, on either side by turns, if that many are wanted."""
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-
-    def plan(self, model: Any, played: Callable[..., PlayConfig]) -> PlayConfig:
-        """See :class:`~reactor_sb3.plugin.Referee`."""
-        episodes = min(self.most, self.pool.league.games)
-        make = JointMaker(model.env.get_attr("env_fn")[0], replace(model.seats, rivals=True))
-        return played(make=encode(make), policy=model.match_policy(), every=1, episodes=episodes, steps=model.n_steps, drawn=True)
-
-    def due(self) -> int | None:
-        """See :class:`~reactor_sb3.plugin.Referee`."""
-        first, second = self.pool.match.tolist()
-        return None if first < 0 else first * _BASE + second
-
-    def over(self, match: Evaluation) -> None:
-        """See :class:`~reactor_sb3.plugin.Referee`."""
-        self.pool.match_over(*divmod(match.timesteps, _BASE), (1 + np.sign(match.returns)) / 2)
+        return Payoffs(tuple(by_age), found[..., 0], found[..., 1])
 
 
 def sides_of(specs: AgentSpecs) -> tuple[dict[AgentID, str], dict[AgentID, str]]:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from reactor_pettingzoo.agents import EnvFn
-from reactor_pettingzoo.runner.tournament import Tournament, tournament
+from reactor_pettingzoo.runner.tournament import Tournament
 from reactor_rl.plugin import require_module
-
-if TYPE_CHECKING:
-    from reactor_rl.plugin import ExecutorName
 
 __all__ = ["LeagueReport", "Payoffs", "nash_of"]
 
@@ -145,20 +140,3 @@ class LeagueReport:
     def __str__(self) -> str:
         ratings = ", ".join(f"{name} {rating:.0f}" for name, rating in self.elo.items())
         return f"{self.tournament}\nElo: {ratings}"
-
-    @classmethod
-    def of(
-        cls,
-        env_fn: EnvFn,
-        population: Mapping[str, Any],
-        episodes: int,
-        seed: int,
-        workers: int | None,
-        executor: ExecutorName,
-    ) -> LeagueReport:
-        """Let them play; what they do is drawn from their distributions."""
-        found = tournament(
-            env_fn, population, episodes=episodes, seed=seed, deterministic=False, workers=workers, executor=executor,
-            progress_bar=False,
-        )  # fmt: skip
-        return cls(found, Payoffs.of(found).elo)

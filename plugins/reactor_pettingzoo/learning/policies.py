@@ -19,7 +19,7 @@ from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, 
 from reactor_pettingzoo.learning.seats import Block, Seats
 from reactor_sb3.plugin import PPOLoss, copied
 
-__all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedLoss", "acting_alone", "rows_of"]
+__all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedLoss", "acting_alone"]
 
 Array = npt.NDArray[Any]
 
@@ -51,9 +51,19 @@ class AgentPolicies(BasePolicy):
                 other: Any = copied(policies[MAIN], {id(policies[MAIN].optimizer): None})
                 self.agents[name] = other.requires_grad_(False)
 
-    def forward(self, observation: Any, deterministic: bool = False) -> Any:
+    def forward(self, observation: Any, deterministic: bool = False, action_masks: Any = None) -> Any:
         """Actions of all agents, as :meth:`predict` gives them."""
-        return self._predict(observation, deterministic)
+        joint: Array = np.empty(len(next(iter(observation.values()))), self.seats.actions)
+        for block in self.seats.blocks:
+            policy: Any = self.agents[self.names(block)[0]]
+            seen = block.seen(observation)
+            distribution = policy.get_distribution(seen.get("", seen))
+            if action_masks and block.policy in action_masks:
+                allowed = torch.as_tensor(np.asarray(action_masks[block.policy]), device=self.device)
+                forbid(distribution, allowed.reshape(-1, block.group.choices))
+            of_policy = joint[block.policy]
+            of_policy[...] = distribution.get_actions(deterministic=deterministic).cpu().numpy().reshape(of_policy.shape)
+        return joint
 
     def names(self, block: Block) -> tuple[str, ...]:
         """Names of the policies that act for a block: one, or all opponents."""
@@ -77,7 +87,7 @@ class AgentPolicies(BasePolicy):
                     )
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Any:
-        return self._joint(observation, deterministic, {})
+        return self.forward(observation, deterministic)
 
     def predict(
         self,
@@ -99,46 +109,20 @@ class AgentPolicies(BasePolicy):
         self.set_training_mode(False)
         tensors, several = self.obs_to_tensor(observation)
         with torch.no_grad():
-            joint = self._joint(tensors, deterministic, action_masks or {})
+            joint = self.forward(tensors, deterministic, action_masks)
         return (joint if several else joint[0]), state
 
-    def _joint(self, observation: Any, deterministic: bool, masks: Mapping[str, Array]) -> Array:
-        joint: Array = np.empty(len(next(iter(observation.values()))), self.seats.actions)
-        for block in self.seats.blocks:
-            policy: Any = self.agents[self.names(block)[0]]
-            seen = rows_of(block, {part: observation[key] for part, key in block.keys.items()})
-            distribution = policy.get_distribution(seen)
-            if block.policy in masks:
-                allowed = torch.as_tensor(np.asarray(masks[block.policy]), device=self.device)
-                forbid(distribution, allowed.reshape(-1, block.group.choices))
-            of_policy = joint[block.policy]
-            of_policy[...] = distribution.get_actions(deterministic=deterministic).cpu().numpy().reshape(of_policy.shape)
-        return joint
 
+class SomeParts(BaseFeaturesExtractor):
+    """The parts of a centralised policy's observations that its actor sees, or its critic."""
 
-def rows_of(block: Block, parts: Mapping[str, torch.Tensor]) -> Any:
-    """Observations of the agents of a block, ``(..., rows, numbers)`` by part, as their policy takes them, ``(all rows, ...)``."""
-    shaped = {key: part.flatten(0, -2).reshape(-1, *(block.space_of(key).shape or ())) for key, part in parts.items()}
-    return shaped.get("", shaped)
-
-
-class OwnPart(BaseFeaturesExtractor):
-    """The part of a centralised policy's observations that its agent sees: for the actor."""
-
-    parts: tuple[str, ...] = ("own",)
-
-    def __init__(self, observation_space: spaces.Dict) -> None:
-        super().__init__(observation_space, sum(get_flattened_obs_dim(observation_space[part]) for part in self.parts))
+    def __init__(self, observation_space: spaces.Dict, *parts: str) -> None:
+        super().__init__(observation_space, sum(get_flattened_obs_dim(observation_space[part]) for part in parts))
+        self.parts = parts
 
     def forward(self, observations: Any) -> torch.Tensor:
         """Features, ``(rows, n)``."""
         return torch.cat([observations[part].flatten(1) for part in self.parts], 1)
-
-
-class BothParts(OwnPart):
-    """All that a centralised policy sees: for the critic."""
-
-    parts = ("own", "state")
 
 
 class CentralisedPolicy(ActorCriticPolicy):
@@ -151,7 +135,7 @@ class CentralisedPolicy(ActorCriticPolicy):
         """The actor's, then the critic's."""
         seen: Any = self.observation_space
         there = isinstance(getattr(self, "features_extractor", None), nn.Module)
-        return (BothParts if there else OwnPart)(seen)
+        return SomeParts(seen, "own", *(["state"] if there else []))
 
     def _build_mlp_extractor(self) -> None:
         super()._build_mlp_extractor()

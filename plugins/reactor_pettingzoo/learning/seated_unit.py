@@ -7,16 +7,16 @@ are columns, each with a place for every seat.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.plugin import StepBuffers, UnitRows
+from reactor_pettingzoo.agent_record import AgentRecord
 from reactor_pettingzoo.agents import EnvFn
 from reactor_pettingzoo.copies import Copy, copy_of
 from reactor_pettingzoo.joint_env import JointEnv
@@ -63,13 +63,8 @@ class VisibleJointMaker(JointMaker):
 
 
 def seated_rows(seats: Seats, first: int) -> UnitRows:
-    """Rows of such environments, as trainers step them.
-
-    Args:
-        seats: Their agents.
-        first: Number of the first environment.
-    """
-    return UnitRows(first, AutoresetMode.SAME_STEP, _unit_in, SeatedLayout(seats), seats.told)
+    """Rows of such environments, as trainers step them; ``first`` is the number of the first environment."""
+    return UnitRows(first, AutoresetMode.SAME_STEP, _unit_in, AgentRecord(cast(Any, seats)), seats.told)
 
 
 def _unit_in(env: Any, index: int) -> Any:
@@ -79,55 +74,23 @@ def _unit_in(env: Any, index: int) -> Any:
     return unit
 
 
-class SeatedLayout:
-    """How a :class:`SeatedUnit` shows what its policies see: as a record, which it writes itself.
-
-    Args:
-        seats: The agents.
-    """
-
-    whole = True
-    arrays: Sequence[Any] = ("record",)
-    objects: Sequence[Any] = ()
-
-    def __init__(self, seats: Seats) -> None:
-        self.seats = seats
-
-    def storage(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`."""
-        return (), self.seats.record
-
-    def writer(self, rows: Array) -> Callable[[int, Any], None]:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`."""
-        return rows.__setitem__
-
-    def batch_writer(self, rows: Any) -> None:
-        """One by one is as cheap."""
-
-
 class SeatedUnit(AgentsUnit):
     """A copy of which one row shows all agents.
 
     Rows of agents that do not act are zeros, or what they saw last; their masks allow everything. Where agents take turns, a policy
     has one row: that of the agent whose turn it is.
-
-    Args:
-        env: The environment.
-        seats: Its agents.
     """
 
     def __init__(self, env: Any, seats: Seats) -> None:
         super().__init__(copy_of(env, seats.specs.agents, seats.specs.turns), [])
         self.rows, self.seats, self.specs = 1, seats, seats.specs
         self.observation_space, self.action_space = seats.observation_space(), seats.action_space()
-        self.record = np.zeros((), seats.record)
+        self.record = np.zeros((), seats.record())
         self.columns = {name: np.zeros(shape, dtype) for name, (dtype, shape) in seats.told.items()}
         self.order = -1  # number of the episode's order of seats
         self.at: dict[AgentID, int] = {}
         self.totals: list[float] = []
         self.length = 0
-        self._bound: dict[int, list[tuple[Array, Array]]] = {}
-        self._doing = [Doing(block) for block in seats.blocks]
         self._sees = [
             Place(number, block, row, self.record, self.columns)
             for number, block in enumerate(seats.blocks)
@@ -135,7 +98,7 @@ class SeatedUnit(AgentsUnit):
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: getattr(self, name) for name in ("order", "at", "totals", "length", "columns")}
+        kept = {name: getattr(self, name) for name in ("order", "totals", "length", "columns")}
         return {**super().__getstate__(), "record": self.record.tobytes(), **kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -143,27 +106,27 @@ class SeatedUnit(AgentsUnit):
         super().__setstate__(state)
         self.env, self.record[...] = env, np.frombuffer(state["record"], self.record.dtype)[0]
         self.order, self.totals, self.length = state["order"], state["totals"], state["length"]
-        self._sit(state["at"])
+        self._sit()
         for name, column in state["columns"].items():
             self.columns[name][...] = column
 
-    def _sit(self, at: dict[AgentID, int]) -> None:
-        """Have agents on these seats."""
-        self.at, self._known = at, None
-        self.places = [(place.number, place.row) for place in map(self._sees.__getitem__, map(at.__getitem__, self.copy.agents))]
+    def _sit(self) -> None:
+        """Have agents on the seats of the episode's order."""
+        self.at, self._known = {agent: seat for seat, agent in enumerate(self.seats.orders[self.order])}, None
+        places = [self._sees[self.at[agent]] for agent in self.copy.agents]
+        self.places = [(place.number, place.row) for place in places]
 
     # ------------------------------------------------------------------ episodes
 
     def reset(self, **kwargs: Any) -> None:
         """Begin an episode."""
-        orders, seed = self.seats.orders, kwargs.get("seed")
+        seed = kwargs.get("seed")
         # By the seed, where there is one: what happens after it can be repeated from the actions alone.
-        self.order = (self.order + 1 if seed is None else seed) % len(orders)
-        self._sit({agent: seat for seat, agent in enumerate(orders[self.order])})
+        self.order = (self.order + 1 if seed is None else seed) % len(self.seats.orders)
+        self._sit()
         self.totals, self.length, self.infos = [0.0] * self.seats.count, 0, {}
-        self.record[...] = np.zeros((), self.record.dtype)
         for place in self._sees:
-            place.free()
+            place.clear()
         super().reset(**kwargs)
         self._see()
 
@@ -172,7 +135,7 @@ class SeatedUnit(AgentsUnit):
         self.length += 1
         if isinstance(actions, np.ndarray) and actions.ndim:
             actions = actions[0]  # its only row
-        super().step([doing(actions) for doing in self._doing])
+        super().step([block.taken(actions[block.policy]) for block in self.seats.blocks])
         self.rewards = (self._gain(),)
         self._see()
         copy = self.copy
@@ -234,18 +197,14 @@ class SeatedUnit(AgentsUnit):
 
     def seen(self) -> dict[str, Any]:
         """Return what everybody sees."""
-        return {name: self.record[name] for name in self.observation_space.spaces}
+        return {name: self.record[name] for name in self.observation_space}
 
     def show(self, out: StepBuffers, lo: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
         out.observations[lo] = self.record
-        for row, column in self._bound.get(id(out)) or self._of(out, lo):
-            row[...] = column
-
-    def _of(self, out: StepBuffers, lo: int) -> list[tuple[Array, Array]]:
-        """Rows of a memory, and what belongs there. There are two memories, which stay."""
-        bound = self._bound[id(out)] = [(column[lo], self.columns[name]) for name, column in out.columns.items()]
-        return bound
+        columns = self.columns
+        for name, column in out.columns.items():
+            column[lo] = columns[name]
 
     def last(self, row: int) -> None:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`; it is in the record."""
@@ -257,53 +216,25 @@ class SeatedUnit(AgentsUnit):
         """
         found = {block.policy: np.array(actions[block.policy]) for block in self.seats.blocks}
         for place in self._sees:
-            place.allow(found[place.policy])
-        return found
-
-
-class Doing:
-    """Actions of the agents of a block, of those of all.
-
-    Args:
-        block: The block.
-    """
-
-    def __init__(self, block: Block) -> None:
-        self.policy, space = block.policy, block.group.action_space
-        self.choices = isinstance(space, spaces.Discrete)
-        self.start = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else None
-        if self.start is not None and not np.any(self.start):
-            self.start = None
-
-    def __call__(self, actions: Any) -> list[Any]:
-        """An action for each row, as the environment takes it: what is chosen among several is an int."""
-        of_block = actions[self.policy]
-        if self.start is not None:
-            of_block = of_block + self.start
-        found: list[Any] = of_block.tolist() if self.choices else [of_block[row, ...] for row in range(len(of_block))]
+            if place.mask is not None:
+                choices = found[place.policy][place.row : place.row + 1].reshape(-1)  # a view
+                for number, part in enumerate(segments(choices_of(place.block.group.action_space))):
+                    mask, choice = place.mask[part], int(choices[number])
+                    choices[number] = (choice + int(np.roll(mask, -choice).argmax())) % len(mask)
         return found
 
 
 class Place:
-    """Where what an agent on a seat sees is.
-
-    Args:
-        number: Of the block.
-        block: Of its policy.
-        member: Number of the seat in the block.
-        record: What everybody sees.
-        columns: With the masks.
-    """
+    """Where what an agent sees is in the record of all, and its mask in the columns: the agent is a member of a numbered block."""
 
     def __init__(self, number: int, block: Block, member: int, record: Array, columns: Mapping[str, Array]) -> None:
         self.number, self.block, self.policy = number, block, block.policy
         self.row = row = member if block.rows > 1 else 0
-        self.parts = [
-            (record[block.key(key)][row], block.group.path(key), tuple(part.shape or ()), block.parts[key].shape != part.shape)
-            for key, part in block.group.parts.items()
-        ]
+        self.parts = []  # arrays of the shape that the environment gives, and where it gives them
+        for (key, part), seen in zip(block.group.parts.items(), block.parts.values(), strict=False):  # but the state
+            array = record[block.key(key)][row].reshape(seen.shape or ())
+            self.parts.append((array if seen.shape == part.shape else array.transpose(1, 2, 0), block.group.path(key)))
         self.mask = columns[block.mask_key][row] if block.masked else None
-        self.segments = segments(choices_of(block.group.action_space))
 
     def see(self, copy: Copy, agent: AgentID, acts: bool = True) -> None:
         """Write down what the agent sees, and its mask if it acts next.
@@ -312,7 +243,7 @@ class Place:
             ValueError: If something has another shape than its space, or a mask comes where none is expected.
         """
         observation = copy.observation(agent)
-        for row, path, shape, turned in self.parts:
+        for row, path in self.parts:
             value = observation
             for step in path:
                 try:
@@ -320,11 +251,9 @@ class Place:
                 except (KeyError, TypeError, IndexError) as error:
                     raise copy.broken(f"there is no {step!r} in the observation of agent {agent!r}") from error
             array = np.asarray(value)
-            if array.shape != shape:
-                raise ValueError(f"what agent {agent!r} observes has shape {array.shape}, its space says {shape}")
-            if turned:
-                array = array.transpose(2, 0, 1)
-            row[...] = array.reshape(-1)
+            if array.shape != row.shape:
+                raise ValueError(f"what agent {agent!r} observes has shape {array.shape}, its space says {row.shape}")
+            row[...] = array
         if self.mask is not None:
             self.mask.fill(True)
             if acts:
@@ -335,22 +264,8 @@ class Place:
             )
 
     def clear(self) -> None:
-        """Show nothing to the block's policy."""
-        for row, *_ in self.parts:
+        """Show nothing to the block's policy, and allow everything."""
+        for row, _ in self.parts:
             row.fill(0)
-        self.free()
-
-    def free(self) -> None:
-        """Allow everything."""
         if self.mask is not None:
             self.mask.fill(True)
-
-    def allow(self, actions: Array) -> None:
-        """Have the seat's action, of those of its block, be one that its mask allows."""
-        if self.mask is None:
-            return
-        choices = actions[self.row : self.row + 1].reshape(-1)  # a view
-        for number, part in enumerate(self.segments):
-            mask, choice = self.mask[part], int(choices[number])
-            if mask.any():
-                choices[number] = (choice + int(np.roll(mask, -choice).argmax())) % len(mask)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from reactor_gymnasium.plugin import ColumnSpec, looked_at
 from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn
 from reactor_pettingzoo.reading import AgentID, reset_with
-from reactor_sb3.plugin import MASKS, Field, channels_first
+from reactor_sb3.plugin import MASKS, channels_first
 
 __all__ = [
     "ACTING",
@@ -57,7 +57,7 @@ class Block:
     agents: int
     rows: int
     first: int
-    state: int = 0
+    state: int
 
     @property
     def seats(self) -> slice:
@@ -66,15 +66,14 @@ class Block:
 
     @cached_property
     def parts(self) -> dict[str, Space[Any]]:
-        """The arrays that an observation consists of, as the policy sees them: images are channels-first."""
-        return {key: channels_first(part) for key, part in self.group.parts.items()}
+        """The arrays that the policy sees: images are channels-first. A state of the environment for its critic is the last one."""
+        parts = {key: channels_first(part) for key, part in self.group.parts.items()}
+        return {"own": parts[""], "state": spaces.Box(-np.inf, np.inf, (self.state,), np.float32)} if self.state else parts
 
     @property
     def observation_space(self) -> Space[Any]:
-        """The policy's observations; with a state of the environment for its critic, that is ``"state"``."""
-        if self.state:
-            return spaces.Dict({"own": self.parts[""], "state": spaces.Box(-np.inf, np.inf, (self.state,), np.float32)})
-        return self.parts[""] if self.group.single else spaces.Dict(self.parts)
+        """The policy's observations."""
+        return spaces.Dict(self.parts) if self.state or not self.group.single else self.parts[""]
 
     @property
     def action_space(self) -> Space[Any]:
@@ -87,10 +86,18 @@ class Block:
         """Whether some actions may be forbidden."""
         return self.group.mask in ("observation", "info")
 
-    @property
-    def numbers(self) -> int:
-        """Numbers of an action."""
-        return math.prod(self.action_space.shape or ())
+    @cached_property
+    def _start(self) -> Any:
+        """The first of the environment's choices; ``None`` if that is 0, or there are none."""
+        start = getattr(self.group.action_space, "start", None)
+        return start if np.any(start) else None
+
+    def taken(self, actions: Array) -> list[Any]:
+        """The policy's actions, one for each row, as the environment takes them: what is chosen among several is an int."""
+        if self._start is not None:
+            actions = actions + self._start
+        chosen = isinstance(self.group.action_space, spaces.Discrete)
+        return actions.tolist() if chosen else [actions[row, ...] for row in range(len(actions))]
 
     def key(self, part: str = "") -> str:
         """Key of a part of what is seen, in an observation of the whole environment."""
@@ -100,11 +107,6 @@ class Block:
     def keys(self) -> dict[str, str]:
         """From parts of what the policy sees to their keys."""
         return {"own": self.policy, "state": self.state_key} if self.state else {key: self.key(key) for key in self.parts}
-
-    def space_of(self, part: str) -> Space[Any]:
-        """The space of a part of what the policy sees."""
-        seen = self.observation_space
-        return seen[part] if isinstance(seen, spaces.Dict) else seen
 
     @property
     def state_key(self) -> str:
@@ -116,12 +118,9 @@ class Block:
         """Column of masks."""
         return f"{self.policy}.{MASKS}"
 
-    def observations(self) -> Iterator[tuple[str, Space[Any]]]:
-        """Keys and spaces of what is seen by all of them."""
-        for key, part in self.parts.items():
-            yield self.key(key), _rows_of(part, self.rows)
-        if self.state:
-            yield self.state_key, _rows_of(self.space_of("state"), self.rows)
+    def seen(self, arrays: Mapping[str, Any], *leading: int) -> dict[str, Any]:
+        """Parts of what they see, ``(*leading, all rows, ...)``, of arrays or tensors ``(..., rows, numbers)`` by key."""
+        return {part: arrays[key].reshape(*leading, -1, *(self.parts[part].shape or ())) for part, key in self.keys.items()}
 
 
 def _rows_of(space: Space[Any], rows: int) -> spaces.Box:
@@ -161,20 +160,15 @@ class Seats:
         """The blocks whose policies learn."""
         return tuple(block for block in self.blocks if block.policy in self.counted)
 
-    @property
-    def policy_of(self) -> dict[AgentID, str]:
-        """The name of each agent's policy, in the first order."""
-        return {agent: block.policy for block in self.blocks for agent in self.orders[0][block.seats]}
-
     def observation_space(self) -> spaces.Dict:
         """The observations of all together."""
-        return spaces.Dict({key: space for block in self.blocks for key, space in block.observations()})
+        keys = ((block, part, key) for block in self.blocks for part, key in block.keys.items())
+        return spaces.Dict({key: _rows_of(block.parts[part], block.rows) for block, part, key in keys})
 
     def action_space(self) -> spaces.Dict:
         """The actions of all together: those of all rows of each policy."""
         return spaces.Dict({block.policy: batch_space(_from_zero(block.action_space), block.rows) for block in self.blocks})
 
-    @cached_property
     def record(self) -> np.dtype[Any]:
         """An observation of all together, as memory."""
         return _record_of(self.observation_space())
@@ -194,13 +188,6 @@ class Seats:
         flags = dict.fromkeys((ACTING, TERMINATIONS, TRUNCATIONS), (np.bool_, seats))
         numbers = dict.fromkeys((REWARDS, RETURNS) if len(self.orders) > 1 else (REWARDS,), (np.float32, seats))
         return {**flags, **numbers, **masks}
-
-    def fields(self) -> list[Field]:
-        """The fields of a round's record that these columns are written to."""
-        return [
-            Field(name, np.dtype(dtype), shape, told="after" if name.startswith("agent_") else "before")
-            for name, (dtype, shape) in self.told.items()
-        ]
 
 
 def _from_zero(space: Space[Any]) -> Space[Any]:
@@ -233,13 +220,14 @@ def seats_of(
         TypeError: If SB3 has no distribution of an agent's actions.
     """
     blocks: list[Block] = []
+    size = sum(math.prod(specs.group_of(agent)[0].space.shape or ()) for agent in specs.agents) if state is None else state
     first = 0
     for name in dict.fromkeys(names.values()):
         if not isinstance(name, str) or not name or "." in name or ":" in name:
             raise ValueError(f"the name of a policy must be a str without '.' and ':', got {name!r}; name policies with policy_of=")
         agents = [agent for agent in specs.agents if names[agent] == name]
         group = specs.group_of(agents[0])[0]
-        blocks.append(Block(name, group, len(agents), 1 if specs.turns else len(agents), first))
+        blocks.append(Block(name, group, len(agents), 1 if specs.turns else len(agents), first, size))
         if state != 0 and not (group.single and isinstance(group.space, spaces.Box)):
             raise ValueError(
                 f"a centralised critic needs observations that are one array, and {agents[0]!r} observes {group.space}"
@@ -250,15 +238,12 @@ def seats_of(
                 "MultiBinary or Box"
             )
         first += len(agents)
-    size = sum(block.agents * math.prod(block.group.space.shape or ()) for block in blocks) if state is None else state
-    blocks = [replace(block, state=size) for block in blocks]
     orders = []
     for one in (names, *others):
         order = [agent for block in blocks for agent in specs.agents if one[agent] == block.policy]
         for block in blocks:
             for agent in order[block.seats]:
-                if specs.group_of(agent)[0] is not block.group:
-                    other = specs.group_of(agent)[0]
+                if (other := specs.group_of(agent)[0]) is not block.group:
                     raise ValueError(
                         f"the policy {block.policy!r} is to act for {block.group.agents[0]!r}, which has "
                         f"{block.group.observation_space} and {block.group.action_space}, and for {agent!r}, which has "
@@ -298,11 +283,7 @@ def names_of(
 
 
 def state_size(env_fn: EnvFn, turns: bool) -> int | None:
-    """How many numbers the state of an environment has; ``None`` if it has no ``state()``.
-
-    Args:
-        env_fn: Makes it.
-        turns: Whether its agents take turns.
+    """How many numbers the state of an environment has, whose agents may take turns; ``None`` if it has no ``state()``.
 
     Raises:
         ValueError: If it has none, and nobody sees all observations at the same time.

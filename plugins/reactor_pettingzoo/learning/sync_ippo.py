@@ -20,12 +20,13 @@ from stable_baselines3.ppo import CnnPolicy, MlpPolicy, MultiInputPolicy
 
 from reactor_pettingzoo.agents import EnvFn, probe_agents, travelling
 from reactor_pettingzoo.learning.joint_policy import JointPolicy, Part
-from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Matches, Pool, sides_of
+from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Pool, sides_of
 from reactor_pettingzoo.learning.payoffs import LeagueReport, Payoffs
-from reactor_pettingzoo.learning.policies import AgentPolicies, CentralisedPolicy, MaskedLoss, acting_alone, rows_of
+from reactor_pettingzoo.learning.policies import AgentPolicies, CentralisedPolicy, MaskedLoss, acting_alone
 from reactor_pettingzoo.learning.seated_unit import JointMaker, seated_rows
 from reactor_pettingzoo.learning.seats import RETURNS, Block, Seats, names_of, seats_of, state_size
 from reactor_pettingzoo.reading import AgentID
+from reactor_pettingzoo.runner.tournament import tournament
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.plugin import (
     MASKS,
@@ -38,8 +39,9 @@ from reactor_sb3.plugin import (
     Rollouts,
     SampledPolicy,
     keeps_arguments,
+    transition_record,
 )
-from reactor_torch import Batch, Loss, MaskedBatch, Network, Update, normalized
+from reactor_torch import Batch, Loss, MaskedBatch, Network, Update
 
 __all__ = ["SyncIPPO"]
 
@@ -194,12 +196,10 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
             elif kind is MlpPolicy and isinstance(block.observation_space, spaces.Dict):
                 made = MultiInputActorCriticPolicy
             arguments = {**self.policy_kwargs, **self.own_kwargs.get(block.policy, {})}
-            policies[block.policy] = made(block.observation_space, block.action_space, self.lr_schedule, **arguments).to(
-                self.device
-            )
+            policies[block.policy] = made(block.observation_space, block.action_space, self.lr_schedule, **arguments)
         self.policy = AgentPolicies(self.seats, policies, self.league).to(self.device)
         if self.policy.pool is not None and self.policy.pool.league.games:
-            self.session.referee = Matches(self.policy.pool)
+            self.session.referee = self.policy.pool
 
     @property
     def policies(self) -> dict[str, Any]:
@@ -210,7 +210,8 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
     @property
     def policy_of(self) -> dict[AgentID, str]:
         """The name of each agent's policy."""
-        return self.seats.policy_of
+        blocks, (order, *_) = self.seats.blocks, self.seats.orders
+        return {agent: block.policy for block in blocks for agent in order[block.seats]}
 
     # ------------------------------------------------------------------ what is learned
 
@@ -221,10 +222,10 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def losses(self) -> dict[str, Loss]:
         """PPO's, of each policy."""
-        left, vf = self._current_progress_remaining, self.clip_range_vf
-        numbers = self.clip_range(left), None if vf is None else vf(left), self.ent_coef, self.vf_coef
+        numbers = vars(super().losses()["policy"])
         return {
-            block.policy: (MaskedLoss if block.masked else PPOLoss)(*numbers, learns=block.policy) for block in self.seats.learning
+            block.policy: (MaskedLoss if block.masked else PPOLoss)(**{**numbers, "learns": block.policy})
+            for block in self.seats.learning
         }
 
     @property
@@ -235,11 +236,10 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The policies, from whose distributions their agents' actions are drawn."""
         self.policy.check_apart()
-        names = [self.policy.names(block) for block in self.seats.blocks]
-        return self.policy.agents, JointPolicy(tuple(map(self._part, range(len(names)), names)), self.seats)
+        parts = tuple(self._part(block, self.policy.names(block)) for block in self.seats.blocks)
+        return self.policy.agents, JointPolicy(parts, self.seats)
 
-    def _part(self, number: int, names: tuple[str, ...], plays: bool = False) -> Part:
-        block = self.seats.blocks[number]
+    def _part(self, block: Block, names: tuple[str, ...], plays: bool = False) -> Part:
         policy = self.policy.agents[names[0]]
         sampled = SampledPolicy.of(policy, self.gamma, self.gae_lambda, masked=MASKS if block.masked else "")
         if block.masked and sampled.distribution is None:
@@ -267,42 +267,31 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         def rows(field: str) -> torch.Tensor:
             return kept(rollouts.rows(f"{block.policy}.{field}").flatten(0, 1))
 
-        seen = rows_of(block, {part: rollouts.rows("observations" + key) for part, key in block.keys.items()})
-        seen = {key: kept(part) for key, part in seen.items()} if isinstance(seen, dict) else kept(seen)
+        seen = block.seen({key: rollouts.rows("observations" + key) for key in block.keys.values()})
+        seen = {part: kept(of_part) for part, of_part in seen.items()}
+        observed: Any = seen.get("", seen)
+        if self.nets.dense and not self.nets.sees_images(block.policy):
+            policy: Any = self.policy.agents[block.policy]
+            observed = preprocess_obs(observed, block.observation_space, normalize_images=policy.normalize_images)
+            observed = observed.flatten(1)
         boxed = isinstance(block.action_space, spaces.Box)
         actions, advantages, values = rows("policy_actions" if boxed else "actions"), rows("advantages"), rows("values")
         actions = actions.flatten() if isinstance(block.action_space, spaces.Discrete) else actions.flatten(1).float()
         returns = advantages + values
         if len(values):
             self._explained[block.policy] = float(explained_variance(values.cpu().numpy(), returns.cpu().numpy()))
-        batch = PPOBatch(self._seen(block, seen), actions, advantages, returns, rows("log_probs"), values)
-        if not block.masked:
-            return batch
-        masks = kept(rollouts.rows(block.mask_key).flatten(0, 1))
-        return MaskedBatch(**vars(batch), action_masks=masks)
-
-    def _seen(self, block: Block, rows: Any) -> Any:
-        """Observations as losses take them."""
-        if not self.nets.dense or self.nets.sees_images(block.policy):
-            return rows
-        policy: Any = self.policy.agents[block.policy]
-        seen: Any = preprocess_obs(rows, block.observation_space, normalize_images=policy.normalize_images)
-        return seen.flatten(1)
+        batch = PPOBatch(observed, actions, advantages, returns, rows("log_probs"), values)
+        return MaskedBatch(**vars(batch), action_masks=rows(MASKS)) if block.masked else batch
 
     def minibatches(self, batch: Any) -> Iterator[dict[str, Minibatch]]:  # type: ignore[override]
         """A pass: a minibatch of each policy, as long as it has any, its rows in a new order as in ``SyncPPO``."""
-        shuffled = {}
-        for name, rows in batch.items():
-            if len(rows) and name not in self._stopped:
-                shuffled[name] = one = rows[self.permutation(len(rows))]
-                if self.normalize_advantage:
-                    one.advantages = normalized(one.advantages, self.batch_size, self.nets.kernels(name))
-        for begin in range(0, max(map(len, shuffled.values()), default=0), self.batch_size):
-            yield {
-                name: Minibatch(one, slice(begin, min(begin + self.batch_size, len(one))))
-                for name, one in shuffled.items()
-                if begin < len(one) and name not in self._stopped
-            }
+        passes = {name: PPOTrainer.minibatches(self, rows, name) for name, rows in batch.items() if len(rows)}
+        while True:
+            going = [name for name in passes if name not in self._stopped]
+            found = {name: one for name in going if (one := next(passes[name], None)) is not None}
+            if not found:
+                return
+            yield found
 
     def update(self, minibatch: Mapping[str, Batch | Minibatch]) -> Update:  # type: ignore[override]
         """A step of each policy, unless its divergence has become too large."""
@@ -321,26 +310,12 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def example(self) -> Any:
         """For each policy a minibatch of zeros, as large as there are any."""
-        return {block.policy: self._example_of(block) for block in self.seats.learning}
-
-    def _example_of(self, block: Block) -> PPOBatch:
-        count = min(self.batch_size, self.n_steps * self.n_envs * block.rows)
-        parts = {
-            part: torch.from_numpy(np.zeros((count, *(space.shape or ())), space.dtype)).to(self.device)
-            for part in block.keys
-            for space in [block.space_of(part)]
-        }
-        zeros = torch.zeros(count, device=self.device)
-        actions = zeros.long() if isinstance(block.action_space, spaces.Discrete) else torch.zeros(count, block.numbers)
-        batch = PPOBatch(
-            self._seen(block, parts.get("", parts)),
-            actions.to(self.device),
-            *[zeros.clone() for _ in range(4)],
-        )
-        if not block.masked:
-            return batch
-        masks = torch.ones(count, block.group.choices, dtype=torch.bool, device=self.device)
-        return MaskedBatch(**vars(batch), action_masks=masks)
+        steps = min(self.n_steps, math.ceil(self.batch_size / self.n_envs))
+        zeros = np.zeros(1, transition_record(self.session.layout, self.acting()[1].fields, steps, self.n_envs))
+        for block in self.seats.learning:
+            zeros[f"{block.policy}.learned"] = True
+        rollouts, rows = Rollouts(self.session.layout, zeros, self.device), slice(0, self.batch_size)
+        return {block.policy: self._batch_of(block, rollouts)[rows] for block in self.seats.learning}
 
     def updates_due(self) -> int:
         """Updates of a round, if all agents are always there and none ends it early."""
@@ -361,7 +336,8 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def match_policy(self) -> JointPolicy:
         """How two snapshots act that play each other."""
-        return JointPolicy(tuple(self._part(number, (name,), True) for number, name in enumerate(PLAYERS)), self.seats)
+        players = zip(self.seats.blocks, PLAYERS, strict=True)
+        return JointPolicy(tuple(self._part(block, (name,), True) for block, name in players), self.seats)
 
     def _change_opponents(self, pool: Pool) -> None:
         rollouts: Rollouts = self.session.rollouts
@@ -384,8 +360,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         Raises:
             ValueError: If there is no league.
         """
-        found = self._pool().snapshots(self.policy.agents[MAIN])
-        return {name: acting_alone(policy) for name, policy in found.items()}
+        return {name: acting_alone(one) for name, one in self._pool().snapshots(self.policy.agents[MAIN]).items()}
 
     def payoffs(self) -> Payoffs:
         """How snapshots have played each other so far, beside the training; the oldest first.
@@ -420,7 +395,11 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         if self.env is None:
             raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
         env_fn = self.env.get_attr("env_fn")[0]
-        return LeagueReport.of(env_fn, population, episodes, seed, workers, executor)
+        found = tournament(
+            env_fn, population, episodes=episodes, seed=seed, deterministic=False, workers=workers, executor=executor,
+            progress_bar=False,
+        )  # fmt: skip
+        return LeagueReport(found, Payoffs.of(found).elo)
 
     # ------------------------------------------------------------------ what is told
 

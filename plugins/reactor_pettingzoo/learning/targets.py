@@ -14,14 +14,7 @@ __all__ = ["self_play", "sync_ippo"]
 
 
 def _training(module: str, make: str, env: dict[str, Any], **arguments: Any) -> Training:
-    """A few rounds in an environment, which is imported only here.
-
-    Args:
-        module: Module of the environment.
-        make: Name of the function there that makes it.
-        env: Arguments of that function.
-        **arguments: Of the trainer.
-    """
+    """A few rounds in an environment, which ``make`` of a module makes with the arguments ``env``. It is imported only here."""
     return Training(SyncIPPO, partial(getattr(import_module(module), make), **env), **arguments)
 
 

@@ -158,11 +158,11 @@ class PPOTrainer(OnPolicyTrainer):
         actions = actions.flatten() if isinstance(self.action_space, spaces.Discrete) else actions.flatten(1).float()
         return PPOBatch(self.seen(rollouts.observations()), actions, advantages, advantages + values, rows("log_probs"), values)
 
-    def minibatches(self, batch: PPOBatch) -> Iterator[Minibatch]:
+    def minibatches(self, batch: PPOBatch, network: str = "policy") -> Iterator[Minibatch]:
         """A pass: all rows in a new order, with advantages that are normalised minibatch by minibatch."""
         shuffled = batch[self.permutation(len(batch))]
         if self.normalize_advantage:
-            shuffled.advantages = normalized(shuffled.advantages, self.batch_size, self.nets.kernels("policy"))
+            shuffled.advantages = normalized(shuffled.advantages, self.batch_size, self.nets.kernels(network))
         for begin in range(0, len(batch), self.batch_size):
             yield Minibatch(shuffled, slice(begin, min(begin + self.batch_size, len(batch))))
 

@@ -166,7 +166,7 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
         states = torch.tensor(rollouts.once("states")).flatten(0, 1).to(self.device)  # a copy: nobody may write to the record
         return SequenceBatch(**plain, states=states, starts=cut(rollouts.rows("starts").float()))
 
-    def minibatches(self, batch: PPOBatch) -> Iterator[Minibatch]:
+    def minibatches(self, batch: PPOBatch) -> Iterator[Minibatch]:  # type: ignore[override]
         """A pass: all sequences in a new order, with advantages that are normalised minibatch by minibatch."""
         shuffled, rows = batch[self.permutation(len(batch))], self.minibatch_rows
         if self.normalize_advantage:
