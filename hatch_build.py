@@ -54,11 +54,8 @@ SOURCES = [
         ["/O2", "/fp:precise"] if WINDOWS else ["-O3", "-g0", "-ffp-contract=off"],
         "Gymnasium's own environments will be stepped in Python",
     ),
-    Source("reactor_torch", "_network", ["/O2"] if WINDOWS else ["-O3", "-g0"], "small networks will be evaluated by numpy"),
     # Nothing but what is written as fused may be: all kinds of processors have to give the same bits.
-    Source(
-        "reactor_torch", "_products", ["-O3", "-g0", "-ffp-contract=off", "-fno-trapping-math"], "torch will compute dense layers"
-    ),
+    Source("reactor_torch", "_products", ["-O3", "-g0", "-ffp-contract=off", "-fno-trapping-math"], "torch will compute networks"),
 ]
 
 

@@ -20,7 +20,6 @@ from reactor_rl import Output, Program, Reactor, Timer, reaction
 EXTENSIONS = {
     "_frames": "reactor_gymnasium/atari",
     "_kernels": "reactor_gymnasium/native",
-    "_network": "reactor_torch",
     "_products": "reactor_torch",
 }
 PLACES: list[dict[str, Any]] = [
@@ -81,21 +80,19 @@ def use_compiled() -> None:
     kernel.finish(frame)
     assert (frame == 7).all()
 
-    weight, bias = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.zeros(2, np.float32)
-    observations, outputs = np.array([[[1.0, 2.0], [4.0, 3.0]]], np.float32), np.zeros((2, 2), np.float32)
-    network = loaded("_network").Network(
-        observations, 0, (("linear", weight, bias, 2, 0.0),), outputs, np.zeros(2, np.int64)
-    )  # fmt: skip
-    assert network.greedy(0).tolist() == [1, 0]
-
     assert loaded("_kernels").ACROBOT_WORK > 0
 
     if sys.platform != "win32":  # it is for GCC and clang
         products, values = loaded("_products"), np.zeros((2, 2), np.float32)
+        weight, bias = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.zeros(2, np.float32)
+        observations = np.array([[[1.0, 2.0], [4.0, 3.0]]], np.float32)
         assert all(products.check(kind) for kind in products.kinds())
         layers = ((0, 1, 2, 2, 0.0, weight, bias - 2, None, None, values, None),)
-        products.Network(2, layers).run(observations[0])
+        network = products.Network(2, layers)
+        network.run(observations[0])
         assert values.tolist() == [[0.0, 0.0], [2.0, 1.0]]
+        network.observe(observations, False, np.zeros(2, np.int64))
+        assert network.greedy(0).tolist() == [0, 0] and values.tolist() == [[-1.0, 0.0], [2.0, 1.0]]
 
 
 def main() -> None:

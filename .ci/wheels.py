@@ -42,13 +42,13 @@ def compiled_in(names: list[str]) -> set[str]:
 def check_source(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = archive.getnames()
-    assert not compiled_in(names) and sum(name.endswith(".c") for name in names) == 4, names
+    assert not compiled_in(names) and sum(name.endswith(".c") for name in names) == 3, names
 
 
 def check_wheel(wheel: Path, wanted: str) -> None:
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     tag, modules = {
-        "compiled": (f"cp311-abi3-{platform}", {"_frames", "_kernels", "_products", "_network"}),
+        "compiled": (f"cp311-abi3-{platform}", {"_frames", "_kernels", "_products"}),
         "pure": (PURE, set[str]()),
     }[wanted]
     names = zipfile.ZipFile(wheel).namelist()

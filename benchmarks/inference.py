@@ -2,8 +2,8 @@
 
 Microseconds from observations that lie in memory to greedy actions, for the networks of CartPole (64 and 64), of the paper's
 Blackjack (32) and a larger one (256 and 256), for 1, 4 and 16 environments in one batch. ``reactor_rl`` is the compiled kernel as
-actors use it; ``numpy`` is what they use where nobody compiled it; ``torch`` is what they use for networks of other layers: SB3's
-``QNetwork`` under ``torch.inference_mode()``; ``torch, layers alone`` leaves out what SB3 does before the first layer. All have one
+actors use it; ``torch, layer by layer`` is what they use where nobody compiled it; ``torch`` is what they use for networks of other
+layers: SB3's ``QNetwork`` under ``torch.inference_mode()``; ``torch, layers alone`` leaves out what SB3 does before the first layer. All have one
 thread, as actors do, and choose the same actions, which is checked first. A Nature CNN, which the kernel does not know, is there
 for comparison.
 """
@@ -21,6 +21,7 @@ from common import Contender, Figures, arguments, chosen, interleaved, rounds_of
 from showing import bar_plot, print_table, rate_rows
 
 OURS = "reactor_rl"
+LAYERS = "torch, layer by layer"
 NETWORKS = {"4-64-64-2": (4, (64, 64), 2), "3-32-2": (3, (32,), 2), "8-256-256-4": (8, (256, 256), 4)}
 NATURE = "Nature CNN, 84 x 84 x 4"
 BATCHES = (1, 4, 16)
@@ -67,8 +68,8 @@ class Calls(Contender):
     def bound(self, kind: str, rows: Any, space: Any) -> Callable[[int], Any]:
         """As an actor evaluates it, one way or the other."""
         from reactor_sb3.acting.forwards import dense_forward, torch_forward
-        from reactor_torch import forward as inference
-        from reactor_torch import parameter_record, write_parameters
+        from reactor_torch import kernels, parameter_record, write_parameters
+        from reactor_torch.forward import bind_compiled, bind_torch
 
         record = np.zeros((), parameter_record(self.q_net.state_dict()))
         write_parameters(record, self.q_net.state_dict())
@@ -77,15 +78,11 @@ class Calls(Contender):
             return torch_forward(self.q_net).bind(record, {"": rows}).argmax
         layers = dense_forward(self.q_net, space)
         assert layers is not None
-        if kind == "numpy":
-            return inference.bind_numpy(layers, record, rows).argmax
-        if inference._network is None:
-            raise NotImplementedError("the extension is not compiled here")
-        if kind == OURS:
-            return inference.bind_compiled(layers, record, rows).argmax
-        if not inference._network.AVX2:
-            raise NotImplementedError("no AVX2 here: what is above is portable C")
-        return inference.bind_compiled(layers, record, rows, avx2=False).argmax
+        if kind == LAYERS:
+            return bind_torch(layers, record, rows).argmax
+        if kernels.compiled is None:
+            raise NotImplementedError("the extension is not used here")
+        return bind_compiled(layers, record, rows).argmax
 
     def alone(self, rows: Any) -> Callable[[int], Any]:
         """The layers themselves, on tensors."""
@@ -107,7 +104,7 @@ class Calls(Contender):
         return count * STEPS
 
 
-KINDS = (OURS, f"{OURS}, portable C", "numpy", "torch", "torch, layers alone")
+KINDS = (OURS, LAYERS, "torch", "torch, layers alone")
 
 
 def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:

@@ -41,7 +41,7 @@ with require_extra("sb3", "reactor_torch"):
         lstm_of,
         squashed_sample,
     )
-    from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
+    from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
     from reactor_torch.kernels import Team, differentiating, gather
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
@@ -57,7 +57,7 @@ with require_extra("sb3", "reactor_torch"):
         write_parameters,
     )
     from reactor_torch.slicing import check_split, exchanged_bytes
-    from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
+    from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled
     from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
     from reactor_torch.structure import Structure, differences, refuse_global_hooks
 
@@ -126,7 +126,6 @@ __all__ = [
     "bound_layers",
     "check_split",
     "computed_in",
-    "computing",
     "dense_network_of",
     "differences",
     "differentiating",
@@ -148,7 +147,6 @@ __all__ = [
     "refuse_spoilt",
     "spoilt_rows",
     "squashed_sample",
-    "stack",
     "tensors_of",
     "torch_state",
     "torch_stream",

@@ -22,6 +22,8 @@ typedef struct {
     PyObject_HEAD
     long rows, work;
     int layers, held, learns, has_inputs, together, renormalises, convolves;
+    int passes; /* gradients down to its inputs: there is memory for them */
+    int fixed; /* running statistics that it may only read */
     Layer *layer;
     Py_buffer *views;
     Py_buffer inputs;
@@ -31,7 +33,10 @@ typedef struct {
     float *picked; /* values of some rows */
     long most; /* numbers of the widest layer */
     long room, room_for; /* and for how many parts there is room */
+    struct Acting *acting; /* of an actor, see _acting.h */
 } Network;
+
+static void acting_free(struct Acting *acting);
 
 static void
 network_dealloc(PyObject *object)
@@ -51,6 +56,7 @@ network_dealloc(PyObject *object)
         free(self->layer[i].batch.memory);
         images_free(self->layer[i].images);
     }
+    acting_free(self->acting);
     free(self->layer);
     free(self->views);
     free(self->scratch);
@@ -121,16 +127,18 @@ add_batch(Network *self, PyObject *given, Layer *layer)
     if (!PyArg_ParseTuple(given, "OOOdddL:statistics", &mean, &variance, &steps, &momentum, &rmax, &dmax, &batch->warmup)) {
         return -1;
     }
-    batch->mean = hold(self, mean, "mean", n, -1, 1, 0);
-    batch->variance = hold(self, variance, "variance", n, -1, 1, 0);
+    batch->mean = hold(self, mean, "mean", n, -1, 0, 0);
+    batch->variance = hold(self, variance, "variance", n, -1, 0, 0);
     if (PyErr_Occurred()) {
         return -1;
     }
+    self->fixed = self->fixed || self->views[self->held - 2].readonly || self->views[self->held - 1].readonly;
     Py_buffer *view = &self->views[self->held];
-    if (PyObject_GetBuffer(steps, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+    if (PyObject_GetBuffer(steps, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) {
         return -1;
     }
     self->held++;
+    self->fixed = self->fixed || view->readonly;
     if (view->format == NULL || strlen(view->format) != 1 || strchr("ql", view->format[0]) == NULL || view->len != sizeof(int64_t)) {
         PyErr_SetString(PyExc_ValueError, "steps must be one int64");
         return -1;
@@ -187,7 +195,7 @@ add_layer(Network *self, PyObject *given, long *width)
     layer->dw = hold(self, dw, "weight_gradient", outputs, inputs, 1, 1);
     layer->db = hold(self, db, "bias_gradient", outputs, -1, 1, linear || plain || layer->dw == NULL);
     layer->y = hold(self, y, "out", self->rows, n, 1, 0);
-    layer->dx = hold(self, dx, "below", self->rows, layer->k, 1, self->layers == 1 || (type == CONVOLUTION && layer->dw == NULL));
+    layer->dx = hold(self, dx, "below", self->rows, layer->k, 1, 1);
     if (PyErr_Occurred()) {
         return -1;
     }
@@ -203,7 +211,8 @@ add_layer(Network *self, PyObject *given, long *width)
             return -1;
         }
     }
-    self->learns = self->learns && (plain || layer->dw != NULL);
+    self->passes = self->passes && (self->layers == 1 || layer->dx != NULL);
+    self->learns = self->learns && self->passes && (plain || layer->dw != NULL);
     self->work += linear ? self->rows * layer->k * n : inputs > 0 ? self->rows * n * inputs : self->rows * n;
     *width = n;
     return 0;
@@ -234,7 +243,7 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self == NULL) {
         return NULL;
     }
-    self->rows = rows, self->learns = 1;
+    self->rows = rows, self->learns = self->passes = 1;
     self->layer = calloc((size_t)count, sizeof(Layer));
     self->views = calloc((size_t)count * 9, sizeof(Py_buffer));
     if (self->layer == NULL || self->views == NULL) {

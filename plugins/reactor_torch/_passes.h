@@ -123,6 +123,10 @@ evaluated(PyObject *object, PyObject *const *args, Py_ssize_t given, int togethe
         if (take_inputs(pass.networks[i], args[0]) < 0) {
             return NULL;
         }
+        if (together && pass.networks[i]->fixed) {
+            PyErr_SetString(PyExc_ValueError, "running statistics that may only be read do not learn");
+            return NULL;
+        }
         pass.networks[i]->together = together;
         for (int j = 0; j < pass.networks[i]->layers; j++) {
             if (pass.networks[i]->layer[j].images != NULL) {
@@ -224,8 +228,8 @@ take_rows(Pass *pass, int number, PyObject *const *args, PyObject *out, Held *he
     const Layer *layer = self->layer;
     long n = layer[self->layers - 1].n, first = pass->first;
 
-    if (self->convolves) {
-        PyErr_SetString(PyExc_ValueError, "a network that convolves has no slopes of some rows");
+    if (self->convolves || !self->passes) {
+        PyErr_SetString(PyExc_ValueError, "a network that convolves, or only acts, has no slopes of some rows");
         return -1;
     }
     if (make_picked(self) < 0) {
@@ -345,7 +349,7 @@ network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
         const Network *one = pass.networks[i];
         if (one->rows != rows || one->layer->k != k || one->layer[one->layers - 1].n != 1 || one->layer[one->layers - 1].kind != NONE) {
             PyErr_SetString(PyExc_ValueError, "networks that say the least have the same inputs, and each gives one number for a row");
-        } else if (one->together || (one->layer->type != LINEAR && one->layer->type != RENORMALISED)) {
+        } else if (one->together || !one->passes || (one->layer->type != LINEAR && one->layer->type != RENORMALISED)) {
             PyErr_SetString(PyExc_ValueError, "their rows are for themselves, and go through a linear layer first");
         } else {
             make_picked(pass.networks[i]);
@@ -387,6 +391,11 @@ static PyMethodDef network_methods[] = {
     METHOD(back, "Overwrite the gradients of parameters and inputs."),
     METHOD(slopes, "Gradients by inputs alone, of some rows."),
     METHOD(least, "The least that several networks say of each row, and its gradient by the inputs."),
+    METHOD(observe, "Where an actor's observations lie, and where its greedy actions go."),
+    {"act", network_act, METH_O, "Overwrite what the layers give, for the observations of a step."},
+    {"greedy", network_greedy, METH_O, "The same; returns the greedy actions."},
+    {"greedy_of_all", (PyCFunction)(void (*)(void))network_greedy_of_all, METH_FASTCALL | METH_CLASS,
+     "The greedy actions of each network of a tuple, for the observations of a step."},
     {NULL, NULL, 0, NULL},
 };
 

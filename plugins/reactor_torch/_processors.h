@@ -96,6 +96,7 @@ typedef struct {
     void (*unnormalise)(long, long, float *, const float *, const float *, const float *, const int64_t *, float *);
     void (*cells)(long, long, float *, const float *, float *, float *);
     void (*uncells)(long, long, const float *, const float *, const float *, const float *, float *, float *);
+    void (*linear_acting)(long, long, long, const float *, long, const float *, const float *, float *);
 } Products;
 
 /* ---------------------------------------------------------------- sums over rows, leaf by leaf */
@@ -162,10 +163,12 @@ parts(float x, float *e) /* x = m 2^e, m in [sqrt(1/2), sqrt(2)) */
     return word.f;
 }
 
+#include "_acting_linear.h"
+
 #define LOSSES_OF(F)                                                                                                              \
     F(exponential), F(squash), F(unsquash), F(choose), F(unchoose), F(toss), F(untoss), F(draw), F(undraw), F(vary), F(unvary),   \
         F(variances), F(surrogate), F(td), F(best), F(taken), F(quantiles), F(total), F(standardise), F(normalise),               \
-        F(unnormalise), F(cells), F(uncells)
+        F(unnormalise), F(cells), F(uncells), F(linear_acting)
 #define PORTABLY(x) x##_portably
 #define F PORTABLY
 #define ATTRIBUTE
@@ -272,17 +275,8 @@ store_some_neon(float *to, float32x4_t x, long some)
 #endif
 
 #if defined(__x86_64__)
-#include <immintrin.h>
 
 /* ---------------------------------------------------------------- AVX2 and FMA */
-
-static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
-
-FUSED INLINE __m256i
-first_avx2(long n)
-{
-    return _mm256_loadu_si256((const __m256i *)(lanes + (n >= 8 ? 0 : n <= 0 ? 8 : 8 - n)));
-}
 
 FUSED INLINE void
 transpose_avx2(float *to, long wide, const float *from, long ld)
@@ -467,6 +461,7 @@ agrees(const Products *other)
             both[i]->squash(33, 3, -1.0f, 1.0f, x, w, g, result + 4 * MOST + 1600, result + 4 * MOST + 1700, result + 4 * MOST + 1800,
                             result + 4 * MOST + 1900, result + 4 * MOST + 2000);
             float *seen = result + 5 * MOST;
+            both[i]->linear_acting(5, k, n, x, k, w, s % 2 ? g : NULL, seen + 3700); /* at most 5 x 37 numbers */
             both[i]->lay_out(18, of.outputs, w, 18, 1, scratch);
             both[i]->windows(&of, 2, x, 9 * 7 * 3, scratch, g, (Kind)(s % 3), seen);
             both[i]->leaf_of_units(&of, 2, x, 9 * 7 * 3, g, 0, 3, seen + 1000, seen + 2900, scratch + MOST);

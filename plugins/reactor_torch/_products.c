@@ -22,6 +22,7 @@
 #include "_team.h"
 #include "_layers.h"
 #include "_parts.h"
+#include "_acting.h"
 #include "_passes.h"
 #include "_distributions.h"
 #include "_lstm.h"

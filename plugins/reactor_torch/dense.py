@@ -24,6 +24,7 @@ __all__ = [
     "Function",
     "Layer",
     "Renormalisation",
+    "acting_network",
     "backward_all",
     "bound_layers",
     "forward_all",
@@ -275,8 +276,8 @@ class Dense:
         if kernels is None or not self.layers:
             made: _Passes = _Steps(self.layers, self.flat, rows, self.passes_on)
         else:
-            finds = _arrays_by(self.flat.value), _arrays_by(self.flat.gradient)
-            made = _Compiled(kernels, self.layers, *finds, rows, self.passes_on, self.room, self.buffers)
+            finds = _arrays_by(self.flat.value), _arrays_by(self.buffers.get), _arrays_by(self.flat.gradient)
+            made = _Compiled(kernels, self.layers, rows, *finds, self.passes_on, self.room)
         if self.room is not None and isinstance(made, _Compiled):  # who gives room sees to it that there are not too many
             self._of_rows[rows] = made
             return made
@@ -371,18 +372,21 @@ class _Passes(Protocol):
 
 
 class _Compiled:
-    """Layers in one call of the extension each way, into tensors that it has known from the beginning."""
+    """Layers in one call of the extension each way, into tensors that it has known from the beginning.
+
+    Without gradients it has no memory for any, and goes forward alone.
+    """
 
     def __init__(
         self,
         kernels: Any,
         layers: Sequence[Layer],
-        value: Callable[[str], Array | None],
-        gradient: Callable[[str], Array | None],
         rows: int,
+        value: Callable[[str], Array | None],
+        buffer: Callable[[str], Array | None],
+        gradient: Callable[[str], Array | None] | None = None,
         passes_on: bool = False,
         room: Callable[[int], torch.Tensor] | None = None,
-        buffers: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self.inputs = layers[0].inputs
         given: list[tuple[Any, ...]] = []
@@ -397,15 +401,15 @@ class _Compiled:
                 activation = _ACTIVATION_NUMBERS[rest.pop(0).kind]
             out = torch.zeros(rows, layer.outputs) if rest or room is None else room(rows)
             names = PARTS.get(layer.kind, ("", ""))
-            parts = [find(f"{layer.name}.{part}") for find in (value, gradient) for part in names]
+            parts = [find and find(f"{layer.name}.{part}") for find in (value, gradient) for part in names]
             if layer.kind == "convolution":
                 parts = [part if part is None or part.ndim == 1 else part.reshape(len(part), -1) for part in parts]
             head = (_TYPES.get(layer.kind, 2), activation, layer.inputs, layer.outputs, layer.epsilon)
             more: Any = layer.of_images
-            if layer.of_batch is not None and buffers is not None:
-                more = (*(buffers[f"{layer.name}.{part}"].numpy() for part in RUNNING), *layer.of_batch)
+            if layer.of_batch is not None:
+                more = (*(buffer(f"{layer.name}.{part}") for part in RUNNING), *layer.of_batch)
             given.append((*head, *parts, out.numpy(), _numpy(below), more))
-            self.out, below = out, torch.zeros(rows, layer.outputs)
+            self.out, below = out, None if gradient is None else torch.zeros(rows, layer.outputs)
         self.network = kernels.Network(rows, tuple(given))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -434,21 +438,32 @@ def _arrays_by(find: Callable[[str], torch.Tensor | None]) -> Callable[[str], Ar
     return lambda name: _numpy(find(name))
 
 
-def bound_layers(layers: Sequence[Layer], record: Array, rows: int) -> Callable[[Array], Array]:
-    """Layers with the weights of a record, read where they lie, for who does not learn; by the extension alone.
+def acting_network(layers: Sequence[Layer], record: Array, rows: int, out: Array | None = None) -> tuple[Any, Array]:
+    """A network of the extension's with the weights of a record, read where they lie, that does not learn; and its outputs.
 
     Args:
         layers: Layers of :data:`KINDS`; their names are those of their parameters in the record.
         record: A record of parameters.
         rows: Of inputs.
+        out: Where outputs are put, ``(rows, outputs)``; ``None`` for anywhere.
+    """
+    fields = record.dtype.names or ()
+
+    def find(name: str) -> Array | None:
+        return record[name] if name in fields else None
+
+    room = None if out is None else lambda _rows: torch.from_numpy(out)
+    passes = _Compiled(kernels_for(torch.device("cpu")), layers, rows, find, find, room=room)
+    return passes.network, passes.out.numpy()
+
+
+def bound_layers(layers: Sequence[Layer], record: Array, rows: int) -> Callable[[Array], Array]:
+    """An :func:`acting_network` in a learner's order of sums; arguments likewise.
 
     Returns:
         From inputs ``(rows, inputs)`` to outputs ``(rows, outputs)``, float32, valid until the next call.
     """
-    fields = record.dtype.names or ()
-    compiled = kernels_for(torch.device("cpu"))
-    passes = _Compiled(compiled, layers, lambda name: record[name] if name in fields else None, lambda name: None, rows)
-    network, outputs = passes.network, passes.out.numpy()
+    network, outputs = acting_network(layers, record, rows)
 
     def run(inputs: Array) -> Array:
         network.run(inputs)

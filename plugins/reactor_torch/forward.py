@@ -1,20 +1,21 @@
 """Forward passes of small networks whose parameters are views of a port's slot.
 
 One forward pass of a small network through torch is nine parts dispatch to one part arithmetic, so networks that consist of the
-usual layers are evaluated by a compiled extension, layer by layer into buffers that are made once, or by numpy: where there is no
-extension, and for large batches where it cannot use AVX2. Those that see images are in :mod:`reactor_torch.convolved`. Others are
-built again from their structure, which travels without its weights, and evaluated by torch. Which way is taken depends on the
-network and the installation alone, and the batch is always an actor's own environments: nothing changes with the number of workers.
+usual layers are evaluated by a compiled extension, layer by layer into buffers that are made once; without the extension torch
+evaluates the same layers. Those that see images are in :mod:`reactor_torch.convolved`. Others are built again from their structure,
+which travels without its weights, and evaluated by torch. Which way is taken depends on the network and the installation alone, and
+the batch is always an actor's own environments: nothing changes with the number of workers.
 
 All ways give the same outputs but for the last bits, as two libraries of linear algebra do: where two actions are that close, an
-installation without the extension, or another processor, may choose the other one.
+installation without the extension may choose the other one.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,20 +24,14 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from reactor_rl.plugin import aligned_zeros, compiled_module
 from reactor_torch import kernels
-from reactor_torch.dense import PARTS, RUNNING, Layer
+from reactor_torch.dense import PARTS, RUNNING, Layer, acting_network
 from reactor_torch.images import Images
 from reactor_torch.layers import CompiledLayers
 from reactor_torch.parameters import first_names
 from reactor_torch.streams import draws
 
-__all__ = ["KINDS", "BoundDense", "BoundForward", "DenseForward", "Forward", "TorchForward", "computing"]
-
-_network = compiled_module("reactor_torch._network")  # else numpy does the same, in more time
-
-PORTABLE = 80_000
-"""Products of a batch up to which the extension is faster than numpy without AVX2, as ``benchmarks/inference.py`` measures."""
+__all__ = ["KINDS", "BoundDense", "BoundForward", "DenseForward", "Forward", "TorchForward"]
 
 Array = npt.NDArray[Any]
 
@@ -68,17 +63,10 @@ class Forward(Protocol):
         """
 
 
-def computing() -> str:
-    """The code that evaluates small networks here: ``"compiled, AVX2"``, ``"compiled"`` or ``"numpy"``."""
-    if _network is None:
-        return "numpy"
-    return "compiled, AVX2" if _network.AVX2 else "compiled"
-
-
 # ---------------------------------------------------------------------- layer by layer
 
 KINDS = ("linear", "normalised", "renormalised", "relu", "tanh")
-"""The kinds of layers that are evaluated without torch."""
+"""The kinds of layers that are evaluated layer by layer."""
 
 
 class BoundDense:
@@ -87,7 +75,7 @@ class BoundDense:
     Args:
         run: Overwrites the outputs with those of a step.
         outputs: The outputs, ``(envs, outputs)``, float32.
-        argmax: See :class:`BoundForward`; ``None`` if ``run`` does not find it.
+        argmax: See :class:`BoundForward`; ``None`` for NumPy's.
     """
 
     def __init__(self, run: Callable[[int], Any], outputs: Array, argmax: Callable[[int], Array] | None = None) -> None:
@@ -123,135 +111,85 @@ class DenseForward:
 
     @staticmethod
     def knows(layers: Iterable[Layer]) -> bool:
-        """Whether such layers can be evaluated without torch."""
+        """Whether there is nothing but what is evaluated here."""
         return all(layer.kind in KINDS for layer in layers)
 
     def bind(self, weights: Array, observations: Mapping[str, Array]) -> BoundDense:
         """See :class:`Forward`."""
-        rows = observations[""]
-        way = bind_compiled if self.is_for_extension(rows.shape[1], rows.dtype) else bind_numpy
-        return way(self, weights, rows)
-
-    def is_for_extension(self, envs: int, dtype: npt.DTypeLike) -> bool:
-        """Whether the extension evaluates it: a question of installation, processor and shapes, never of the time it takes.
-
-        Args:
-            envs: Observations in a batch.
-            dtype: Type of the observations.
-        """
-        if _network is None or np.dtype(dtype) not in ((np.int64,) if self.one_hot else (np.float32, np.float64)):
-            return False
-        return bool(_network.AVX2) or envs * self.products() <= PORTABLE
-
-    def products(self) -> int:
-        """How many products an observation takes."""
-        inputs = [1 if self.one_hot and number == 0 else layer.inputs for number, layer in enumerate(self.layers)]
-        return sum(count * layer.outputs for count, layer in zip(inputs, self.layers, strict=True) if layer.kind == "linear")
+        way = bind_torch if kernels.compiled is None else bind_compiled
+        return way(self, weights, observations[""])
 
 
-def bind_compiled(network: DenseForward, weights: Array, observations: Array, avx2: bool = True) -> BoundDense:
+def bind_compiled(network: DenseForward, weights: Array, observations: Array) -> BoundDense:
     """A network evaluated by the extension.
 
     Args:
         network: The layers.
         weights: A record of parameters.
-        observations: Observations, ``(steps, envs, ...)``: float32, float64, or int64 if they are one-hot.
-        avx2: Whether AVX2 may be used where the processor has it.
+        observations: Observations, ``(steps, envs, ...)``; numbers below ``features`` if they are one-hot.
 
     Raises:
         ValueError: If an array is of the wrong shape or kind.
     """
-    fields = weights.dtype.names or ()
-
-    def part(name: str) -> Array | None:
-        return weights[name] if name in fields else None
-
-    layers = tuple(
-        (
-            layer.kind, *(part(f"{layer.name}.{name}") for name in PARTS.get(layer.kind, ("", ""))), layer.outputs, layer.epsilon,
-            *(part(f"{layer.name}.{name}") for name in RUNNING[:2] if layer.kind == "renormalised"),
-        )
-        for layer in network.layers
-    )  # fmt: skip
     envs = observations.shape[1]
-    outputs, actions = np.zeros((envs, network.layers[-1].outputs), np.float32), np.zeros(envs, np.int64)
-    numbers = network.features if network.one_hot else 0
-    greedy = _network.Network(observations, numbers, layers, outputs, actions, avx2).greedy
-    return BoundDense(greedy, outputs, greedy)
+    taken, outputs = acting_network(network.layers, weights, envs)
+    actions = np.zeros(envs, np.int64)
+    wanted: tuple[type, ...] = (np.int64,) if network.one_hot else (np.float32, np.float64)
+    if observations.dtype in wanted:
+        taken.observe(observations, network.one_hot, actions)
+        return BoundDense(taken.act, outputs, taken.greedy)
+    rows = np.zeros((1, *observations.shape[1:]), wanted[0])  # of kinds that the extension does not read
+    taken.observe(rows, network.one_hot, actions)
+
+    def act(step: int) -> None:
+        rows[0] = observations[step]
+        taken.act(0)
+
+    def greedy(step: int) -> Array:
+        rows[0] = observations[step]
+        return taken.greedy(0)  # type: ignore[no-any-return]
+
+    return BoundDense(act, outputs, greedy)
 
 
-def bind_numpy(network: DenseForward, weights: Array, observations: Array) -> BoundDense:
-    """The same by numpy, for observations of any kind."""
-    envs = observations.shape[1]
-    batch = envs > 1
-    shape = (envs,) if batch else ()
-    inputs = aligned_zeros((*shape, network.features), np.float32)  # the last bits of a product depend on where it begins
-    steps: list[Callable[[], Any]] = []
-    current = inputs
-    for kind, name, _, outputs, epsilon, *_ in network.layers:
-        if kind == "linear":
-            below, current = current, aligned_zeros((*shape, outputs), np.float32)
-            weight = weights[f"{name}.weight"]
-            steps.append(_call(np.dot, below, weight.T, current) if batch else _call(np.dot, weight, below, current))
-            if f"{name}.bias" in (weights.dtype.names or ()):
-                steps.append(_call(np.add, current, weights[f"{name}.bias"], current))
-        elif kind == "relu":
-            steps.append(_rectified(current))
-        elif kind == "tanh":
-            steps.append(_call(np.tanh, current, current))
-        elif kind == "normalised":
-            steps.append(_normalised(current, weights[f"{name}.weight"], weights[f"{name}.bias"], np.float32(epsilon)))
-        else:
-            weight, bias, mean, variance = (weights[f"{name}.{part}"] for part in (*PARTS[kind], *RUNNING[:2]))
-            steps.append(_renormalised(current, weight, bias, mean, variance, np.float32(epsilon)))
-    rows = inputs.reshape(envs, network.features)
-    numbers, flat, one_hot = np.arange(envs), observations.reshape(len(observations), envs, -1), network.one_hot
+def bind_torch(network: DenseForward, weights: Array, observations: Array) -> BoundDense:
+    """The same by torch, layer by layer; arguments likewise."""
+    with _views_of_read_only():
+        parts = {name: torch.from_numpy(weights[name]) for name in weights.dtype.names or ()}
+        seen = torch.from_numpy(observations).flatten(2) if observations.ndim > 2 else torch.from_numpy(observations)
+    outputs = np.zeros((observations.shape[1], network.layers[-1].outputs), np.float32)
 
+    @torch.inference_mode()
     def run(step: int) -> None:
-        if one_hot:
-            inputs.fill(0)
-            rows[numbers, observations[step]] = 1
-        else:
-            rows[...] = flat[step]
-        for function in steps:
-            function()
+        values = nn.functional.one_hot(seen[step].long(), network.features) if network.one_hot else seen[step]
+        values = values.float()
+        for layer in network.layers:
+            values = _evaluated(layer, parts, values)
+        outputs[...] = values.numpy()
 
-    return BoundDense(run, current.reshape(envs, -1))
+    return BoundDense(run, outputs)
 
 
-def _call(function: Callable[..., Any], a: Array, b: Array, out: Array | None = None) -> Callable[[], Any]:
-    if out is None:
-        return lambda: function(a, b)
-    return lambda: function(a, b, out)
+def _evaluated(layer: Layer, parts: Mapping[str, torch.Tensor], values: torch.Tensor) -> torch.Tensor:
+    """What a layer makes of rows."""
+    if layer.kind in ("relu", "tanh"):
+        return values.relu() if layer.kind == "relu" else values.tanh()
+    weight, bias = (parts.get(f"{layer.name}.{part}") for part in PARTS[layer.kind])
+    assert weight is not None
+    if layer.kind == "linear":
+        return nn.functional.linear(values, weight, bias)
+    if layer.kind == "normalised":
+        return nn.functional.layer_norm(values, (layer.outputs,), weight, bias, layer.epsilon)
+    mean, variance = (parts[f"{layer.name}.{part}"] for part in RUNNING[:2])
+    return nn.functional.batch_norm(values, mean, variance, weight, bias, eps=layer.epsilon)
 
 
-def _rectified(rows: Array) -> Callable[[], Any]:
-    zero, maximum = np.float32(0), np.maximum
-    return lambda: maximum(rows, zero, out=rows)
-
-
-def _normalised(rows: Array, weight: Array, bias: Array, epsilon: np.float32) -> Callable[[], Any]:
-    squares = np.empty_like(rows)
-    scale = np.float32(1 / rows.shape[-1])
-    sums = np.add.reduce
-
-    def normalise() -> None:
-        np.subtract(rows, sums(rows, -1, keepdims=True) * scale, out=rows)
-        np.multiply(rows, rows, out=squares)
-        np.divide(rows, np.sqrt(sums(squares, -1, keepdims=True) * scale + epsilon), out=rows)
-        np.multiply(rows, weight, out=rows)
-        np.add(rows, bias, out=rows)
-
-    return normalise
-
-
-def _renormalised(rows: Array, weight: Array, bias: Array, mean: Array, variance: Array, epsilon: np.float32) -> Callable[[], Any]:
-    def renormalise() -> None:
-        np.subtract(rows, mean, out=rows)
-        np.multiply(rows, weight / np.sqrt(variance + epsilon), out=rows)
-        np.add(rows, bias, out=rows)
-
-    return renormalise
+@contextmanager
+def _views_of_read_only() -> Iterator[None]:
+    """Do without torch's warning: nobody will write to what is a view of an array that may only be read."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        yield
 
 
 # ---------------------------------------------------------------------- torch
@@ -287,8 +225,7 @@ class TorchForward:
         module = copy.deepcopy(self.module)
         if missing := set(self.names.values()) - set(weights.dtype.names or ()):
             raise ValueError(f"{min(missing)!r} is shared by networks that are sent apart: give each of them one of its own")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # and nobody will write to it
+        with _views_of_read_only():
             views = {name: torch.from_numpy(weights[name]) for name in set(self.names.values())}
         state = {name: views[first] for name, first in self.names.items()}  # what is shared has several names
         module.load_state_dict(state, strict=False, assign=True)

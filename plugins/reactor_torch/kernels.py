@@ -1,4 +1,4 @@
-"""Which code computes dense layers here: an extension of our own, in the form that suits the processor, or torch.
+"""Which code computes networks here: an extension of our own, in the form that suits the processor, or torch.
 
 The forms of the extension (AVX-512, AVX2, NEON, portable C) are written to give the same bits; one that does not give those of
 portable C is not used. ``REACTOR_RL_ISA`` names one that is to be used.
@@ -53,7 +53,7 @@ compiled, disagreeing = _chosen(compiled_module("reactor_torch._products"), os.e
 
 
 def differentiating() -> str:
-    """The code that computes dense layers and their gradients here: ``"compiled, AVX2"``, for instance, or ``"torch"``."""
+    """The code that computes networks and their gradients here: ``"compiled, AVX2"``, for instance, or ``"torch"``."""
     return "torch" if compiled is None else _LABELS[compiled.using()]
 
 
@@ -102,16 +102,13 @@ gather = _gathered if compiled is None else compiled.gather
 
 def networks() -> Iterator[tuple[str, str, str | None]]:
     """Report to ``doctor`` which kernels for networks are in use here: label, value and, if one is missing, a warning."""
-    yield from compiled_kernel(
-        "small networks", "reactor_torch._network", "portable; large batches by numpy",
-        "numpy evaluates them, in up to fifteen times as long",
-    )  # fmt: skip
     if compiled is None and not disagreeing and compiled_module("reactor_torch._products") is None:
-        yield from compiled_kernel("learners", "reactor_torch._products", "", "torch computes dense layers, in twice the time")
+        slower = "torch computes their layers: learners take twice the time, actors much more"
+        yield from compiled_kernel("networks", "reactor_torch._products", "", slower)
     else:
         value = "torch: this processor has no fused multiply-adds"
         if compiled is not None:
             value = f"compiled kernel, {differentiating().removeprefix('compiled, ')}"
         wrong = ", ".join(disagreeing)
-        warning = f"the kernel for learners has other bits as {wrong} than as portable C, and is not used so" if wrong else None
-        yield "learners", value, warning
+        warning = f"the kernel for networks has other bits as {wrong} than as portable C, and is not used so" if wrong else None
+        yield "networks", value, warning

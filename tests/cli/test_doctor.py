@@ -28,11 +28,10 @@ def doctor(folder: Path, before: str = "") -> dict[str, str]:
 def test_kernels_that_are_not_compiled_are_told(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     pytest.importorskip("torch")
-    kernels = ("reactor_gymnasium.atari._frames", "reactor_torch._network", "reactor_torch._products")
+    kernels = ("reactor_gymnasium.atari._frames", "reactor_torch._products")
     found = doctor(tmp_path, f"sys.modules.update(dict.fromkeys({kernels!r}))")
     assert found["Atari frames"].startswith("not compiled: OpenCV")
-    assert found["small networks"].startswith("not compiled: numpy")
-    assert found["learners"].startswith("not compiled: torch")
+    assert found["networks"].startswith("not compiled: torch")
     assert "C compiler" in found["warnings"]
 
 
@@ -44,8 +43,7 @@ def test_kernels_that_are_in_use_are_told(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     found = doctor(tmp_path)
     assert found["Atari frames"] == f"compiled kernel, {'AVX2' if frames.AVX2 else 'portable'}"
-    assert found["small networks"].startswith("compiled kernel, ")
-    assert found["learners"].startswith("compiled kernel, ")
+    assert found["networks"].startswith("compiled kernel, ")
     assert "C compiler" not in found["warnings"]
 
 

@@ -14,13 +14,14 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from reactor_torch import stacked
-from reactor_torch.stacked import Batched, Compiled, DenseNetwork, Stacked, dense_network_of, stack
+from reactor_torch import kernels
+from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of
 
 Array = npt.NDArray[Any]
 LINE = 64
 
-COMPILED = pytest.mark.skipif(stacked._network is None, reason="no extension")
+COMPILED = pytest.mark.skipif(kernels.compiled is None, reason="no extension")
+WAYS = [pytest.param(True, id="compiled", marks=COMPILED), pytest.param(False, id="torch")]
 
 
 def dense(seed: int, *widths: int) -> DenseNetwork:
@@ -31,95 +32,83 @@ def dense(seed: int, *widths: int) -> DenseNetwork:
     return network
 
 
-def by_each(way: type[Stacked], networks: list[nn.Sequential], inputs: Array) -> Stacked:
+def by_each(networks: list[nn.Sequential], inputs: Array) -> Stacked:
     space = spaces.Box(-9, 9, inputs.shape[2:], np.float32)
-    stacked_networks = way(tuple(layers for one in networks if (layers := dense_network_of(one, space))), inputs.shape[1])
+    stacked_networks = Stacked(tuple(layers for one in networks if (layers := dense_network_of(one, space))), inputs.shape[1])
     stacked_networks.inputs[...] = inputs
     stacked_networks()
     return stacked_networks
 
 
-@pytest.mark.parametrize(
-    ("way", "activation"),
-    [
-        *(pytest.param(Compiled, kind, marks=COMPILED) for kind in (nn.ReLU, nn.Tanh)),
-        *((Batched, kind) for kind in (nn.ReLU, nn.Tanh, nn.Sigmoid)),
-    ],
-)
+@pytest.mark.parametrize("compiled", WAYS)
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
 @pytest.mark.parametrize(("count", "rows", "widths"), [(1, 1, [3, 2]), (5, 7, [18, 64, 5]), (3, 33, [50, 17, 130, 9])], ids=str)
-def test_stacked_networks_give_what_each_gives(way: Any, activation: Any, count: int, rows: int, widths: list[int]) -> None:
+def test_stacked_networks_give_what_each_gives(
+    compiled: bool, activation: Any, count: int, rows: int, widths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(kernels, "compiled", None)
     torch.manual_seed(1)
     networks = []
     for _ in range(count):
         layers = [part for one in pairwise(widths) for part in (nn.Linear(*one), activation())][:-1]
         networks.append(nn.Sequential(*layers[:2], nn.Sequential(nn.Identity(), *layers[2:]), nn.Dropout(0.5)))
     inputs = np.random.default_rng(2).normal(size=(count, rows, widths[0])).astype(np.float32)
-    stacked_networks = by_each(way, networks, inputs)
+    stacked_networks = by_each(networks, inputs)
     for number, network in enumerate(networks):
         expected = network.eval()(torch.from_numpy(inputs[number])).detach().numpy()
         assert np.allclose(stacked_networks.scores[number], expected, rtol=1e-4, atol=1e-5)
     assert stacked_networks.best.dtype == np.int64 and np.array_equal(stacked_networks.best, stacked_networks.scores.argmax(2))
 
 
-@COMPILED
-def test_the_way_is_chosen_by_the_layers() -> None:
+def test_other_activations_are_no_dense_networks() -> None:
     space = spaces.Box(-9, 9, (4,), np.float32)
-    for activation, way in ((nn.ReLU, Compiled), (nn.Tanh, Compiled), (nn.Sigmoid, Batched)):
+    for activation, known in ((nn.ReLU, True), (nn.Tanh, True), (nn.Sigmoid, False), (nn.ELU, False)):
         layers = dense_network_of(nn.Sequential(nn.Linear(4, 9), activation(), nn.Linear(9, 5)), space)
-        assert layers is not None and type(stack((layers, layers), 3)) is way
+        assert (layers is not None) is known
+
+
+def test_networks_of_equal_architecture_have_equal_layers() -> None:
+    assert dense(0, 3, 5, 2).layers == dense(1, 3, 5, 2).layers != dense(0, 3, 6, 2).layers
 
 
 def test_weights_are_those_of_the_moment() -> None:
     module = nn.Sequential(nn.Linear(3, 2))
     network = dense_network_of(module, spaces.Box(-9, 9, (3,), np.float32))
     assert network is not None
-    before = [part.copy() for part in network.weights[0]]
+    before = network.weights.tobytes()
     with torch.no_grad():
         for one in module.parameters():
             one.add_(1)
-    assert all(map(np.array_equal, network.weights[0], before))
+    assert network.weights.tobytes() == before
 
 
-@COMPILED
-def test_layers_without_bias_and_a_softmax_at_the_end() -> None:
+@pytest.mark.parametrize("compiled", WAYS)
+def test_layers_without_bias_and_a_softmax_at_the_end(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(kernels, "compiled", None)
     inputs = np.random.default_rng(2).normal(size=(1, 4, 3)).astype(np.float32)
     plain = nn.Sequential(nn.Linear(3, 6, bias=False), nn.Tanh(), nn.Linear(6, 4))
     expected = plain(torch.from_numpy(inputs[0])).detach().numpy()
-    for way in (Compiled, Batched):
-        for last in (nn.Softmax(-1), nn.LogSoftmax(1), nn.Identity()):
-            assert np.allclose(by_each(way, [nn.Sequential(plain, last)], inputs).scores[0], expected, atol=1e-5)
+    for last in (nn.Softmax(-1), nn.LogSoftmax(1), nn.Identity()):
+        assert np.allclose(by_each([nn.Sequential(plain, last)], inputs).scores[0], expected, atol=1e-5)
 
 
-def test_products_begin_with_a_cache_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observations_begin_with_a_cache_line() -> None:
     """Linear algebra takes other paths for other alignments: what it multiplies must lie alike in every process."""
-    seen: list[int] = []
-    multiply = torch.baddbmm
-
-    def spy(*parts: torch.Tensor) -> torch.Tensor:
-        seen.extend(part.data_ptr() % LINE for part in parts)
-        return multiply(*parts)
-
-    monkeypatch.setattr(stacked.torch, "baddbmm", spy)
-    kept = []
-    for width in range(1, 12):  # kept, for what is freed would be where the next one begins
-        kept.append((Batched((dense(0, width, 3, 2), dense(1, width, 3, 2)), width), np.zeros(width, np.uint8)))
-        kept[-1][0]()
-    assert seen == [0] * (11 * 2 * 3)
-
-
-def test_observations_of_compiled_networks_begin_with_a_cache_line() -> None:
-    pytest.importorskip("reactor_torch._network")
-    kept = [Compiled((dense(0, width, 3),), 2) for width in range(1, 12)]
+    kept = [Stacked((dense(0, width, 3),), 2) for width in range(1, 12)]
     assert {one.inputs.ctypes.data % LINE for one in kept} == {0}
 
 
-def kernel_network(**changes: Any) -> tuple[Any, Array]:
+def kernel_network(observations: Any = None, one_hot: bool = False) -> tuple[Any, Array]:
     """One linear layer of the kernel's, of five observations, and the array that its actions come to."""
-    kernel = pytest.importorskip("reactor_torch._network")
+    if kernels.compiled is None:
+        pytest.skip("no extension")
     actions = np.ones(2, np.int64)
-    layers = (("linear", np.zeros((3, 4), np.float32), None, 3, 0.0),)
-    arguments = {"observations": np.zeros((5, 2, 4), np.float32), "numbers": 0, "layers": layers}
-    return kernel.Network(**(arguments | changes), outputs=np.zeros((2, 3), np.float32), actions=actions), actions
+    layer = (0, 0, 4, 3, 0.0, np.zeros((3, 4), np.float32), None, None, None, np.zeros((2, 3), np.float32), None)
+    network = kernels.compiled.Network(2, (layer,))
+    network.observe(np.zeros((5, 2, 4), np.float32) if observations is None else observations, one_hot, actions)
+    return network, actions
 
 
 def test_all_networks_of_a_tuple_act() -> None:
@@ -148,7 +137,7 @@ def test_what_cannot_act_is_refused() -> None:
         with pytest.raises(IndexError, match=f"there are 5 steps, got step {step}"):
             evaluate((network,), step)
     assert actions.tolist() == [1, 1]
-    one_hot, _ = kernel_network(observations=np.full((1, 2), 4), numbers=4)
+    one_hot, _ = kernel_network(np.full((1, 2), 4), one_hot=True)
     with pytest.raises(IndexError, match="must be below 4"):
         evaluate((one_hot,), 0)
 
@@ -170,8 +159,8 @@ def test_no_reference_is_kept() -> None:
             with pytest.raises((TypeError, IndexError)):
                 evaluate(wrong, step)
         kernel_network()
-        with pytest.raises(TypeError):
-            kernel_network(avx3=True)
+        with pytest.raises(ValueError, match="observations"):
+            kernel_network(observations=np.zeros((5, 2, 3), np.float32))
     assert max(abs(after - one) for one, after in zip(before, every(), strict=True)) < 10
 
 

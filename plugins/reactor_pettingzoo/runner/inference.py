@@ -19,7 +19,7 @@ from reactor_pettingzoo.runner.actions import ActionSampler, Draws, choose_discr
 from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, callable_policy, dense_layers
 from reactor_rl import Input, Output, Reactor, reaction, startup
 from reactor_rl.plugin import aligned_zeros, decode, encode
-from reactor_torch import DenseNetwork, Stacked, is_compiled, stack
+from reactor_torch import DenseNetwork, Stacked, is_compiled
 
 __all__ = ["PolicyGroup", "groups_of", "GroupPolicies", "PolicyReactor"]
 
@@ -135,12 +135,12 @@ def groups_of(
         together: dict[Any, list[str]] = {}
         for name in used:
             shape = layers[name]
-            together.setdefault(name if shape is None else ("layers", shape.kinds), []).append(name)
+            together.setdefault(name if shape is None else ("layers", shape.layers), []).append(name)
         for names in together.values():
             stacked = tuple(shape for name in names if (shape := layers[name]) is not None)
             seats, agent_rows = _seats(specs, agent_group, names, acts)
             policy = None if stacked else encode(acting_part(policies[names[0]]))
-            by_row = is_compiled(stacked[0]) if stacked else isinstance(policies[names[0]], RandomPolicy)
+            by_row = is_compiled() if stacked else isinstance(policies[names[0]], RandomPolicy)
             groups.append(
                 PolicyGroup(len(groups), tuple(names), policy, stacked, agent_group, 0, copies, seats, agent_rows, greedy, by_row)
             )
@@ -219,7 +219,7 @@ class GroupPolicies:
     def __init__(self, group: PolicyGroup, specs: AgentSpecs) -> None:
         self.group, self.specs = group, specs
         agent_group = group.agent_group
-        self.stacked = stack(group.layers, group.seats.shape[1]) if group.layers else None
+        self.stacked = Stacked(group.layers, group.seats.shape[1]) if group.layers else None
         self.single = None if group.layers else callable_policy(group.names[0], decode(group.policy), agent_group, group.greedy)
         self.sampler = ActionSampler()
         self.draws: Draws | None = None

@@ -155,7 +155,7 @@ def dense_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork |
         return None if _normalizer_of(policy) else _sb3_layers(sb3, group, greedy)
     network = dense_network_of(policy, group.space) if isinstance(policy, nn.Module) else None
     # One that scores other actions is left to be asked by itself, where its mistake is named.
-    return network if network is not None and len(network.weights[-1][1]) == group.action_space.n else None
+    return network if network is not None and network.layers[-1].outputs == group.action_space.n else None
 
 
 def callable_policy(name: str, policy: Any, group: AgentGroup, greedy: bool) -> SinglePolicy:

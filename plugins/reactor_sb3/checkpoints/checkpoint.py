@@ -35,7 +35,7 @@ from reactor_sb3.trainers.arguments import taken_over
 from reactor_sb3.trainers.display import WATCHING, checked_place
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import DEVICES, check_devices, check_executor, check_places
-from reactor_torch import computing, differentiating
+from reactor_torch import differentiating
 
 __all__ = [
     "PLACES",
@@ -64,7 +64,6 @@ def machine() -> dict[str, str]:
     return {
         "processor": platform.machine(),
         "vector instructions (torch)": torch.backends.cpu.get_cpu_capability(),
-        "actors' networks": computing(),
         "learner's layers": differentiating(),
     }
 

@@ -30,7 +30,7 @@ from reactor_sb3.acting.actor_critic import FORBIDDEN
 from reactor_sb3.acting.forwards import as_written, copied
 from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_sb3.evaluation.normalizer import Normalizer, changes_of, normalizer_of
-from reactor_torch import DenseNetwork, dense_network_of, is_compiled, naming_spoilt, refuse_spoilt, spoilt_rows, stack
+from reactor_torch import DenseNetwork, Stacked, dense_network_of, is_compiled, naming_spoilt, refuse_spoilt, spoilt_rows
 
 __all__ = ["asked"]
 
@@ -126,14 +126,14 @@ class _TorchPolicy(AskedPolicy):
         return found.train(False)
 
     def _dense(self, network: DenseNetwork | None) -> None:
-        if network is not None and is_compiled(network):
+        if network is not None and is_compiled():
             self.network, self.by_row = network, True
 
     def _outputs(self, observations: Any, rows: int) -> Outputs:
         """Outputs that actions are chosen by, for observations where they lie."""
         if self.network is None:
             return lambda: self._by_torch(own(observations), rows)
-        stacked = stack((self.network,), rows)
+        stacked = Stacked((self.network,), rows)
         inputs: Array = stacked.inputs[0]
         scores: Array = stacked.scores[0]
 

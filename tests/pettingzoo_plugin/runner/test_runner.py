@@ -31,7 +31,7 @@ from torch import nn
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 from reactor_pettingzoo.runner.report import Report
 from reactor_rl import RunError, WorkerDiedError
-from reactor_torch import stacked
+from reactor_torch import kernels
 
 failing = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 spread = partial(simple_spread_v3.parallel_env, N=3, max_cycles=25)
@@ -433,7 +433,7 @@ def test_the_first_exception_is_raised_wherever_it_runs(policy: Any) -> None:
                 runner.run(steps=5, progress_bar=False)
 
 
-@pytest.mark.skipif(stacked._network is None, reason="no extension: then networks are asked together")
+@pytest.mark.skipif(kernels.compiled is None, reason="no extension: then networks are asked together")
 def test_who_asks_the_policies() -> None:
     """Each worker for its own copies, if an answer depends on nothing but its row; else one reactor for all of them."""
     settings: dict[str, Any] = {"num_envs": 4, "executor": "threads", "workers": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -23,22 +23,33 @@ from torch import nn
 
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
 from reactor_torch import Convolved, ConvolvedForward, DenseForward, FlatParameters, Forward, TorchForward, kernels
-from reactor_torch import forward as inference
 from reactor_torch.dense import Layer
-from reactor_torch.forward import bind_compiled, bind_numpy
+from reactor_torch.forward import BoundDense, bind_compiled, bind_torch
 from reactor_torch.parameters import FILLING, parameter_record, write_parameters
 
 Array = npt.NDArray[Any]
 
-EXTENSION = inference._network
+EXTENSION = kernels.compiled
 NO_EXTENSION = pytest.mark.skipif(EXTENSION is None, reason="no extension")
-NO_AVX2 = pytest.mark.skipif(EXTENSION is None or not EXTENSION.AVX2, reason="no extension, or no AVX2 in this processor")
-WAYS = [
-    pytest.param(bind_numpy, id="numpy"),
-    pytest.param(partial(bind_compiled, avx2=False), id="portable", marks=NO_EXTENSION),
-    pytest.param(bind_compiled, id="avx2", marks=NO_AVX2),
-]
-COMPILED = WAYS[1:]
+
+
+def of_kind(kind: str, *given: Any) -> BoundDense:
+    """A network that the extension evaluates in one of its forms, which is in use until the end of the test."""
+    EXTENSION.use(kind)
+    return bind_compiled(*given)
+
+
+@pytest.fixture(autouse=True)
+def form_of_before() -> Iterator[None]:
+    used = None if EXTENSION is None else EXTENSION.using()
+    yield
+    if EXTENSION is not None:
+        EXTENSION.use(used)
+
+
+FORMS = [] if EXTENSION is None else EXTENSION.kinds()
+COMPILED = [pytest.param(partial(of_kind, kind), id=kind) for kind in FORMS]
+WAYS = [pytest.param(bind_torch, id="torch"), *COMPILED]
 
 
 class OwnCnn(NatureCNN):
@@ -158,15 +169,14 @@ def test_every_space(way: Any, space: spaces.Space[Any]) -> None:
     check(way, q_network(space, [64, 64], 5), observed(space, 4, 3))
 
 
-def test_other_numbers_are_left_to_numpy() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_other_numbers(way: Any) -> None:
     torch.manual_seed(1)
     for kind in (np.int8, np.int64, np.float16):
         space = spaces.Box(-9, 9, (2,), kind)
         q_net = q_network(space, [16])
         rows = observed(space, 4, 5)
-        check(bind_numpy, q_net, rows)
-        greedy = layered(q_net).bind(record_of(q_net), {"": rows}).argmax
-        assert np.array_equal(greedy(2), by_torch(q_net, rows[2]).argmax(1))
+        check(way, q_net, rows)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -223,25 +233,27 @@ def test_a_row_does_not_depend_on_the_others(way: Any, sizes: list[int], kinds: 
         assert np.array_equal(values, np.array(alone[first : first + envs])), (first, envs)
 
 
-def test_what_numpy_multiplies_begins_with_a_cache_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last bits of its products depend on where arrays lie, so that must be the same in every process."""
-    multiply = np.dot
-    places = []
-    kept = []  # what is freed would be where the next one begins
-    for width in range(1, 9):
-        q_net = q_network(spaces.Box(-1, 1, (width,), np.float32), [width + 2])
-        record = record_of(q_net)
-
-        def spy(a: Array, b: Array, out: Array, record: Array = record) -> None:
-            places.extend(one.ctypes.data % 64 for one in (a, b, out) if not np.shares_memory(one, record))
-            multiply(a, b, out)
-
-        monkeypatch.setattr(np, "dot", spy)
-        for envs in (1, 3):
-            greedy, _ = both(bind_numpy, layered(q_net), record, observed(q_net.observation_space, 1, envs))
-            greedy(0)
-            kept.append(greedy)
-    assert places == [0] * (8 * 2 * 2 * 2)
+@NO_EXTENSION
+@pytest.mark.parametrize("envs", [1, 3, 8, 17])
+def test_all_forms_give_the_same_bits(envs: int) -> None:
+    """Also those of one-hot observations, and of what is normalised; NaN and infinity arrive where torch has them."""
+    torch.manual_seed(3)
+    kinds = ["normalised", "linear", "tanh", "linear", "relu"]
+    for space in (spaces.Box(-1, 1, (19,), np.float32), spaces.Discrete(19)):
+        q_net = q_network(space, [])
+        q_net.q_net = network_of(kinds, [19, 45, 45, 77, 77], 19, 7)
+        record, rows = record_of(q_net), observed(space, 2, envs)
+        if rows.dtype == np.float32:
+            rows[1, 0, 3], rows[1, -1, 5] = np.nan, np.inf
+        found = []
+        for kind in FORMS:
+            bound = of_kind(kind, layered(q_net), record, rows)
+            found.append([bound(step).tobytes() for step in range(2)])
+        assert found == found[:1] * len(found)
+        expected = by_torch(q_net, rows[1])
+        assert np.array_equal(np.isfinite(bound.outputs), np.isfinite(expected)) and np.allclose(
+            bound.outputs, expected, rtol=1e-4, atol=1e-5, equal_nan=True
+        )
 
 
 @pytest.mark.parametrize("way", COMPILED)
@@ -320,18 +332,16 @@ def test_an_observation_that_is_not_there(way: Any, number: int, kinds: list[str
 
 
 def linear(**changes: Any) -> Any:
-    """A network of one linear layer, four inputs and three outputs, with changed arguments."""
+    """A network of one linear layer, four inputs and three outputs, that has observed; with changed arguments."""
     assert EXTENSION is not None
     weight, bias = changes.pop("weight", np.zeros((3, 4), np.float32)), changes.pop("bias", np.zeros(3, np.float32))
-    layer = changes.pop("layer", (changes.pop("kind", "linear"), weight, bias, changes.pop("size", 3), 0.0))
-    arguments = {
-        "observations": np.zeros((5, 2, 4), np.float32),
-        "numbers": 0,
-        "layers": (layer,),
-        "outputs": np.zeros((2, 3), np.float32),
-        "actions": np.zeros(2, np.int64),
-    }
-    return EXTENSION.Network(**(arguments | changes))
+    head = (changes.pop("type", 0), 0, 4, changes.pop("size", 3), 0.0)
+    outputs = changes.pop("outputs", np.zeros((2, 3), np.float32))
+    layer = changes.pop("layer", (*head, weight, bias, None, None, outputs, None))
+    network = EXTENSION.Network(2, changes.pop("layers", (layer,)))
+    arguments = {"observations": np.zeros((5, 2, 4), np.float32), "one_hot": False, "actions": np.zeros(2, np.int64)}
+    network.observe(*(arguments | changes).values())
+    return network
 
 
 def shifted(shape: tuple[int, ...], dtype: Any) -> Array:
@@ -359,14 +369,11 @@ def locked(array: Array) -> Array:
         {"observations": shifted((5, 2, 4), np.float64)},
         {"observations": np.zeros((8,), np.float32)},
         {"observations": np.zeros((), np.float32)},
-        {"observations": np.zeros((0, 2, 4), np.float32)},
         {"observations": np.zeros((5, 2, 0), np.float32)},
         {"observations": np.zeros((5, 3, 4), np.float32)},
-        {"observations": np.zeros((5, 2), np.int64), "numbers": 5},
-        {"observations": np.zeros((5, 2), np.int64), "numbers": -4},
-        {"observations": np.zeros((5, 2), np.int32), "numbers": 4},
-        {"observations": np.zeros((5, 2, 1), np.int64), "numbers": 4},
-        {"observations": np.zeros((5, 2, 4), np.float32), "numbers": 4},
+        {"observations": np.zeros((5, 2), np.int32), "one_hot": True},
+        {"observations": np.zeros((5, 2, 2), np.int64), "one_hot": True},
+        {"observations": np.zeros((5, 2, 4), np.float32), "one_hot": True},
         {"weight": np.zeros((4, 3), np.float32)},
         {"weight": np.zeros((4, 3), np.float32).T},
         {"weight": np.zeros((3, 4))},
@@ -380,9 +387,9 @@ def locked(array: Array) -> Array:
         {"size": 0},
         {"size": -3},
         {"size": 2**60},
-        {"kind": "relu"},
-        {"kind": "normalised"},
-        {"kind": "convolution"},
+        {"type": 1},
+        {"type": 2},
+        {"type": 6},
         {"layers": ()},
         {"outputs": np.zeros((2, 4), np.float32)},
         {"outputs": np.zeros((1, 3), np.float32)},
@@ -411,13 +418,10 @@ def test_wrong_arrays(changes: dict[str, Any]) -> None:
         {"layers": []},
         {"layers": None},
         {"layer": ()},
-        {"layer": ("linear", None)},
-        {"layer": ["linear", None, None, 3, 0.0]},
-        {"layer": (1, None, None, 3, 0.0)},
-        {"layer": ("linear", np.zeros((3, 4), np.float32), None, 3, "")},
+        {"layer": (0, 0, 4, 3, 0.0, None)},
+        {"type": "linear"},
         {"outputs": None},
         {"actions": None},
-        {"numbers": 1.5},
     ],
     ids=repr,
 )
@@ -439,48 +443,14 @@ def test_the_answer_is_the_array_of_actions() -> None:
 # ---------------------------------------------------------------------- which way is taken
 
 
-def test_without_the_extension_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference, "_network", None)
+def test_without_the_extension_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "compiled", None)
     torch.manual_seed(6)
     space = spaces.Box(-1, 1, (6,), np.float32)
     q_net = q_network(space, [30, 30], 4)
     rows = observed(space, 3, 4)
     greedy = layered(q_net).bind(record_of(q_net), {"": rows}).argmax
     assert [greedy(step).tolist() for step in range(3)] == [by_torch(q_net, rows[step]).argmax(1).tolist() for step in range(3)]
-
-
-@NO_EXTENSION
-@pytest.mark.parametrize(
-    ("sizes", "envs", "portable"),
-    [([64, 64], 1, True), ([64, 64], 16, True), ([64, 64], 32, False), ([256, 256], 1, True), ([256, 256], 4, False)],
-)
-def test_portable_code_is_for_small_batches(monkeypatch: pytest.MonkeyPatch, sizes: list[int], envs: int, portable: bool) -> None:
-    """Without AVX2 numpy evaluates large ones, which it does faster; which way is taken follows from processor and shapes."""
-    space = spaces.Box(-1, 1, (4,), np.float32)
-    q_net = q_network(space, sizes, 2)
-    rows = observed(space, 1, envs)
-    taken: list[str] = []
-
-    def noting(way: Any) -> Any:
-        def bind(*given: Any) -> Any:
-            taken.append(way.__name__)
-            return way(*given)
-
-        return bind
-
-    for way in (bind_compiled, bind_numpy):
-        monkeypatch.setattr(inference, way.__name__, noting(way))
-    for avx2 in (0, 1):
-        monkeypatch.setattr(EXTENSION, "AVX2", avx2)
-        greedy = layered(q_net).bind(record_of(q_net), {"": rows}).argmax
-        assert taken.pop() == ("bind_compiled" if avx2 or portable else "bind_numpy") and not taken
-        assert np.array_equal(greedy(0), by_torch(q_net, rows[0]).argmax(1))
-
-
-@NO_EXTENSION
-def test_products_are_counted() -> None:
-    assert layered(q_network(spaces.Box(-1, 1, (4,), np.float32), [64, 64], 2)).products() == 4 * 64 + 64 * 64 + 64 * 2
-    assert layered(q_network(spaces.Discrete(500), [32], 6)).products() == 32 + 32 * 6  # a row of weights is picked
 
 
 @pytest.mark.parametrize(
@@ -647,6 +617,6 @@ def test_what_fills_a_record_up_is_no_parameter() -> None:
     q_net.register_buffer("count", torch.zeros(1))
     record = record_of(q_net)
     assert FILLING in (record.dtype.names or ())
-    check(bind_numpy, q_net, observed(q_net.observation_space, 2, 2))
+    check(bind_torch, q_net, observed(q_net.observation_space, 2, 2))
     if EXTENSION is not None:
         check(bind_compiled, q_net, observed(q_net.observation_space, 2, 2))

@@ -1,8 +1,8 @@
-"""CrossQ's batch renormalisation: computed without autograd, wherever it is run, and evaluated without torch."""
+"""CrossQ's batch renormalisation: computed without autograd, wherever it is run, and evaluated by the extension."""
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -18,22 +18,13 @@ from trainers import EVALUATED, INLINE, PROCESSES, THREADS, outcome
 from reactor_sb3.acting.forwards import dense_forward
 from reactor_sb3.acting.squashed import GaussianActor
 from reactor_torch import Autograd, Task, kernels
-from reactor_torch import forward as inference
-from reactor_torch.forward import bind_compiled, bind_numpy
+from reactor_torch.forward import bind_compiled, bind_torch
 from reactor_torch.parameters import parameter_record, write_parameters
 
 STEPS = 320
 NETWORK: dict[str, Any] = {"net_arch": [32, 16], "renorm_warmup_steps": 3}
 """Whose warm-up ends in the middle of a training."""
-WAYS = [
-    pytest.param(bind_numpy, id="numpy"),
-    pytest.param(
-        partial(bind_compiled, avx2=False),
-        id="portable",
-        marks=pytest.mark.skipif(inference._network is None, reason="no extension"),
-    ),
-    pytest.param(bind_compiled, id="avx2", marks=pytest.mark.skipif(not getattr(inference._network, "AVX2", 0), reason="no AVX2")),
-]
+WAYS = [bind_torch] if kernels.compiled is None else [bind_torch, bind_compiled]
 
 
 def spoil(module: nn.Module) -> None:
