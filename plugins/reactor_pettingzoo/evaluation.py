@@ -226,7 +226,7 @@ class JointPolicy(AskedPolicy):
             name: encode(part) if isinstance(part, nn.Module | RandomPolicy) else part for name, part in parts.items()
         }  # fmt: skip
         self.named = " and ".join(map(repr, self.parts))
-        self.asked: tuple[Any, ...] = tuple(self.parts.values())
+        self.asks = tuple(self.parts.values())
         self.agents = [(names[agent], specs.group_of(agent)[0]) for agent in specs.agents]
         self.ids = specs.agents
         self.deterministic = deterministic
@@ -242,7 +242,7 @@ class JointPolicy(AskedPolicy):
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
         parts = {name: decode(part) for name, part in self.parts.items()}
-        self.asked = tuple(parts.values())
+        self.asks = tuple(parts.values())
         asked = [callable_policy(name, parts[name], group, self.deterministic) for name, group in self.agents]
         sampler = _Sampler()
         ends = np.cumsum(self.widths).tolist()
@@ -272,13 +272,9 @@ class JointPolicy(AskedPolicy):
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
         return hashed(([str(name) for name, _ in self.agents], {str(name): one for name, one in self.hashes.items()}))
 
-    def held(self) -> Sequence[Any]:
-        """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
-        return self.asked
-
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the copies: each worker makes its own."""
-        return {**vars(self), "asked": ()}
+        return {**vars(self), "asks": ()}
 
 
 def _check(name: str, agent: AgentID, group: AgentGroup, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None) -> None:
