@@ -66,20 +66,7 @@ def evaluate(
         episodes: How many.
         policy_of: As for :class:`MultiAgentRunner`.
         seed: As for :func:`reactor_gymnasium.evaluate`, and likewise all that follow.
-        num_envs: See there.
-        workers: See there.
-        executor: See there.
-        batch_size: See there.
-        deterministic: See there.
         max_steps: See there; where agents take turns, an action is a step.
-        step_timeout: See there.
-        restarts: See there.
-        log: See there.
-        resume: See there.
-        record: See there.
-        videos: See there.
-        progress_bar: See there.
-        start_method: See there.
 
     Returns:
         A report whose ``returns`` are sums over all agents, and whose ``infos["return.NAME"]`` are those of an agent, NaN where it
@@ -218,8 +205,7 @@ class JointPolicy(AskedPolicy):
     )
 
     def __init__(self, specs: AgentSpecs, policies: Mapping[str, Any], names: Mapping[AgentID, str], deterministic: bool) -> None:
-        used = {name: policies[name] for name in dict.fromkeys(names.values())}
-        parts = {name: acting_part(policy) for name, policy in used.items()}
+        parts = {name: acting_part(policies[name]) for name in dict.fromkeys(names.values())}
         self.in_workers = all(isinstance(part, nn.Module | RandomPolicy) for part in parts.values())
         # Copies of what has weights: the user's goes on learning. A function is asked as it is.
         self.parts = {

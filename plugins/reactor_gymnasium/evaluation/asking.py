@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.policies import AskedPolicy, Noise, Turn
+from reactor_gymnasium.evaluation.policies import AskedPolicy, Turn, draws_of
 
-__all__ = ["Asking", "draws_of", "noise_of", "seed_of"]
+__all__ = ["Asking", "noise_of", "seed_of"]
 
 Array = npt.NDArray[Any]
 
@@ -27,24 +27,6 @@ def seed_of(seed: int, episode: int) -> int:
 def noise_of(seed: int, episode: int) -> np.random.Generator:
     """A policy's random numbers in an episode: the same ones at each step, for as many are drawn at each one before it."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_NOISE, episode))))
-
-
-def draws_of(noise: Noise | None, generators: Sequence[np.random.Generator | None]) -> Any:
-    """What a policy is told of chance, see :class:`Turn`.
-
-    Args:
-        noise: What it needs.
-        generators: Of each row; of those that take nothing from one, ``None``.
-    """
-    if noise is None:
-        return None
-    if noise.kind == "generator":
-        return [np.random.default_rng(0) if one is None else one for one in generators]
-    rows = np.zeros((len(generators), noise.width))
-    for row, one in zip(rows, generators, strict=True):
-        if one is not None:
-            (one.random if noise.kind == "uniform" else one.standard_normal)(out=row)
-    return rows
 
 
 class Asking:

@@ -12,9 +12,9 @@ import numpy as np
 
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.asking import Asking, draws_of, noise_of
+from reactor_gymnasium.evaluation.asking import Asking, noise_of
 from reactor_gymnasium.evaluation.contents import Contents, changes, contents, hashed, hashes, only_written, replaced
-from reactor_gymnasium.evaluation.policies import AskedPolicy, PolicyContext, Seeded, Turn, adapted, has_masks, masks_of
+from reactor_gymnasium.evaluation.policies import AskedPolicy, PolicyContext, Seeded, Turn, adapted, draws_of, has_masks, masks_of
 from reactor_rl.plugin import changed_generators, generator_states, global_random_state, one_numeric_thread
 
 __all__ = ["Chosen", "choose_batch"]

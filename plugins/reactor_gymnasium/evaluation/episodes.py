@@ -39,7 +39,7 @@ class NumberedPlayer(EpisodePlayer):
     Attributes:
         queue: Numbers of episodes that are to begin.
         playing: The number of each environment's episode; ``None`` where it is idle.
-        out: What :meth:`actions` are chosen by.
+        out: Where to write what is shown, which :meth:`actions` are chosen by.
     """
 
     rows: GymRows

@@ -33,6 +33,7 @@ __all__ = [
     "Turn",
     "adapted",
     "counted",
+    "draws_of",
     "has_masks",
     "is_plain",
     "masks_of",
@@ -54,6 +55,24 @@ class Noise(NamedTuple):
 
     kind: Literal["uniform", "normal", "generator"]
     width: int = 1
+
+
+def draws_of(noise: Noise | None, generators: Sequence[np.random.Generator | None]) -> Any:
+    """What a policy is told of chance, see :class:`Turn`.
+
+    Args:
+        noise: What it needs.
+        generators: Of each row; of those that take nothing from one, ``None``.
+    """
+    if noise is None:
+        return None
+    if noise.kind == "generator":
+        return [np.random.default_rng(0) if one is None else one for one in generators]
+    rows = np.zeros((len(generators), noise.width))
+    for row, one in zip(rows, generators, strict=True):
+        if one is not None:
+            (one.random if noise.kind == "uniform" else one.standard_normal)(out=row)
+    return rows
 
 
 class Turn:
@@ -266,12 +285,7 @@ class Seeded(AskedPolicy):
         def drawing(turn: Turn) -> Any:
             generators = turn.noise
             word = int(generators[0].integers(2**32))
-            inner = Turn(generators, turn.memory, turn.masks, turn.starts)
-            if needed is None:
-                inner.noise = None
-            elif needed.kind != "generator":
-                draw = generators[0].random if needed.kind == "uniform" else generators[0].standard_normal
-                inner.noise = draw((rows, needed.width))
+            inner = Turn(draws_of(needed, generators), turn.memory, turn.masks, turn.starts)
             with _generators, global_random_state(), seeded(reached, word):
                 _seed_process(word)
                 return ask(inner)

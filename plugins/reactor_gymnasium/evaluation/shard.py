@@ -9,7 +9,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.gym_rows import GymRows
@@ -73,13 +72,13 @@ class EpisodeShard(Reactor, ABC):
     def play(self) -> None:
         """Play on."""
 
-    def _wake(self, out: StepBuffers | None) -> None:
+    def _wake(self) -> None:
         """Begin episodes where a row is idle."""
         self.player.queue.extend(self.episodes.value)
-        self.player.begin(out)
+        self.player.begin(self.player.out)
 
-    def _step(self, actions: Any, out: StepBuffers | None) -> None:
-        self.ended += map(played, self.player.step(actions, out))
+    def _step(self, actions: Any) -> None:
+        self.ended += map(played, self.player.step(actions, self.player.out))
 
     def _finish(self) -> None:
         """Send what has ended."""
@@ -96,11 +95,11 @@ class AskingShard(EpisodeShard):
         if self.begin.present:
             seed, policy, batch, _ = self.begin.value
             player.ask(decode(policy), batch, seed)
-        self._wake(player.out)
+        self._wake()
         for _ in range(STEPS):
             if player.idle:
                 break
-            self._step(player.actions(), player.out)
+            self._step(player.actions())
         self._finish()
 
 
@@ -118,8 +117,6 @@ class ToldShard(EpisodeShard):
     def __init__(self, makers: Sequence[Pickled], *arguments: Any) -> None:
         super().__init__(makers, *arguments)
         self.masked = False
-        self.memory: npt.NDArray[Any] | None = None  # the buffer that `out` writes to
-        self.out: StepBuffers | None = None
         self.playing = Output((len(makers),), np.int64)
         if self.layout.arrays:
             shape, dtype = self.layout.storage()
@@ -137,11 +134,11 @@ class ToldShard(EpisodeShard):
             player.seeds.seed_of = partial(seed_of, seed)
         if self.layout.arrays:
             memory = self.observations.buffer
-            if memory is not self.memory:
-                self.memory, self.out = memory, StepBuffers(self.layout, memory)
+            if player.out is None or player.out.observations is not memory:
+                player.out = StepBuffers(self.layout, memory)
         if self.actions.present:
-            self._step(self.actions.value, self.out)
-        self._wake(self.out)
+            self._step(self.actions.value)
+        self._wake()
         if self.layout.objects:
             self.objects.set(player.objects())
         if self.masked:
