@@ -316,11 +316,7 @@ class EpisodePlayer:
         return seeds(env, over)
 
     def _raise(self, begun: Mapping[int, Any]) -> None:
-        """Raise what the first of the environments that failed raised.
-
-        Args:
-            begun: Those that were to begin an episode.
-        """
+        """Raise what the first of the environments that failed raised; those in ``begun`` were to begin an episode."""
         env, error = min(self.rows.failures, key=lambda failure: failure[0])
         where = f"in {self._where(env)}"
         if self.numbered and env in begun and (number := self.seeds.playing[env]) is not None:

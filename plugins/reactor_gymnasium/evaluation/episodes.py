@@ -58,13 +58,7 @@ class NumberedPlayer(EpisodePlayer):
         self.layout, self.queue, self.playing = layout, self.seeds.queue, self.seeds.playing
 
     def ask(self, policy: AskedPolicy, batch: int, seed: int) -> None:
-        """Let a policy choose :meth:`actions`.
-
-        Args:
-            policy: The policy.
-            batch: Rows of one call.
-            seed: Of the evaluation.
-        """
+        """Let a policy choose :meth:`actions`, a batch of rows at a call, in an evaluation with a seed."""
         self.seeds.seed_of = partial(seed_of, seed)
         self._asking = asking = Asking(policy, batch, self.layout, len(self.playing), seed)
         self.out = None if asking.rows is None else StepBuffers(self.layout, asking.rows)

@@ -290,8 +290,7 @@ class Evaluator:
             pays = expected_gain(seconds, seconds / workers) > START
             executor, workers = (parallel_executor(replaced=bool(self.restarts)), workers) if pays else ("inline", 1)
         self.program = EpisodeProgram(
-            self.make, num_envs, context.observation_space, context.action_space, self.max_steps, workers, executor, in_workers,
-            self.step_timeout, self.start_method,
+            self.make, num_envs, context, self.max_steps, workers, executor, in_workers, self.step_timeout, self.start_method,
         )  # fmt: skip
         return self.program
 

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
-
 from reactor_gymnasium.environments.player import Episode
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking
 from reactor_gymnasium.evaluation.choosing import Chosen
+from reactor_gymnasium.evaluation.policies import PolicyContext
 from reactor_gymnasium.evaluation.shard import STEPS, AskingShard, ToldShard
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_rl import Program
@@ -35,31 +34,29 @@ class EpisodeProgram:
     Args:
         make: What makes an environment, encoded.
         num_envs: How many there are.
-        observation_space: Of each.
-        action_space: Of each.
+        context: What policies act in.
         max_steps: After how many steps an episode is cut off; ``None`` for never.
         workers: How many workers there are.
         executor: Its name.
         in_workers: Whether workers ask the policy, or the caller.
         step_timeout: Seconds that the caller waits for a worker at a tick; ``None`` for as long as it takes.
-        context: How helper processes start.
+        method: How helper processes start.
     """
 
     def __init__(
         self,
         make: Any,
         num_envs: int,
-        observation_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
+        context: PolicyContext,
         max_steps: int | None,
         workers: int,
         executor: ExecutorName,
         in_workers: bool,
         step_timeout: float | None,
-        context: str | None = None,
+        method: str | None = None,
     ) -> None:
         self.num_envs, self.in_workers, self.max_steps = num_envs, in_workers, max_steps
-        self.layout = ObservationLayout(observation_space, "unsafe")
+        self.layout = ObservationLayout(context.observation_space, "unsafe")
         self.since = 0  # steps since an episode has ended
         program = Program(f"evaluation in {num_envs}")
         program.worker_setup(repeat_registrations())
@@ -73,7 +70,7 @@ class EpisodeProgram:
             name = f"environments[{lo}:{hi}]"
             placement[name] = number
             shard = program.add(
-                AskingShard if in_workers else ToldShard, (make,) * (hi - lo), lo, self.layout, action_space, max_steps,
+                AskingShard if in_workers else ToldShard, (make,) * (hi - lo), lo, self.layout, context.action_space, max_steps,
                 name=name,
             )  # fmt: skip
             for port in ("begin", "episodes"):
@@ -87,7 +84,7 @@ class EpisodeProgram:
                     program.connect(getattr(shard, port), program.output(f"{port}_{number}"))
         self.cuts = cuts
         self.run: Run = program.start(
-            executor=executor, workers=workers, context=context, fingerprint="off", placement=placement, tick_timeout=step_timeout
+            executor=executor, workers=workers, context=method, fingerprint="off", placement=placement, tick_timeout=step_timeout
         )
 
     def play(self, chosen: Chosen, seed: int, episodes: Iterable[int], ended: Callable[[Sequence[Episode]], object]) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["EvaluationReport", "columns_of", "student"]
 
 Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 BARS, WIDTH, HEIGHT = 20, 420, 120
 
 
@@ -51,7 +50,7 @@ class EvaluationReport:
     row_independent: bool
     deterministic: bool
     seed: int
-    returns: Floats
+    returns: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.int64]
     terminated: npt.NDArray[np.bool_]
     infos: Mapping[str, Array]

@@ -60,7 +60,6 @@ class EpisodeShard(Reactor, ABC):
     def build(self) -> None:
         """Make the environments, here where they will live."""
         self.player = NumberedPlayer(self.rows, self.makers, self.layout, self.action_space, self.max_steps)
-        self.ended: list[Episode] = []
 
     @reaction(shutdown)
     def close(self) -> None:
@@ -72,20 +71,6 @@ class EpisodeShard(Reactor, ABC):
     def play(self) -> None:
         """Play on."""
 
-    def _wake(self) -> None:
-        """Begin episodes where a row is idle."""
-        self.player.queue.extend(self.episodes.value)
-        self.player.begin(self.player.out)
-
-    def _step(self, actions: Any) -> None:
-        self.ended += map(played, self.player.step(actions, self.player.out))
-
-    def _finish(self) -> None:
-        """Send what has ended."""
-        self.player.log.settle()
-        ended, self.ended = self.ended, []
-        self.done.set(ended)
-
 
 class AskingShard(EpisodeShard):
     """Asks its own copy of the policy; takes several steps at a tick."""
@@ -95,12 +80,15 @@ class AskingShard(EpisodeShard):
         if self.begin.present:
             seed, policy, batch, _ = self.begin.value
             player.ask(decode(policy), batch, seed)
-        self._wake()
+        player.queue.extend(self.episodes.value)
+        player.begin(player.out)
+        ended: list[Episode] = []
         for _ in range(STEPS):
             if player.idle:
                 break
-            self._step(player.actions())
-        self._finish()
+            ended += player.step(player.actions(), player.out)
+        player.log.settle()
+        self.done.set(list(map(played, ended)))
 
 
 class ToldShard(EpisodeShard):
@@ -136,12 +124,13 @@ class ToldShard(EpisodeShard):
             memory = self.observations.buffer
             if player.out is None or player.out.observations is not memory:
                 player.out = StepBuffers(self.layout, memory)
-        if self.actions.present:
-            self._step(self.actions.value)
-        self._wake()
+        ended = player.step(self.actions.value, player.out) if self.actions.present else []
+        player.queue.extend(self.episodes.value)
+        player.begin(player.out)
         if self.layout.objects:
             self.objects.set(player.objects())
         if self.masked:
             self.masks.set(player.allowed())
         self.playing.buffer[...] = [-1 if number is None else number for number in player.playing]
-        self._finish()
+        player.log.settle()
+        self.done.set(list(map(played, ended)))

@@ -64,9 +64,6 @@ class ShardLog:
         count: How many they are.
         agents: How many agents each has.
         groups: The groups of policies, for the shapes of their actions.
-
-    Attributes:
-        taken: Steps of the run.
     """
 
     def __init__(self, first: int, count: int, agents: int, groups: Sequence[PolicyGroup]) -> None:
@@ -78,7 +75,8 @@ class ShardLog:
 
     def begin(self, keep: bool) -> None:
         """Begin a run; what was seen and done is kept if that is wanted."""
-        self.keep, self.taken = keep, 0
+        self.keep = keep
+        self._summed = 0  # how many steps of the run are summed up
         # Of each copy's episode, up to the last time that steps were summed up.
         self._returns: Array = np.zeros((self.count, self.agents))
         self._lengths: Array = np.zeros((self.count, self.agents), np.int64)
@@ -126,14 +124,13 @@ class ShardLog:
         """End a step: the rewards of all agents of all copies."""
         self._rewards += rewards
         self._at += 1
-        self.taken += 1
 
     # ------------------------------------------------------------------ what came of it
 
     def _sum_up(self) -> None:
         count, shape = self._at, (self._at, self.count, self.agents)
         rewards, acted = np.array(self._rewards, np.float64).reshape(shape), self._acted[:count].reshape(shape)
-        playing, begun = self._playing[:count], self.taken - count
+        playing = self._playing[:count]
         columns = {"acted": acted, "rewards": rewards}
         columns |= {f"actions.{number}": of_group[:count] for number, of_group in enumerate(self._actions)}
         always: list[bool] = np.all(playing, 0).tolist()
@@ -150,8 +147,9 @@ class ShardLog:
             since[copy] = at + 1
             if present is not None:
                 told = tuple(self._returns[copy].tolist()), tuple(self._lengths[copy].tolist())
-                self._episodes.append(EpisodeRecord(self.first + copy, begun + at + 1, present, *told))
+                self._episodes.append(EpisodeRecord(self.first + copy, self._summed + at + 1, present, *told))
                 self._returns[copy], self._lengths[copy] = 0, 0
+        self._summed += count
         self._steps += int(playing.sum())
         if self.keep:
             ends: Array = np.zeros((count, self.count), np.bool_)

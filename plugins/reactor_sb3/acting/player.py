@@ -114,14 +114,7 @@ class Player:
         self.snapshot[...] = parameters
 
     def look(self, function: Callable[[gymnasium.Env[Any, Any]], T]) -> T:
-        """Let somebody look at the environment, without changing it; within a step as well.
-
-        Args:
-            function: Given the environment as it is.
-
-        Returns:
-            What the function gives.
-        """
+        """Give the environment as it is to a function that does not change it, within a step as well; returns what that gives."""
         self.envs.rows.keep_from_kernels("somebody watches")
         with self.envs.rows.opened(changes=False) as envs:
             return function(envs[0])
