@@ -20,22 +20,14 @@ from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.infos import note_whose_info
 from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, OfRounds, OfRuns
+from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, OfRounds
 from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, SavedEnv, StepBuffers, close_all, kept_whole
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
+from reactor_gymnasium.evaluation.contents import hashed
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
-from reactor_gymnasium.evaluation.policies import (
-    AskedPolicy,
-    BoundPolicy,
-    Noise,
-    PolicyContext,
-    PredictPolicy,
-    Turn,
-    counted,
-    hashed,
-)
+from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, PredictPolicy, Turn, counted
 from reactor_gymnasium.evaluation.report import student
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
@@ -54,7 +46,6 @@ __all__ = [
     "EpisodePlayer",
     "Evaluator",
     "OfRounds",
-    "OfRuns",
     "kept_whole",
     "hashed",
     "counted",

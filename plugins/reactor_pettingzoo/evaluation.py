@@ -66,20 +66,7 @@ def evaluate(
         episodes: How many.
         policy_of: As for :class:`MultiAgentRunner`.
         seed: As for :func:`reactor_gymnasium.evaluate`, and likewise all that follow.
-        num_envs: See there.
-        workers: See there.
-        executor: See there.
-        batch_size: See there.
-        deterministic: See there.
         max_steps: See there; where agents take turns, an action is a step.
-        step_timeout: See there.
-        restarts: See there.
-        log: See there.
-        resume: See there.
-        record: See there.
-        videos: See there.
-        progress_bar: See there.
-        start_method: See there.
 
     Returns:
         A report whose ``returns`` are sums over all agents, and whose ``infos["return.NAME"]`` are those of an agent, NaN where it
@@ -218,15 +205,14 @@ class JointPolicy(AskedPolicy):
     )
 
     def __init__(self, specs: AgentSpecs, policies: Mapping[str, Any], names: Mapping[AgentID, str], deterministic: bool) -> None:
-        used = {name: policies[name] for name in dict.fromkeys(names.values())}
-        parts = {name: acting_part(policy) for name, policy in used.items()}
+        parts = {name: acting_part(policies[name]) for name in dict.fromkeys(names.values())}
         self.in_workers = all(isinstance(part, nn.Module | RandomPolicy) for part in parts.values())
         # Copies of what has weights: the user's goes on learning. A function is asked as it is.
         self.parts = {
             name: encode(part) if isinstance(part, nn.Module | RandomPolicy) else part for name, part in parts.items()
         }  # fmt: skip
         self.named = " and ".join(map(repr, self.parts))
-        self.asked: tuple[Any, ...] = tuple(self.parts.values())
+        self.asks = tuple(self.parts.values())
         self.agents = [(names[agent], specs.group_of(agent)[0]) for agent in specs.agents]
         self.ids = specs.agents
         self.deterministic = deterministic
@@ -242,7 +228,7 @@ class JointPolicy(AskedPolicy):
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
         parts = {name: decode(part) for name, part in self.parts.items()}
-        self.asked = tuple(parts.values())
+        self.asks = tuple(parts.values())
         asked = [callable_policy(name, parts[name], group, self.deterministic) for name, group in self.agents]
         sampler = _Sampler()
         ends = np.cumsum(self.widths).tolist()
@@ -272,13 +258,9 @@ class JointPolicy(AskedPolicy):
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
         return hashed(([str(name) for name, _ in self.agents], {str(name): one for name, one in self.hashes.items()}))
 
-    def held(self) -> Sequence[Any]:
-        """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
-        return self.asked
-
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the copies: each worker makes its own."""
-        return {**vars(self), "asked": ()}
+        return {**vars(self), "asks": ()}
 
 
 def _check(name: str, agent: AgentID, group: AgentGroup, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
-from plain_loops import DISABLED, IDLE, NEXT, SAME, Recorded
+from plain_loops import DISABLED, IDLE, NEXT, SAME, InTurns, Recorded, Together
 from row_bench import RIG, STEPS, Bench, Rig, equal, plays_as_a_loop, rigged
 from row_cases import CASES, MODES, USUAL, cases, habitual, one_mode, slow
 
-from reactor_gymnasium.environments.player import EpisodeLog, EpisodePlayer, Numbered, OfRounds, OfRuns
+from reactor_gymnasium.environments.player import EpisodeLog, EpisodePlayer, Numbered, OfRounds
 from reactor_gymnasium.environments.rows import EnvRows, StepBuffers
 from reactor_rl.pickling import encode
 
@@ -372,7 +372,6 @@ def test_of_infos_is_kept_what_is_wanted(name: str, mode: Any) -> None:
 # ---------------------------------------------------------------------- who plays episodes
 
 PLAYED = {
-    "runs": lambda: OfRuns([2, 0, 3], lambda env, number: 10 * env + number),
     "rounds": lambda: OfRounds(3, lambda env, number: 10 * env + number),
     "queue": lambda: Numbered(3, lambda number: 50 + number),
 }
@@ -381,11 +380,11 @@ PLAYED = {
 @pytest.mark.parametrize(("name", "kind"), [
     pytest.param(name, kind, marks=slow(name, (at + turn) % 3 > 0))
     for at, name in enumerate(USUAL)
-    if SAME in CASES[name].modes and CASES[name].kind is not Recorded  # there, rows of some agents do not end
+    if SAME in CASES[name].modes and CASES[name].kind not in (InTurns, Recorded, Together)  # which have several rows
     for turn, kind in enumerate(PLAYED)
 ])  # fmt: skip
 def test_a_player_counts_what_a_plain_loop_counts(name: str, kind: str) -> None:
-    """One player for all: so many episodes of each environment, their sums and lengths, whichever of them comes next."""
+    """One player for all: episodes of each environment, their sums and lengths, whichever of them comes next."""
     with Bench(CASES[name], SAME) as bench:
         rows, loop, (seeds, ours) = bench.rows, bench.loop, (PLAYED[kind](), PLAYED[kind]())
         for each in (seeds, ours):

@@ -1,28 +1,24 @@
 """``EpisodePlayer``: environments that play episodes whose seeds are keyed by what they are for; ``EpisodeLog``: what came of each.
 
-Trainers' actors, evaluations and runners differ in three things: which episode an environment begins next
-(:class:`EpisodeSeeds`), who chooses actions, and what is kept. Episodes are counted, and rewards added up, here and nowhere else.
+Trainers' actors and evaluations differ in three things: which episode an environment begins next (:class:`OfRounds`,
+:class:`Numbered`), who chooses actions, and what is kept.
 """
 
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.owning import as_number
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, StepBuffers
 from reactor_rl.plugin import canonical, new_hash
 
-__all__ = ["Episode", "EpisodeLog", "EpisodePlayer", "EpisodeSeeds", "Numbered", "OfRounds", "OfRuns"]
-
-Array = npt.NDArray[Any]
+__all__ = ["Episode", "EpisodeLog", "EpisodePlayer", "Numbered", "OfRounds"]
 
 _FLOATS = frozenset((float,))
 
@@ -42,49 +38,43 @@ class EpisodeLog:
             Stable-Baselines3's ``Monitor`` has it.
         hashing: Whether an episode's actions and rewards are hashed: where actions are rows of ``"arrays"``, each in the dtype that
             it was given; or are ``"objects"``.
-        sure: Whether rewards are floats for certain, so that nobody has to look.
 
     Attributes:
         noted: The rewards of those steps that have been noted since :meth:`settle`, one after the other.
         totals: The sum of each row's episode, up to what has been counted.
-        lengths: Its steps, likewise; where it is noted who acted, those in which the row did.
+        lengths: Its steps, likewise.
         where: From a row to words for a message.
     """
 
-    def __init__(self, rows: int, floats: bool = False, hashing: Literal["", "arrays", "objects"] = "", sure: bool = False) -> None:
-        self.rows, self.floats, self.hashing, self.sure = rows, floats, hashing, sure
+    def __init__(self, rows: int, floats: bool = False, hashing: Literal["", "arrays", "objects"] = "") -> None:
+        self.rows, self.floats, self.hashing = rows, floats, hashing
         self.noted: list[Any] = []
         self.totals: list[Any] = [0.0] * rows
         self.lengths = [0] * rows
         self.where: Callable[[int], str] = "row {}".format
         self._actions: list[Any] = []
-        self._acting: list[Array] = []
         self._since = [0] * rows  # from which of the noted steps on a row has not been counted
         self._hashes: list[tuple[Any, Any] | None] = [None] * rows  # of actions and rewards, where an episode has begun
-        self._arrays: tuple[Array, Array] | None = None
 
     @property
     def steps(self) -> int:
         """How many steps have been noted since :meth:`settle`."""
         return len(self.noted) // self.rows
 
-    def note(self, rewards: Sequence[Any], actions: Any = None, acting: Array | None = None) -> None:
+    def note(self, rewards: Sequence[Any], actions: Any = None) -> None:
         """Note a step.
 
         Args:
             rewards: Of all rows.
             actions: Of all rows, where they are hashed; kept as they are.
-            acting: Which rows have acted, ``(rows,)`` bool, kept as it is until :meth:`settle`. By default all have.
 
         Raises:
             ValueError: If a reward is not a number, with a note that says whose it is.
         """
-        floats = self.sure or _FLOATS.issuperset(map(type, rewards))
+        floats = _FLOATS.issuperset(map(type, rewards))
         self.noted += rewards if floats else map(self._number, itertools.count(), rewards)
         if actions is not None:
             self._actions.append(actions)
-        if acting is not None:
-            self._acting.append(acting)
 
     def _number(self, row: int, reward: Any) -> Any:
         try:
@@ -105,7 +95,7 @@ class EpisodeLog:
         for reward in rewards:
             total += reward
         self.totals[row], self._since[row] = total, since + len(rewards)
-        self.lengths[row] += sum(bool(one[row]) for one in self._acting[since:]) if self._acting else len(rewards)
+        self.lengths[row] += len(rewards)
         hashes = self._hashes[row]
         if hashes is not None:
             hashes[1].update(np.array(rewards, "<f8").tobytes())
@@ -135,74 +125,13 @@ class EpisodeLog:
 
     def settle(self) -> None:
         """Count everything, and forget single steps: to be called now and then, lest they become too many."""
-        if self.floats and not self.hashing:
-            for _, alike in itertools.groupby(range(self.rows), key=self._since.__getitem__):
-                first, *others = alike
-                self.count_rows(first, first + 1 + len(others))
-        else:
-            for row in range(self.rows):
-                self.count(row)
-        self.noted, self._actions, self._acting = [], [], []
-        self._since, self._arrays = [0] * self.rows, None
-
-    # ------------------------------------------------------------------ several rows at once
-
-    def columns(self) -> tuple[Array, Array]:
-        """The noted rewards, of floats, and which rows have acted, ``(steps, rows)``, float64 and bool."""
-        if self._arrays is None or len(self._arrays[0]) != self.steps:
-            shape = self.steps, self.rows
-            acted = np.array(self._acting) if self._acting else np.ones(shape, np.bool_)
-            self._arrays = np.array(self.noted, np.float64).reshape(shape), acted
-        return self._arrays
-
-    def count_rows(self, lo: int, hi: int, upto: int | None = None) -> tuple[list[float], list[int]]:
-        """Bring the episodes of rows ``lo`` to ``hi - 1``, which have begun together, up to date; of floats that are not hashed.
-
-        Args:
-            lo: The first row.
-            hi: The row after the last one.
-            upto: How many of the noted steps count; all by default.
-
-        Returns:
-            Their sums of rewards, and their lengths.
-        """
-        since, upto = self._since[lo], self.steps if upto is None else upto
-        if since < upto:
-            rewards, acted = (column[since:upto, lo:hi] for column in self.columns())
-            self.totals[lo:hi] = np.add.accumulate(np.concatenate([[self.totals[lo:hi]], rewards]))[-1].tolist()
-            self.lengths[lo:hi] = (acted.sum(0) + self.lengths[lo:hi]).tolist()
-            self._since[lo:hi] = [upto] * (hi - lo)
-        return self.totals[lo:hi], self.lengths[lo:hi]
-
-    def end_rows(self, lo: int, hi: int, upto: int) -> tuple[list[float], list[int]]:
-        """The same at the end of their episodes, with the noted step ``upto``, even if later ones have been noted. Others begin."""
-        found = self.count_rows(lo, hi, upto)
-        self.totals[lo:hi], self.lengths[lo:hi] = [0.0] * (hi - lo), [0] * (hi - lo)
-        return found
+        for row in range(self.rows):
+            self.count(row)
+        self.noted, self._actions = [], []
+        self._since = [0] * self.rows
 
 
 # ---------------------------------------------------------------------- which episode is next
-
-
-class EpisodeSeeds(Protocol):
-    """Which episode an environment begins next.
-
-    Attributes:
-        playing: The number of each environment's episode; ``None`` where it is idle.
-    """
-
-    playing: list[Any]
-
-    def __call__(self, env: int, over: bool = True) -> Mapping[str, Any] | None:
-        """The arguments of an environment's next reset.
-
-        Args:
-            env: The environment.
-            over: Whether its game is over, and not only a life lost.
-
-        Returns:
-            The arguments; ``None`` if there is no further episode for it.
-        """
 
 
 class Numbered:
@@ -214,16 +143,16 @@ class Numbered:
 
     Attributes:
         queue: Numbers of episodes that are to begin.
-        playing: See :class:`EpisodeSeeds`.
+        playing: The number of each environment's episode; ``None`` where it is idle.
     """
 
     def __init__(self, envs: int, seed_of: Callable[[int], int]) -> None:
         self.queue: deque[int] = deque()
-        self.playing: list[int | None] = [None] * envs
+        self.playing: list[Any] = [None] * envs
         self.seed_of = seed_of
 
     def __call__(self, env: int, over: bool = True) -> dict[str, Any] | None:
-        """See :meth:`EpisodeSeeds.__call__`; a lost life is no end."""
+        """The arguments of an environment's next reset, ``None`` if there is no further episode; a lost life is no end."""
         if not over:
             return {}
         number = self.playing[env] = self.queue.popleft() if self.queue else None
@@ -242,7 +171,7 @@ class OfRounds:
         spared: From an environment to whether it goes without a seed in this round.
 
     Attributes:
-        playing: See :class:`EpisodeSeeds`; -1 before the first episode.
+        playing: The number of each environment's episode; -1 before the first one.
     """
 
     def __init__(self, envs: int, seed_of: Callable[[int, int], int], spared: Callable[[int], bool] = lambda env: False) -> None:
@@ -255,40 +184,12 @@ class OfRounds:
         self._fresh = [True] * len(self._fresh)
 
     def __call__(self, env: int, over: bool = True) -> dict[str, Any]:
-        """See :meth:`EpisodeSeeds.__call__`."""
+        """The arguments of an environment's next reset: after a game, or after a lost life."""
         self.playing[env] += 1
         if not self._fresh[env]:
             return {}
         self._fresh[env] = False
         return {"seed": self.seed_of(env, self.playing[env])} if over and not self.spared(env) else {}
-
-
-class OfRuns:
-    """Runners: so many episodes of each environment.
-
-    Args:
-        wanted: How many each is to play; may be infinite.
-        seed_of: From an environment and the number of its episode to a seed; ``None`` if it is to go on with what it has.
-
-    Attributes:
-        left: How many each is still to begin.
-        playing: See :class:`EpisodeSeeds`.
-    """
-
-    def __init__(self, wanted: Sequence[float], seed_of: Callable[[int, int], int | None]) -> None:
-        self.left, self.seed_of = list(wanted), seed_of
-        self.playing: list[int | None] = [None] * len(self.left)
-        self._begun = [0] * len(self.left)
-
-    def __call__(self, env: int, over: bool = True) -> dict[str, Any] | None:
-        """See :meth:`EpisodeSeeds.__call__`."""
-        if not self.left[env]:
-            self.playing[env] = None
-            return None
-        number = self.playing[env] = self._begun[env]
-        self.left[env] -= 1
-        self._begun[env] += 1
-        return {"seed": self.seed_of(env, number)}
 
 
 # ---------------------------------------------------------------------- who plays
@@ -303,7 +204,7 @@ class Episode(NamedTuple):
         total: The sum of its rewards.
         length: Its steps.
         terminated: Whether the environment ended it, and no limit.
-        over: Whether its environment's game is over. Else only a life was lost, or an agent has left the others.
+        over: Whether its environment's game is over, and not only a life lost.
         info: What ``before_reset`` has kept of its last info.
         digest: The hash of its actions and rewards, if they are hashed.
     """
@@ -319,19 +220,18 @@ class Episode(NamedTuple):
 
 
 class EpisodePlayer:
-    """Environments that play one episode after the other.
+    """Environments of one row each that play one episode after the other.
 
     Args:
         rows: They are idle at first, and reset within the step that ends an episode.
-        seeds: Which episode each begins next.
+        seeds: Which episode each begins next. A numbered one lasts as long as a game and any limit let it, and does not end with a
+            lost life; messages say in which episode something was raised.
         log: What counts.
-        games: Whether an episode lasts as long as a game and any limit let it, and does not end with a lost life.
-        numbered: Whether messages say in which episode something was raised.
     """
 
-    def __init__(self, rows: EnvRows, seeds: EpisodeSeeds, log: EpisodeLog, games: bool = False, numbered: bool = False) -> None:
+    def __init__(self, rows: EnvRows, seeds: Numbered | OfRounds, log: EpisodeLog) -> None:
         rows.autoreset, rows.seeds, log.where = AutoresetMode.SAME_STEP, self._next, self._where
-        self.rows, self.seeds, self.log, self.games, self.numbered = rows, seeds, log, games, numbered
+        self.rows, self.seeds, self.log, self.numbered = rows, seeds, log, isinstance(seeds, Numbered)
         rows.pending[:] = [IDLE] * rows.num_envs
         self._before: dict[int, int] = {}  # numbers of the episodes that the last step has ended, by environment
 
@@ -364,8 +264,7 @@ class EpisodePlayer:
         if rows.failures:
             self._raise(resets)
         for env in resets:
-            for row in range(rows.bounds[env], rows.bounds[env + 1]):
-                log.begin(row)
+            log.begin(env)
         if out is not None:
             rows.show(out)
             rows.raise_failure()
@@ -397,14 +296,13 @@ class EpisodePlayer:
         if rows.ended:
             overs = rows.over
             for row, terminated, truncated in rows.ended:
-                env = self._env_of(row)
-                over = env in overs
-                if self.games and not (over or truncated):
+                over = row in overs
+                if self.numbered and not (over or truncated):
                     continue
                 total, length = log.count(row)
-                number, digest = before.get(env, self.seeds.playing[env]), log.digest(row) if log.hashing else ""
+                number, digest = before.get(row, self.seeds.playing[row]), log.digest(row) if log.hashing else ""
                 ended.append(Episode(row, number, total, length, terminated, over, rows.finals[row][1], digest))
-                log.begin(row, rows.pending[env] == IDLE)
+                log.begin(row, rows.pending[row] == IDLE)
         return ended
 
     def _next(self, env: int) -> Mapping[str, Any] | None:
@@ -412,32 +310,20 @@ class EpisodePlayer:
         rows, seeds = self.rows, self.seeds
         self._before[env] = seeds.playing[env]
         over = env not in rows.lives or env in rows.over
-        if self.games and not over and rows.ended[-1][2]:  # a limit ends a game, too
+        if self.numbered and not over and rows.ended[-1][2]:  # a limit ends a game, too
             rows.end_game(env)
             over = True
         return seeds(env, over)
 
     def _raise(self, begun: Mapping[int, Any]) -> None:
-        """Raise what the first of the environments that failed raised.
-
-        Args:
-            begun: Those that were to begin an episode.
-        """
-        rows = self.rows
-        if self.numbered:
-            env, error = min(rows.failures, key=lambda failure: failure[0])
-            number = self.seeds.playing[env]
-            by_reset = env in begun and number is not None
-            where = f"by the reset of episode {number}" if by_reset else f"in episode {self._before.get(env, number)}"
-            error.add_note(f"raised {where}, in {rows.unit} {rows.first + env}")
-            raise error
-        rows.raise_failure()
+        """Raise what the first of the environments that failed raised; those in ``begun`` were to begin an episode."""
+        env, error = min(self.rows.failures, key=lambda failure: failure[0])
+        where = f"in {self._where(env)}"
+        if self.numbered and env in begun and (number := self.seeds.playing[env]) is not None:
+            where = f"by the reset of episode {number}, in {self.rows.unit} {self.rows.first + env}"
+        error.add_note(f"raised {where}")
+        raise error
 
     def _where(self, row: int) -> str:
-        env = self._env_of(row)
-        where = f"{self.rows.unit} {self.rows.first + env}"
-        return f"episode {self._before.get(env, self.seeds.playing[env])}, in {where}" if self.numbered else where
-
-    def _env_of(self, row: int) -> int:
-        bounds = self.rows.bounds
-        return row if len(bounds) == bounds[-1] + 1 else bisect_right(bounds, row) - 1
+        where = f"{self.rows.unit} {self.rows.first + row}"
+        return f"episode {self._before.get(row, self.seeds.playing[row])}, in {where}" if self.numbered else where

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.policies import AskedPolicy, Turn, is_plain
+from reactor_gymnasium.evaluation.policies import AskedPolicy, Turn, draws_of
 
 __all__ = ["Asking", "noise_of", "seed_of"]
 
@@ -37,24 +36,15 @@ class Asking:
         policy: The policy.
         batch: Rows of one call, unless the policy answers each by itself.
         layout: Of an observation.
-        rows: The array leaves of all rows, ``(n, ...)`` as ``layout`` stores them; ``None`` if there are no such leaves.
         count: How many rows.
-        space: Of actions.
         seed: Of the evaluation.
+
+    Attributes:
+        rows: The array leaves of all rows, ``(n, ...)`` as ``layout`` stores them; ``None`` if there are no such leaves.
     """
 
-    def __init__(
-        self,
-        policy: AskedPolicy,
-        batch: int,
-        layout: ObservationLayout,
-        rows: Array | None,
-        count: int,
-        space: gymnasium.Space[Any],
-        seed: int,
-    ) -> None:
-        self.policy, self.layout, self.rows, self.count, self.seed = policy, layout, rows, count, seed
-        self.plain = is_plain(space)
+    def __init__(self, policy: AskedPolicy, batch: int, layout: ObservationLayout, count: int, seed: int) -> None:
+        self.policy, self.layout, self.rows, self.count, self.seed = policy, layout, layout.memory(count), count, seed
         self.playing: list[int | None] = [None] * count
         self.memory: list[Any] = [None] * count
         self.starts = np.ones(count, np.bool_)
@@ -62,7 +52,7 @@ class Asking:
         self.noise = policy.noise
         self.whole = policy.by_row and not layout.objects
         self.batch = count if self.whole else 1 if policy.single else batch
-        self.given = rows if self.whole else layout.memory(self.batch)  # what the policy reads
+        self.given = self.rows if self.whole else layout.memory(self.batch)  # what the policy reads
         self.ask = None if layout.objects else policy.bind(self._assembled(None), self.batch)
         self.actions: Any = None
 
@@ -129,19 +119,11 @@ class Asking:
             self.actions[row] = action
 
     def _noise(self, rows: Sequence[int]) -> Any:
-        """The draws of rows, and as many for those that fill up a batch, which take nothing from them."""
+        """The draws of rows; idle ones, and those that fill up a batch, take nothing from a generator."""
         if self.noise is None:
             return None
-        missing = self.batch - len(rows)
-        if self.noise.kind == "generator":
-            return [*(self.generators[row] for row in rows), *(np.random.default_rng(0) for _ in range(missing))]
-        drawn = np.zeros((self.batch, self.noise.width))
-        for at, row in enumerate(rows):
-            generator = self.generators[row]
-            if generator is not None and self.playing[row] is not None:  # idle rows stay what they are
-                draw = generator.random if self.noise.kind == "uniform" else generator.standard_normal
-                draw(out=drawn[at])
-        return drawn
+        generators = [None if self.playing[row] is None else self.generators[row] for row in rows]
+        return draws_of(self.noise, [*generators, *[None] * (self.batch - len(rows))])
 
     def _assembled(self, objects: list[tuple[Any, ...]] | None) -> Any:
         return self.layout.batched(self.given, objects, copy=False)

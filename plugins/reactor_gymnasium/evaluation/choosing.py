@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking, noise_of
-from reactor_gymnasium.evaluation.contents import Contents, changes, contents, hashes, only_written, replaced
-from reactor_gymnasium.evaluation.policies import (
-    AskedPolicy,
-    BoundPolicy,
-    Noise,
-    PolicyContext,
-    Seeded,
-    Turn,
-    adapted,
-    has_masks,
-    hashed,
-    masks_of,
-)
+from reactor_gymnasium.evaluation.contents import Contents, changes, contents, hashed, hashes, only_written, replaced
+from reactor_gymnasium.evaluation.policies import AskedPolicy, PolicyContext, Seeded, Turn, adapted, draws_of, has_masks, masks_of
 from reactor_rl.plugin import changed_generators, generator_states, global_random_state, one_numeric_thread
 
 __all__ = ["Chosen", "choose_batch"]
@@ -47,8 +37,9 @@ class Chosen:
         changing: Names of what it was seen to change in itself when it is asked.
     """
 
-    def __init__(self, policy: AskedPolicy, batch: int, alone: bool, how: str, changing: Sequence[str] = ()) -> None:
-        self.policy, self.batch, self.alone, self.how, self.changing = policy, batch, alone, how, changing
+    def __init__(self, policy: AskedPolicy, batch: int, alone: bool, how: str) -> None:
+        self.policy, self.batch, self.alone, self.how = policy, batch, alone, how
+        self.changing: Sequence[str] = ()
 
     def told(self) -> dict[str, str]:
         """Hashes of what the policy consists of, its code included, but for what it changes when it is asked."""
@@ -81,31 +72,19 @@ def _chosen(asked: AskedPolicy, trial: _Trial, before: Contents, batch_size: int
     if asked.by_row:
         trial.answers(asked, 1, [0])
         return Chosen(asked, 1, True, "every row by itself, by construction")
-    asked, kept = _tried_twice(asked, trial, before)
+    asked, kept, changing = _tried_twice(asked, trial, before)
     chosen = _chosen_batch(asked, trial, batch_size)
-    if not kept.how:
-        return Chosen(chosen.policy, chosen.batch, chosen.alone, chosen.how, kept.changing)
-    how = f"{chosen.how}; {kept.how}"
-    warnings.warn(
-        f"the policy {asked.named} {kept.how}: if an answer depends on that, the report depends on num_envs. {asked.remedies}",
-        UserWarning, stacklevel=5,
-    )  # fmt: skip
-    return Chosen(chosen.policy, chosen.batch, False, how, kept.changing)
+    chosen.changing = changing
+    if kept:
+        chosen.alone, chosen.how = False, f"{chosen.how}; {kept}"
+        warnings.warn(
+            f"the policy {asked.named} {kept}: if an answer depends on that, the report depends on num_envs. {asked.remedies}",
+            UserWarning, stacklevel=5,
+        )  # fmt: skip
+    return chosen
 
 
-class _Kept(NamedTuple):
-    """Something that a policy does besides answering.
-
-    Attributes:
-        how: In words; empty if it cannot matter.
-        changing: Names of what it changes in itself.
-    """
-
-    how: str
-    changing: Sequence[str] = ()
-
-
-def _tried_twice(asked: AskedPolicy, trial: _Trial, fresh: Contents) -> tuple[AskedPolicy, _Kept]:
+def _tried_twice(asked: AskedPolicy, trial: _Trial, fresh: Contents) -> tuple[AskedPolicy, str, Sequence[str]]:
     """A policy, asked about the same short episodes in several orders: each of them has to be answered the same.
 
     Args:
@@ -114,7 +93,8 @@ def _tried_twice(asked: AskedPolicy, trial: _Trial, fresh: Contents) -> tuple[As
         fresh: What it consisted of before it was asked.
 
     Returns:
-        As it is to be asked; and what it was seen to keep, though no answer depended on that.
+        As it is to be asked; what it was seen to do besides answering, in words, though no answer depended on that; and names of
+        what it changes in itself.
 
     Raises:
         ValueError: If an answer depends on what else has been asked.
@@ -137,11 +117,11 @@ def _tried_twice(asked: AskedPolicy, trial: _Trial, fresh: Contents) -> tuple[As
     if drawn or not (same or (not values and all(_nearly(other[of], answer) for other in others for of, answer in first.items()))):
         raise ValueError(_remembering(asked, values, drawn))
     if not same:
-        return asked, _Kept("answers otherwise in the last bits when it is asked the same again")
+        return asked, "answers otherwise in the last bits when it is asked the same again", ()
     read = [] if trial.remembers else sorted({*values} - only_written(values, *asked.held()))
     how = f"changes {_listed(read)} when it is asked, though no answer was seen to depend on it" if read else ""
     # A cache is full by now, and is to be left out of what tells this policy from another one, too.
-    return asked, _Kept(how, [*values, *(name for name in replaced(fresh, settled) if "." not in name)])
+    return asked, how, [*values, *(name for name in replaced(fresh, settled) if "." not in name)]
 
 
 def _remembering(asked: AskedPolicy, values: Sequence[str], drawn: Sequence[str]) -> str:
@@ -190,7 +170,7 @@ class _Trial:
     """
 
     def __init__(self, context: PolicyContext, env: Any) -> None:
-        self.env, self.context, self.layout = env, context, ObservationLayout(context.observation_space, "unsafe")
+        self.env, self.layout = env, ObservationLayout(context.observation_space, "unsafe")
         self.observations = [_seen(env.reset(seed=0)[0], "reset()", env)]
         self.masks = [masks_of(env)] if has_masks(env) else []
         self.remembers = False
@@ -200,9 +180,9 @@ class _Trial:
         """Take a few steps with the policy; fewer if the environment fails, which is to be seen later."""
         while len(self.observations) < _SAMPLES:
             before = len(self.observations)
-            turn, ask = self._asked(policy, 1, [before - 1])
+            ask = self._asked(policy, 1, [before - 1])
             began = time.perf_counter()
-            action = ask(turn)[0]
+            action = ask()[0]
             self.seconds = time.perf_counter() - began
             try:
                 observation, _, terminated, truncated, _ = self.env.step(action)
@@ -234,9 +214,8 @@ class _Trial:
             The action for each step of each episode.
         """
         count = 1 + max(row for turn in order for row in turn)
-        rows = self.layout.memory(count)
-        write = None if rows is None else self.layout.writer(rows)
-        asking = Asking(policy, 1, self.layout, rows, count, self.context.action_space, 0)
+        asking = Asking(policy, 1, self.layout, count, 0)
+        write = None if asking.rows is None else self.layout.writer(asking.rows)
         taken, found = [0] * count, {}
         for turn in order:
             seen = [(row + taken[row]) % len(self.observations) for row in range(count)]
@@ -255,11 +234,10 @@ class _Trial:
 
     def answers(self, policy: AskedPolicy, batch: int, which: Sequence[int]) -> list[Any]:
         """The outputs that it is chosen by, for the observations of these numbers, which fill a batch."""
-        turn, ask = self._asked(policy, batch, which, raw=True)
-        return [own(one) for one in ask(turn)]
+        return [own(one) for one in self._asked(policy, batch, which, raw=True)()]
 
-    def _asked(self, policy: AskedPolicy, batch: int, which: Sequence[int], raw: bool = False) -> tuple[Turn, BoundPolicy]:
-        """A turn, and the policy bound to the observations of these numbers."""
+    def _asked(self, policy: AskedPolicy, batch: int, which: Sequence[int], raw: bool = False) -> Callable[[], Any]:
+        """The policy, to be asked about the observations of these numbers."""
         layout, rows = self.layout, self.layout.memory(batch)
         if rows is not None:
             write = layout.writer(rows)
@@ -268,8 +246,8 @@ class _Trial:
         objects = [layout.take_objects(self.observations[number]) for number in which] if layout.objects else None
         observations = layout.batched(rows, objects, copy=False)
         masks = np.array([self.masks[number] for number in which]) if policy.masked else None
-        turn = Turn(_trial_noise(policy.noise, which), [None] * batch, masks)
-        return turn, (policy.raw if raw else policy.bind)(observations, batch)
+        turn = Turn(draws_of(policy.noise, [noise_of(0, number) for number in which]), [None] * batch, masks)
+        return partial((policy.raw if raw else policy.bind)(observations, batch), turn)
 
     def is_alone(self, policy: AskedPolicy, batch: int) -> bool:
         """Whether it answers the same for an observation wherever it is in a batch, and beside whichever others."""
@@ -280,17 +258,6 @@ class _Trial:
             for number, answer in zip(which, self.answers(policy, batch, which), strict=True):
                 known.setdefault(number, []).append(_hashed(answer))
         return all(len(set(answers)) == 1 for answers in known.values())
-
-
-def _trial_noise(noise: Noise | None, which: Sequence[int]) -> Any:
-    if noise is None:
-        return None
-    generators = [noise_of(0, number) for number in which]
-    if noise.kind == "generator":
-        return generators
-    return np.array(
-        [one.random(noise.width) if noise.kind == "uniform" else one.standard_normal(noise.width) for one in generators]
-    )
 
 
 def _seen(observation: Any, by: str, env: Any) -> Any:

@@ -37,7 +37,9 @@ import numpy as np
 import reactor_rl
 from reactor_rl.plugin import canonical, new_hash
 
-__all__ = ["Contents", "changes", "contents", "generators_of", "hashes", "only_added", "only_written", "replaced", "seeded"]
+__all__ = [
+    "Contents", "changes", "contents", "generators_of", "hashed", "hashes", "only_added", "only_written", "replaced", "seeded",
+]  # fmt: skip
 
 MOST = 20_000
 """Values that are looked at."""
@@ -74,10 +76,7 @@ def contents(*roots: Any, whole: bool = False) -> dict[str, Part]:
         *roots: The objects.
         whole: Whether large arrays are read as a whole, and the user's code as well.
     """
-    look = _Look(whole)
-    for root in roots:
-        look.at(root)
-    return look.found
+    return _Look(roots, whole).found
 
 
 def changes(*looks: Contents, overwritten: bool = False) -> tuple[list[str], list[str]]:
@@ -95,9 +94,10 @@ def changes(*looks: Contents, overwritten: bool = False) -> tuple[list[str], lis
             one, other = before.get(path), after.get(path)
             if one == other:
                 continue
+            installed = all(part is None or part.installed for part in (one, other))
             if other is not None and other.kind == "generator":
                 drawn[_holder(path)] = None
-            elif not (overwritten and _installed(one, other) and looks[1].get(path) == looks[-1].get(path)):
+            elif not (overwritten and installed and looks[1].get(path) == looks[-1].get(path)):
                 values[_holder(path)] = None
     return list(values), list(drawn)
 
@@ -130,15 +130,13 @@ _ENTRIES = re.compile(r"\w*(dict|Dict|proxy|Counter) of \d+")
 
 def generators_of(*roots: Any) -> list[Any]:
     """The generators of random numbers that the code of objects can reach, but for those of the process."""
-    look = _Look(False)
-    for root in roots:
-        look.at(root)
-    return look.generators
+    return _Look(roots).generators
 
 
 @contextlib.contextmanager
 def seeded(generators: Sequence[Any], word: int) -> Iterator[None]:
     """Seed generators for a block, each otherwise; they have their state back afterwards."""
+    generators = [one.bit_generator if isinstance(one, np.random.Generator) else one for one in generators]
     states = [_generator_state(one) for one in generators]
     try:
         for number, one in enumerate(generators):
@@ -151,9 +149,7 @@ def seeded(generators: Sequence[Any], word: int) -> Iterator[None]:
 
 def _seed(generator: Any, seed: np.random.SeedSequence) -> None:
     number = int(seed.generate_state(1)[0])
-    if isinstance(generator, np.random.Generator):
-        _seed(generator.bit_generator, seed)
-    elif isinstance(generator, np.random.BitGenerator):
+    if isinstance(generator, np.random.BitGenerator):
         generator.state = type(generator)(seed).state
     elif isinstance(generator, np.random.RandomState | random.Random):
         generator.seed(number)
@@ -162,9 +158,7 @@ def _seed(generator: Any, seed: np.random.SeedSequence) -> None:
 
 
 def _put_back(generator: Any, state: Any) -> None:
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, np.random.BitGenerator):
+    if isinstance(generator, np.random.BitGenerator):
         generator.state = state
     elif isinstance(generator, np.random.RandomState):
         generator.set_state(state)
@@ -174,19 +168,12 @@ def _put_back(generator: Any, state: Any) -> None:
         generator.set_state(sys.modules["torch"].from_numpy(state))
 
 
-def _installed(*parts: Part | None) -> bool:
-    return all(part is None or part.installed for part in parts)
-
-
 def only_written(names: Iterable[str], *roots: Any) -> set[str]:
     """Return those variables and attributes that the code of objects only writes: counts of calls, lists that are appended to.
 
     A value that no code reads cannot change the answers of a function. In doubt, a name counts as read.
     """
-    look = _Look(False)
-    for root in roots:
-        look.at(root)
-    codes = [inner for code in look.codes for inner in _codes_within(code)]
+    codes = [inner for code in _Look(roots).codes for inner in _codes_within(code)]
     if any(name in _BY_NAME for code in codes for name in code.co_names):
         return set()
     found = set()
@@ -301,12 +288,9 @@ def _module_of_user(name: str) -> bool:
 def _globals_of(code: CodeType) -> tuple[str, ...]:
     """Names of a module that code reads or writes, in the functions within it too."""
     names: dict[str, None] = {}
-    for instruction in dis.get_instructions(code):
+    for instruction in itertools.chain.from_iterable(map(dis.get_instructions, _codes_within(code))):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
             names[instruction.argval] = None
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            names.update(dict.fromkeys(_globals_of(const)))
     return tuple(names)
 
 
@@ -327,7 +311,7 @@ def _shared_generators() -> set[int]:
 class _Look:
     """One look at objects."""
 
-    def __init__(self, whole: bool) -> None:
+    def __init__(self, roots: Iterable[Any], whole: bool = False) -> None:
         self.whole = whole
         self.found: dict[str, Part] = {}
         self.seen: dict[int, Any] = {}  # with the objects, lest another one get the same id
@@ -336,8 +320,10 @@ class _Look:
         self.installed = False  # what is visited, see :class:`Part`
         self.codes: list[CodeType] = []  # the user's
         self.generators: list[Any] = []
+        for root in roots:
+            self._at(root)
 
-    def at(self, root: Any) -> None:
+    def _at(self, root: Any) -> None:
         self.todo.append((root, "", False))
         while self.todo and len(self.found) < MOST:
             value, path, self.installed = self.todo.popleft()
@@ -360,7 +346,7 @@ class _Look:
             self._note(path, f"{kind.__qualname__} {value!r}")
             return
         if isinstance(value, str | bytes | bytearray):
-            self._note(path, _hash(value if isinstance(value, str) else bytes(value)))
+            self._note(path, hashed(value if isinstance(value, str) else bytes(value)))
             return
         if isinstance(value, Enum):
             self._note(path, f"{kind.__qualname__}.{value.name}")
@@ -398,7 +384,7 @@ class _Look:
             self._note(path, f"{kind.__qualname__} of {len(value)}")
             self._within(self._ends(list(enumerate(value))), path)
         elif isinstance(value, set | frozenset):
-            self._note(path, _hash(sorted(map(_key, value))))
+            self._note(path, hashed(sorted(map(_key, value))))
         else:
             self._object(value, path)
 
@@ -417,7 +403,7 @@ class _Look:
         shape, dtype = array.shape, array.dtype.str
         if array.nbytes > (HUGE if self.whole else LARGE):
             array = array.reshape(-1)[:: self._stride(array.size)]
-        self._note(path, (dtype, str(shape), _hash(np.ascontiguousarray(array))))
+        self._note(path, (dtype, str(shape), hashed(np.ascontiguousarray(array))))
 
     def _stride(self, size: int) -> int:
         return max(1, size // (1_000_003 if self.whole else 4_099))
@@ -434,7 +420,7 @@ class _Look:
             self.installed = False
             self.codes.append(code)
             if self.whole:
-                self._note(f"{path}()", _hash(_code_of(code)), "code")
+                self._note(f"{path}()", hashed(_code_of(code)), "code")
             scope = function.__globals__
             for name in _globals_of(code):
                 if name in scope:
@@ -474,7 +460,7 @@ class _Look:
     def _object(self, value: Any, path: str) -> None:
         if (state := _generator_state(value)) is not None:
             if id(value) not in self.shared:
-                self._note(path, _hash(state), "generator")
+                self._note(path, hashed(state), "generator")
                 self.generators.append(value)
             return
         torch = sys.modules.get("torch")
@@ -485,7 +471,7 @@ class _Look:
             self._iterator(value, path)
         of_user = _module_of_user(type(value).__module__)
         self._later(type(value), path if of_user else f"{path}()")
-        if _opaque(value):
+        if type(value).__module__.partition(".")[0] in _TOOLS:
             return
         self.installed = not of_user
         attributes: dict[str, Any] = dict(getattr(value, "__dict__", None) or {})
@@ -514,7 +500,7 @@ class _Look:
             tensor = tensor.reshape(-1)[:: self._stride(tensor.numel())]
         torch = sys.modules["torch"]
         array = tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy()
-        self._note(path, (dtype, str(shape), _hash(array)))
+        self._note(path, (dtype, str(shape), hashed(array)))
 
     def _iterator(self, value: Any, path: str) -> None:
         if isinstance(value, GeneratorType):
@@ -549,6 +535,10 @@ def _generator_state(value: Any) -> Any:
     return None
 
 
+_TOOLS = ("logging", "threading", "_thread", "_io", "io", "socket", "weakref", "tqdm")
+"""Modules whose objects are tools of the process, which say nothing about what somebody answers."""
+
+
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 """Where modules of torch keep what looks like attributes."""
 
@@ -572,11 +562,6 @@ def _lasting(value: Any, attributes: dict[str, Any]) -> dict[str, Any]:
     return attributes
 
 
-def _opaque(value: Any) -> bool:
-    """Whether an object is a tool of the process, which says nothing about what somebody answers."""
-    return type(value).__module__.partition(".")[0] in ("logging", "threading", "_thread", "_io", "io", "socket", "weakref", "tqdm")
-
-
 def _named(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
@@ -587,7 +572,8 @@ def _key(value: Any) -> str:
     return repr(value) if plain else type(value).__qualname__
 
 
-def _hash(value: Any) -> str:
+def hashed(value: Any) -> str:
+    """A hash of plain values and arrays."""
     into = new_hash()
     canonical(value, into)
     return str(into.hexdigest())

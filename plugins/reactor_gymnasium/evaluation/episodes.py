@@ -1,10 +1,9 @@
-"""Episodes by their numbers: what makes the environments that play them, and what is told of each."""
+"""Episodes by their numbers: who plays them, and what is told of each."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -16,107 +15,98 @@ from gymnasium.wrappers import TimeLimit
 
 from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
 from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, Numbered
+from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.policies import is_plain, masks_of
+from reactor_gymnasium.evaluation.asking import Asking, seed_of
+from reactor_gymnasium.evaluation.policies import AskedPolicy, is_plain, masks_of
 from reactor_rl.plugin import Pickled
 
-__all__ = ["Played", "allowed_by", "numbered_player", "objects_of", "played"]
+__all__ = ["NumberedPlayer", "played"]
 
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Played:
-    """An episode that has ended.
-
-    Attributes:
-        number: Its number.
-        total: Sum of its rewards; a ``Monitor``'s or ``RecordEpisodeStatistics``' where there is one.
-        length: Its steps, likewise.
-        terminated: Whether the environment ended it, and no limit.
-        infos: The numbers and truth values in its last info.
-        digest: A hash of its actions and rewards.
-    """
-
-    number: int
-    total: float
-    length: int
-    terminated: bool
-    infos: Mapping[str, float | int | bool] = field(default_factory=dict)
-    digest: str = ""
-
-
-def numbered_player(
-    rows: GymRows, seeds: Numbered, makers: Sequence[Pickled], action_space: gymnasium.Space[Any], max_steps: int | None
-) -> EpisodePlayer:
-    """Make environments, here where they will live, that play the episodes of a queue.
+class NumberedPlayer(EpisodePlayer):
+    """Makes environments, here where they will live, that play the episodes of a queue.
 
     Args:
         rows: What is to have the environments, whatever is raised.
-        seeds: The queue.
         makers: What makes each environment, encoded.
+        layout: Of an observation.
         action_space: Of each.
         max_steps: After how many steps an episode is cut off; ``None`` for never.
 
-    Returns:
-        Their player.
+    Attributes:
+        queue: Numbers of episodes that are to begin.
+        playing: The number of each environment's episode; ``None`` where it is idle.
+        out: Where to write what is shown, which :meth:`actions` are chosen by.
     """
-    rows.build(makers, partial(_limited, max_steps))
-    rows.look_for_lives()
-    rows.keep_infos, rows.before_reset = False, _numbers
-    log = EpisodeLog(len(makers), floats=True, hashing="arrays" if is_plain(action_space) else "objects")
-    return EpisodePlayer(rows, seeds, log, games=True, numbered=True)
+
+    rows: GymRows
+    seeds: Numbered
+    out: StepBuffers | None = None
+
+    def __init__(
+        self, rows: GymRows, makers: Sequence[Pickled], layout: ObservationLayout, action_space: gymnasium.Space[Any],
+        max_steps: int | None,
+    ) -> None:  # fmt: skip
+        rows.build(makers, partial(_limited, max_steps))
+        rows.look_for_lives()
+        rows.keep_infos, rows.before_reset = False, _numbers
+        log = EpisodeLog(len(makers), floats=True, hashing="arrays" if is_plain(action_space) else "objects")
+        super().__init__(rows, Numbered(len(makers), partial(seed_of, 0)), log)
+        self.layout, self.queue, self.playing = layout, self.seeds.queue, self.seeds.playing
+
+    def ask(self, policy: AskedPolicy, batch: int, seed: int) -> None:
+        """Let a policy choose :meth:`actions`, a batch of rows at a call, in an evaluation with a seed."""
+        self.seeds.seed_of = partial(seed_of, seed)
+        self._asking = asking = Asking(policy, batch, self.layout, len(self.playing), seed)
+        self.out = None if asking.rows is None else StepBuffers(self.layout, asking.rows)
+
+    def actions(self) -> Any:
+        """The policy's actions for what is shown now."""
+        self._asking.follow(self.playing)
+        return self._asking(self.objects(), self.allowed() if self._asking.policy.masked else None)
+
+    def objects(self) -> list[tuple[Any, ...]] | None:
+        """The object leaves of the observations of all rows, if they have some.
+
+        Raises:
+            TypeError: If one has no observation.
+        """
+        if not self.layout.objects:
+            return None
+        found = self.rows.objects(self.layout)
+        for row, (leaves, number) in enumerate(zip(found, self.playing, strict=True)):
+            if leaves is None and number is not None:
+                raise TypeError(
+                    f"environment {self.rows.first + row} returned None as the observation in episode {number}, its space is "
+                    f"{self.layout.space}"
+                )
+        return [leaves or () for leaves in found]
+
+    def allowed(self) -> list[Array | None]:
+        """Which choices the environments allow now, ``None`` for idle rows.
+
+        Raises:
+            Exception: What an environment raised, with a note that says which one.
+        """
+        found: list[Array | None] = []
+        self.rows.keep_from_kernels("its masks are asked for before each step")
+        with self.rows.opened(changes=False) as envs:
+            for row, number in enumerate(self.playing):
+                try:
+                    found.append(None if number is None else masks_of(envs[row]))
+                except Exception as error:
+                    error.add_note(f"raised in episode {number}, in environment {self.rows.first + row}")
+                    raise
+        return found
 
 
-def played(episode: Episode) -> Played:
-    """An episode that has ended."""
-    infos = episode.info
-    total, length = infos.pop(_WHOLE, (episode.total, episode.length))
-    return Played(episode.number, total, length, episode.terminated, infos, episode.digest)
-
-
-def objects_of(rows: GymRows, playing: Sequence[int | None], layout: ObservationLayout) -> list[tuple[Any, ...]] | None:
-    """The object leaves of the observations of all rows, if they have some.
-
-    Args:
-        rows: The rows.
-        playing: The number of each one's episode, ``None`` where it is idle.
-        layout: Of an observation.
-
-    Raises:
-        TypeError: If one has no observation.
-    """
-    if not layout.objects:
-        return None
-    found = rows.objects(layout)
-    for row, (leaves, number) in enumerate(zip(found, playing, strict=True)):
-        if leaves is None and number is not None:
-            raise TypeError(
-                f"environment {rows.first + row} returned None as the observation in episode {number}, its space is {layout.space}"
-            )
-    return [leaves or () for leaves in found]
-
-
-def allowed_by(rows: GymRows, playing: Sequence[int | None]) -> list[Array | None]:
-    """Which choices the environments allow now, ``None`` for idle rows.
-
-    Args:
-        rows: The rows.
-        playing: The number of each one's episode, ``None`` where it is idle.
-
-    Raises:
-        Exception: What an environment raised, with a note that says which one.
-    """
-    found: list[Array | None] = []
-    rows.keep_from_kernels("its masks are asked for before each step")
-    with rows.opened(changes=False) as envs:
-        for row, number in enumerate(playing):
-            try:
-                found.append(None if number is None else masks_of(envs[row]))
-            except Exception as error:
-                error.add_note(f"raised in episode {number}, in environment {rows.first + row}")
-                raise
-    return found
+def played(episode: Episode) -> Episode:
+    """An episode as it is told of: with the sum and length of a ``Monitor`` or ``RecordEpisodeStatistics``, where there is one."""
+    total, length = episode.info.pop(_WHOLE, (episode.total, episode.length))
+    return episode._replace(total=total, length=length)
 
 
 class _GameLimit(gymnasium.Wrapper[Any, Any, Any, Any]):

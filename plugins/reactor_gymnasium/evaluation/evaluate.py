@@ -17,11 +17,11 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from reactor_gymnasium.arguments import check_travel, checked_executor, checked_number, encode_makers, make_probe
+from reactor_gymnasium.environments.player import Episode
 from reactor_gymnasium.evaluation.choosing import Chosen, choose_batch
-from reactor_gymnasium.evaluation.contents import Contents, contents, hashes, replaced
-from reactor_gymnasium.evaluation.episodes import Played
-from reactor_gymnasium.evaluation.log import EpisodeLog, check_log
-from reactor_gymnasium.evaluation.policies import PolicyContext, hashed
+from reactor_gymnasium.evaluation.contents import Contents, contents, hashed, hashes, replaced
+from reactor_gymnasium.evaluation.log import LogFile, check_log
+from reactor_gymnasium.evaluation.policies import PolicyContext
 from reactor_gymnasium.evaluation.program import EpisodeProgram
 from reactor_gymnasium.evaluation.report import EvaluationReport, columns_of
 from reactor_gymnasium.evaluation.videos import check_recording, record_episodes
@@ -213,12 +213,12 @@ class Evaluator:
                             "batch_size": chosen.batch, "policy": chosen.policy.digest(), "policy's code": chosen.told(),
                             "environment": _environment(self.env_fn, probe, before),
                         }  # fmt: skip
-                        file = stack.enter_context(EpisodeLog(path, about, goes_on=goes_on))
+                        file = stack.enter_context(contextlib.closing(LogFile(path, about, goes_on=goes_on)))
                     known = {one.number: one for one in ([] if file is None else file.known) if one.number < episodes}
                     update = stack.enter_context(progress(episodes, "episode", shown=progress_bar))
                     update(len(known))
 
-                    def ended(done: Sequence[Played]) -> None:
+                    def ended(done: Sequence[Episode]) -> None:
                         known.update({one.number: one for one in done})
                         if file is not None:
                             file.add(done)
@@ -231,11 +231,24 @@ class Evaluator:
                 del probe
         ordered = [known[number] for number in range(episodes)]
         filmed = record_episodes(self.env_fn, chosen, context, self.max_steps, seed, [ordered[k] for k in record], folder)
-        return report_of(ordered, self.name, chosen, deterministic, seed, time.perf_counter() - began, filmed)
+        return EvaluationReport(
+            env=self.name,
+            policy=chosen.how,
+            row_independent=chosen.alone,
+            deterministic=deterministic,
+            seed=seed,
+            returns=np.array([one.total for one in ordered], np.float64),
+            lengths=np.array([one.length for one in ordered], np.int64),
+            terminated=np.array([one.terminated for one in ordered], np.bool_),
+            infos=columns_of(ordered),
+            digests=tuple(one.digest for one in ordered),
+            seconds=time.perf_counter() - began,
+            videos=filmed,
+        )
 
     def _play(
-        self, chosen: Chosen, context: PolicyContext, probe: Any, seed: int, episodes: int, known: dict[int, Played],
-        ended: Callable[[Sequence[Played]], None],
+        self, chosen: Chosen, context: PolicyContext, probe: Any, seed: int, episodes: int, known: dict[int, Episode],
+        ended: Callable[[Sequence[Episode]], None],
     ) -> None:  # fmt: skip
         """Play what is not known yet."""
         left, restarts = self.restarts, 0
@@ -277,8 +290,7 @@ class Evaluator:
             pays = expected_gain(seconds, seconds / workers) > START
             executor, workers = (parallel_executor(replaced=bool(self.restarts)), workers) if pays else ("inline", 1)
         self.program = EpisodeProgram(
-            self.make, num_envs, context.observation_space, context.action_space, self.max_steps, workers, executor, in_workers,
-            self.step_timeout, self.start_method,
+            self.make, num_envs, context, self.max_steps, workers, executor, in_workers, self.step_timeout, self.start_method,
         )  # fmt: skip
         return self.program
 
@@ -315,26 +327,6 @@ def _name_of(env: gymnasium.Env[Any, Any]) -> str:
         return env.spec.id
     name = getattr(env.unwrapped, "name", None)
     return name if isinstance(name, str) else type(env.unwrapped).__name__
-
-
-def report_of(
-    episodes: Sequence[Played], name: str, chosen: Chosen, deterministic: bool, seed: int, seconds: float, videos: dict[int, str]
-) -> EvaluationReport:
-    """The report of episodes, in the order of their numbers."""
-    return EvaluationReport(
-        env=name,
-        policy=chosen.how,
-        row_independent=chosen.alone,
-        deterministic=deterministic,
-        seed=seed,
-        returns=np.array([one.total for one in episodes], np.float64),
-        lengths=np.array([one.length for one in episodes], np.int64),
-        terminated=np.array([one.terminated for one in episodes], np.bool_),
-        infos=columns_of(episodes),
-        digests=tuple(one.digest for one in episodes),
-        seconds=seconds,
-        videos=videos,
-    )
 
 
 def _environment(env_fn: Callable[[], Any], probe: Any, before: Contents) -> dict[str, str]:

@@ -8,12 +8,11 @@ import reprlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
-from reactor_gymnasium.evaluation.episodes import Played
+from reactor_gymnasium.environments.player import Episode
 
-__all__ = ["EpisodeLog", "check_log"]
+__all__ = ["LogFile", "check_log"]
 
 _KEY = "evaluation"
 _HEAD = b'{"evaluation": {'
@@ -49,7 +48,7 @@ def check_log(path: Path, *, goes_on: bool) -> None:
                 _evaluation_in(path, first)
 
 
-class EpisodeLog:
+class LogFile:
     """A file that gets a line for each episode that has ended, after a line that says what is evaluated.
 
     Where it cannot be written any longer, a warning says so, and the evaluation goes on.
@@ -67,16 +66,16 @@ class EpisodeLog:
         OSError: If it cannot be read or written.
     """
 
-    def __init__(self, path: str | Path, about: Mapping[str, Any], *, goes_on: bool) -> None:
-        self.path = Path(path)
-        self.known: list[Played] = []
+    def __init__(self, path: Path, about: Mapping[str, Any], *, goes_on: bool) -> None:
+        self.path = path
+        self.known: list[Episode] = []
         self.file: BinaryIO | None = None
-        check_log(self.path, goes_on=goes_on)
+        check_log(path, goes_on=goes_on)
         head = json.dumps({_KEY: dict(about)}).encode() + b"\n"
         end = 0
-        if goes_on and self.path.exists():
-            self.known, end = _episodes_in(self.path, about, head)
-        file = self.file = self.path.open("r+b" if end else "wb")
+        if goes_on and path.exists():
+            self.known, end = _episodes_in(path, head)
+        file = self.file = path.open("r+b" if end else "wb")
         try:
             if end:
                 file.seek(end)
@@ -88,7 +87,7 @@ class EpisodeLog:
             file.close()
             raise
 
-    def add(self, episodes: Sequence[Played]) -> None:
+    def add(self, episodes: Sequence[Episode]) -> None:
         """Write episodes down."""
         if not episodes or self.file is None:
             return
@@ -96,7 +95,7 @@ class EpisodeLog:
             json.dumps(
                 {
                     "episode": one.number, "return": one.total, "length": one.length, "terminated": one.terminated,
-                    "infos": dict(one.infos), "digest": one.digest,
+                    "infos": one.info, "digest": one.digest,
                 }
             )
             for one in episodes
@@ -107,13 +106,11 @@ class EpisodeLog:
             if self.path.is_file():
                 os.fsync(self.file.fileno())
         except OSError as error:  # a full disk, say
-            self._give_up(error)
+            warnings.warn(f"{self.path} gets no further episodes: {error}", RuntimeWarning, stacklevel=1)
+            self.close()
 
-    def _give_up(self, error: OSError) -> None:
-        warnings.warn(f"{self.path} gets no further episodes: {error}", RuntimeWarning, stacklevel=2)
-        self._close()
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the file."""
         file, self.file = self.file, None
         if file is not None:
             try:
@@ -121,29 +118,22 @@ class EpisodeLog:
             except OSError:  # what it could not write then, it cannot write now
                 return
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self._close()
-
 
 def _not_ours(path: Path, why: str) -> ValueError:
     return ValueError(f"{path} is not a log of an evaluation, and stays as it is: {why}. Pass another path to resume")
 
 
-def _episodes_in(path: Path, about: Mapping[str, Any], head: bytes) -> tuple[list[Played], int]:
+def _episodes_in(path: Path, head: bytes) -> tuple[list[Episode], int]:
     """The episodes of a log, and where its last whole line ends: 0 if it is empty.
 
     Args:
         path: Of the file.
-        about: What is evaluated.
-        head: The first line that we would write.
+        head: The first line that we would write, which says what is evaluated.
 
     Raises:
         ValueError: If it is the log of another evaluation, or no log.
     """
-    episodes: dict[int, Played] = {}
+    episodes: dict[int, Episode] = {}
     with path.open("rb") as file:
         first = file.readline(_LONGEST)
         if not first or (len(first) > len(_HEAD) and head.startswith(first) and not first.endswith(b"\n")):
@@ -182,7 +172,7 @@ def _loaded(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return found
 
 
-def _played(path: Path, number: int, found: Mapping[str, Any]) -> Played:
+def _played(path: Path, number: int, found: Mapping[str, Any]) -> Episode:
     """An episode of a line."""
 
     def is_number(value: Any) -> bool:
@@ -208,7 +198,7 @@ def _played(path: Path, number: int, found: Mapping[str, Any]) -> Played:
         total = float(found["return"])
     except OverflowError as error:
         raise _not_ours(path, f"in its line {number} `return` is too large") from error
-    return Played(found["episode"], total, found["length"], found["terminated"], found["infos"], found["digest"])
+    return Episode(0, found["episode"], total, found["length"], found["terminated"], True, found["infos"], found["digest"])
 
 
 def _check_alike(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -21,7 +21,7 @@ from gymnasium import spaces
 
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.evaluation.contents import generators_of, seeded
-from reactor_rl.plugin import canonical, global_random_state, new_hash
+from reactor_rl.plugin import global_random_state
 
 __all__ = [
     "AskedPolicy",
@@ -33,8 +33,8 @@ __all__ = [
     "Turn",
     "adapted",
     "counted",
+    "draws_of",
     "has_masks",
-    "hashed",
     "is_plain",
     "masks_of",
 ]
@@ -55,6 +55,24 @@ class Noise(NamedTuple):
 
     kind: Literal["uniform", "normal", "generator"]
     width: int = 1
+
+
+def draws_of(noise: Noise | None, generators: Sequence[np.random.Generator | None]) -> Any:
+    """What a policy is told of chance, see :class:`Turn`.
+
+    Args:
+        noise: What it needs.
+        generators: Of each row; of those that take nothing from one, ``None``.
+    """
+    if noise is None:
+        return None
+    if noise.kind == "generator":
+        return [np.random.default_rng(0) if one is None else one for one in generators]
+    rows = np.zeros((len(generators), noise.width))
+    for row, one in zip(rows, generators, strict=True):
+        if one is not None:
+            (one.random if noise.kind == "uniform" else one.standard_normal)(out=row)
+    return rows
 
 
 class Turn:
@@ -102,6 +120,7 @@ class AskedPolicy(ABC):
         single: Whether one row is asked at a time, whatever ``batch_size`` says.
         masked: Whether it is told which choices are allowed, by the environments' ``action_masks()``.
         named: What it is called in messages.
+        asks: The user's objects that it asks, so that one can see whether they change when they are asked.
         remedies: What whoever wrote it may do if it remembers earlier calls, or draws from a generator of its own.
     """
 
@@ -111,6 +130,7 @@ class AskedPolicy(ABC):
     single = False
     masked = False
     named = ""
+    asks: Sequence[Any] = ()
     remedies = (
         "Return what it remembers from predict(observations, state=...), which gets it back at the next step of the same episode; "
         "draw from the generators that a function gets by its parameter random; put a policy of LeRobot's into a LeRobotPolicy"
@@ -134,8 +154,8 @@ class AskedPolicy(ABC):
         return None
 
     def held(self) -> Sequence[Any]:
-        """Return the user's objects that it asks, so that one can see whether they change when they are asked."""
-        return ()
+        """Return :attr:`asks`, or what it asks now."""
+        return self.asks
 
     def without_masks(self, env: Any) -> None:
         """Learn that an environment has no ``action_masks()``.
@@ -146,15 +166,9 @@ class AskedPolicy(ABC):
         self.masked = False
 
 
-class Adapter(Protocol):
-    """The kind of function that an entry point of :data:`GROUP` names."""
-
-    def __call__(self, policy: Any, context: PolicyContext) -> AskedPolicy | None:
-        """The policy as it is asked, ``None`` if it is not for this plugin.
-
-        Raises:
-            ValueError: If it does not fit the environment.
-        """
+Adapter = Callable[[Any, PolicyContext], AskedPolicy | None]
+"""The kind of function that an entry point of :data:`GROUP` names. It gives the policy as it is asked, or ``None`` if it is not for
+this plugin, and raises ``ValueError`` if it does not fit the environment."""
 
 
 def adapted(policy: Any, context: PolicyContext) -> AskedPolicy:
@@ -198,7 +212,7 @@ class FunctionPolicy(AskedPolicy):
     """A function of a batch of observations, and of generators for the rows if it has a parameter ``random``."""
 
     def __init__(self, function: Callable[..., Any], context: PolicyContext) -> None:
-        self.function, self.context = function, context
+        self.function, self.context, self.asks = function, context, (function,)
         self.named = getattr(function, "__name__", type(function).__name__)
         if "random" in _parameters(function):
             self.noise = Noise("generator")
@@ -213,16 +227,12 @@ class FunctionPolicy(AskedPolicy):
 
         return ask
 
-    def held(self) -> Sequence[Any]:
-        """See :class:`AskedPolicy`."""
-        return (self.function,)
-
 
 class PredictPolicy(AskedPolicy):
     """An object with ``predict``, which returns actions, or actions and a state."""
 
     def __init__(self, policy: Any, context: PolicyContext) -> None:
-        self.policy, self.context, self.named = policy, context, f"{type(policy).__name__}.predict"
+        self.policy, self.context, self.asks, self.named = policy, context, (policy,), f"{type(policy).__name__}.predict"
         known = _parameters(policy.predict)
         self.fixed = {"deterministic": context.deterministic} if "deterministic" in known else {}
         self.stateful, self.starts, self.masked = "state" in known, "episode_start" in known, "action_masks" in known
@@ -246,10 +256,6 @@ class PredictPolicy(AskedPolicy):
             return counted(actions, rows, space, named)
 
         return ask
-
-    def held(self) -> Sequence[Any]:
-        """See :class:`AskedPolicy`."""
-        return (self.policy,)
 
 
 _generators = threading.RLock()
@@ -279,12 +285,7 @@ class Seeded(AskedPolicy):
         def drawing(turn: Turn) -> Any:
             generators = turn.noise
             word = int(generators[0].integers(2**32))
-            inner = Turn(generators, turn.memory, turn.masks, turn.starts)
-            if needed is None:
-                inner.noise = None
-            elif needed.kind != "generator":
-                draw = generators[0].random if needed.kind == "uniform" else generators[0].standard_normal
-                inner.noise = draw((rows, needed.width))
+            inner = Turn(draws_of(needed, generators), turn.memory, turn.masks, turn.starts)
             with _generators, global_random_state(), seeded(reached, word):
                 _seed_process(word)
                 return ask(inner)
@@ -428,10 +429,3 @@ def _checked_objects(actions: Any, rows: int, space: gymnasium.Space[Any], named
         if not alike:
             raise ValueError(f"the policy {named} returned {reprlib.repr(action)} among its actions, which is not one of {space}")
     return list(actions)
-
-
-def hashed(values: Any) -> str:
-    """A hash of plain values and arrays."""
-    into = new_hash()
-    canonical(values, into)
-    return str(into.hexdigest())

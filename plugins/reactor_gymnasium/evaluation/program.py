@@ -6,15 +6,13 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-import gymnasium
-
+from reactor_gymnasium.environments.player import Episode
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking
 from reactor_gymnasium.evaluation.choosing import Chosen
-from reactor_gymnasium.evaluation.episodes import Played
+from reactor_gymnasium.evaluation.policies import PolicyContext
 from reactor_gymnasium.evaluation.shard import STEPS, AskingShard, ToldShard
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_rl import Program
@@ -31,37 +29,34 @@ LONG = 100_000
 
 
 class EpisodeProgram:
-    """A running program whose environments play episodes; a context manager.
+    """A running program whose environments play episodes.
 
     Args:
         make: What makes an environment, encoded.
         num_envs: How many there are.
-        observation_space: Of each.
-        action_space: Of each.
+        context: What policies act in.
         max_steps: After how many steps an episode is cut off; ``None`` for never.
         workers: How many workers there are.
         executor: Its name.
         in_workers: Whether workers ask the policy, or the caller.
         step_timeout: Seconds that the caller waits for a worker at a tick; ``None`` for as long as it takes.
-        context: How helper processes start.
+        method: How helper processes start.
     """
 
     def __init__(
         self,
         make: Any,
         num_envs: int,
-        observation_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
+        context: PolicyContext,
         max_steps: int | None,
         workers: int,
         executor: ExecutorName,
         in_workers: bool,
         step_timeout: float | None,
-        context: str | None = None,
+        method: str | None = None,
     ) -> None:
-        self.num_envs, self.observation_space, self.action_space = num_envs, observation_space, action_space
-        self.layout, self.in_workers = ObservationLayout(observation_space, "unsafe"), in_workers
-        self.max_steps = max_steps
+        self.num_envs, self.in_workers, self.max_steps = num_envs, in_workers, max_steps
+        self.layout = ObservationLayout(context.observation_space, "unsafe")
         self.since = 0  # steps since an episode has ended
         program = Program(f"evaluation in {num_envs}")
         program.worker_setup(repeat_registrations())
@@ -75,8 +70,8 @@ class EpisodeProgram:
             name = f"environments[{lo}:{hi}]"
             placement[name] = number
             shard = program.add(
-                AskingShard if in_workers else ToldShard, name=name, makers=(make,) * (hi - lo), first=lo,
-                observation_space=observation_space, action_space=action_space, max_steps=max_steps,
+                AskingShard if in_workers else ToldShard, (make,) * (hi - lo), lo, self.layout, context.action_space, max_steps,
+                name=name,
             )  # fmt: skip
             for port in ("begin", "episodes"):
                 program.connect(program.input(f"{port}_{number}"), getattr(shard, port))
@@ -89,10 +84,10 @@ class EpisodeProgram:
                     program.connect(getattr(shard, port), program.output(f"{port}_{number}"))
         self.cuts = cuts
         self.run: Run = program.start(
-            executor=executor, workers=workers, context=context, fingerprint="off", placement=placement, tick_timeout=step_timeout
+            executor=executor, workers=workers, context=method, fingerprint="off", placement=placement, tick_timeout=step_timeout
         )
 
-    def play(self, chosen: Chosen, seed: int, episodes: Iterable[int], ended: Callable[[Sequence[Played]], object]) -> None:
+    def play(self, chosen: Chosen, seed: int, episodes: Iterable[int], ended: Callable[[Sequence[Episode]], object]) -> None:
         """Play episodes.
 
         Args:
@@ -117,7 +112,7 @@ class EpisodeProgram:
             with one_numeric_thread():
                 self._tell(chosen, seed, dealer, ended)
 
-    def _tick(self, dealer: _Dealer, ended: Callable[[Sequence[Played]], object]) -> None:
+    def _tick(self, dealer: _Dealer, ended: Callable[[Sequence[Episode]], object]) -> None:
         run = self.run
         given = dealer.deal()
         run.set(**{f"episodes_{number}": numbers for number, numbers in given.items()})
@@ -135,21 +130,20 @@ class EpisodeProgram:
                 stacklevel=6,
             )  # fmt: skip
 
-    def _tell(self, chosen: Chosen, seed: int, dealer: _Dealer, ended: Callable[[Sequence[Played]], object]) -> None:
+    def _tell(self, chosen: Chosen, seed: int, dealer: _Dealer, ended: Callable[[Sequence[Episode]], object]) -> None:
         """Play, with a policy that is asked here."""
         run = self.run
-        rows = self.layout.memory(self.num_envs)
-        if rows is not None:
+        asking = Asking(chosen.policy, chosen.batch, self.layout, self.num_envs, seed)
+        if asking.rows is not None:
             seen = run.view("observations")
-        asking = Asking(chosen.policy, chosen.batch, self.layout, rows, self.num_envs, self.action_space, seed)
         playing = run.view("playing")
         objects: list[Any] = [()] * self.num_envs
         masks: list[Any] = [None] * self.num_envs
         self._tick(dealer, ended)
         while dealer.busy:
             asking.follow([None if number < 0 else number for number in playing.tolist()])
-            if rows is not None:
-                rows[...] = seen
+            if asking.rows is not None:
+                asking.rows[...] = seen
             for number, (lo, hi) in enumerate(pairwise(self.cuts)):
                 for port, kept in (("objects", objects), ("masks", masks)):
                     if found := run.values(f"{port}_{number}"):
@@ -159,12 +153,6 @@ class EpisodeProgram:
                 if dealer.load[number]:
                     run.set(**{f"actions_{number}": actions[lo:hi].copy()})
             self._tick(dealer, ended)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self.run.close(terminate=kind is not None)
 
 
 class _Dealer:

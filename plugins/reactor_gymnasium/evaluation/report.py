@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.evaluation.episodes import Played
-from reactor_gymnasium.evaluation.policies import hashed
+from reactor_gymnasium.environments.player import Episode
+from reactor_gymnasium.evaluation.contents import hashed
 from reactor_rl.plugin import html_figure, html_table, require_module
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["EvaluationReport", "columns_of", "student"]
 
 Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 BARS, WIDTH, HEIGHT = 20, 420, 120
 
 
@@ -51,7 +50,7 @@ class EvaluationReport:
     row_independent: bool
     deterministic: bool
     seed: int
-    returns: Floats
+    returns: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.int64]
     terminated: npt.NDArray[np.bool_]
     infos: Mapping[str, Array]
@@ -183,12 +182,12 @@ class EvaluationReport:
         return f'<svg width="{WIDTH}" height="{HEIGHT + 20}" xmlns="http://www.w3.org/2000/svg" role="img">{bars}{axis}</svg>'
 
 
-def columns_of(episodes: Sequence[Played]) -> dict[str, Array]:
+def columns_of(episodes: Sequence[Episode]) -> dict[str, Array]:
     """Infos by name: truth values if all episodes have one, integers likewise, else float64 with NaN for those without."""
-    names = sorted({name for one in episodes for name in one.infos})
+    names = sorted({name for one in episodes for name in one.info})
     columns: dict[str, Array] = {}
     for name in names:
-        values = [one.infos.get(name, math.nan) for one in episodes]
+        values = [one.info.get(name, math.nan) for one in episodes]
         kinds = {type(value) for value in values}
         dtype = np.bool_ if kinds == {bool} else np.int64 if kinds == {int} else np.float64
         try:

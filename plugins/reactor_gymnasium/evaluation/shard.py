@@ -9,15 +9,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.gym_rows import GymRows
-from reactor_gymnasium.environments.player import Numbered
+from reactor_gymnasium.environments.player import Episode
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.asking import Asking, seed_of
-from reactor_gymnasium.evaluation.episodes import Played, allowed_by, numbered_player, objects_of, played
+from reactor_gymnasium.evaluation.asking import seed_of
+from reactor_gymnasium.evaluation.episodes import NumberedPlayer, played
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled, decode
 
@@ -33,7 +32,7 @@ class EpisodeShard(Reactor, ABC):
     Args:
         makers: What makes each environment, encoded.
         first: Index of the first one.
-        observation_space: Of each.
+        layout: Of an observation.
         action_space: Of each.
         max_steps: After how many steps an episode is cut off; ``None`` for never.
     """
@@ -44,26 +43,23 @@ class EpisodeShard(Reactor, ABC):
     episodes = Input()
     """Numbers of episodes that are to begin as soon as there is a row for them."""
     done = Output()
-    """Episodes that have ended, a list of :class:`~reactor_gymnasium.evaluation.episodes.Played`."""
+    """Episodes that have ended, a list of :class:`~reactor_gymnasium.environments.player.Episode`."""
 
     def __init__(
         self,
         makers: Sequence[Pickled],
         first: int,
-        observation_space: gymnasium.Space[Any],
+        layout: ObservationLayout,
         action_space: gymnasium.Space[Any],
         max_steps: int | None,
     ) -> None:
-        self.makers, self.action_space, self.max_steps = makers, action_space, max_steps
-        self.layout = ObservationLayout(observation_space, "unsafe")
+        self.makers, self.layout, self.action_space, self.max_steps = makers, layout, action_space, max_steps
         self.rows = GymRows(first, AutoresetMode.SAME_STEP)
 
     @reaction(startup)
     def build(self) -> None:
         """Make the environments, here where they will live."""
-        self.seeds = Numbered(len(self.makers), partial(seed_of, 0))
-        self.player = numbered_player(self.rows, self.seeds, self.makers, self.action_space, self.max_steps)
-        self.ended: list[Played] = []
+        self.player = NumberedPlayer(self.rows, self.makers, self.layout, self.action_space, self.max_steps)
 
     @reaction(shutdown)
     def close(self) -> None:
@@ -75,45 +71,24 @@ class EpisodeShard(Reactor, ABC):
     def play(self) -> None:
         """Play on."""
 
-    def _wake(self, out: StepBuffers | None) -> None:
-        """Begin episodes where a row is idle."""
-        self.seeds.queue.extend(self.episodes.value)
-        self.player.begin(out)
-
-    def _step(self, actions: Any, out: StepBuffers | None) -> None:
-        self.ended += map(played, self.player.step(actions, out))
-
-    def _finish(self) -> None:
-        """Send what has ended."""
-        self.player.log.settle()
-        ended, self.ended = self.ended, []
-        self.done.set(ended)
-
 
 class AskingShard(EpisodeShard):
     """Asks its own copy of the policy; takes several steps at a tick."""
 
-    asking: Asking | None = None
-    masked = False
-
     def play(self) -> None:
-        rows, playing = self.rows, self.seeds.playing
+        player = self.player
         if self.begin.present:
-            seed, policy, batch, self.masked = self.begin.value
-            self.seeds.seed_of = partial(seed_of, seed)
-            memory = self.layout.memory(len(playing))
-            self.out = None if memory is None else StepBuffers(self.layout, memory)
-            self.asking = Asking(decode(policy), batch, self.layout, memory, len(playing), self.action_space, seed)
-        asking = self.asking
-        assert asking is not None
-        self._wake(self.out)
+            seed, policy, batch, _ = self.begin.value
+            player.ask(decode(policy), batch, seed)
+        player.queue.extend(self.episodes.value)
+        player.begin(player.out)
+        ended: list[Episode] = []
         for _ in range(STEPS):
-            if self.player.idle:
+            if player.idle:
                 break
-            asking.follow(playing)
-            objects, masks = objects_of(rows, playing, self.layout), allowed_by(rows, playing) if self.masked else None
-            self._step(asking(objects, masks), self.out)
-        self._finish()
+            ended += player.step(player.actions(), player.out)
+        player.log.settle()
+        self.done.set(list(map(played, ended)))
 
 
 class ToldShard(EpisodeShard):
@@ -127,18 +102,9 @@ class ToldShard(EpisodeShard):
     playing = Output((0,), np.int64)
     """The number of each row's episode, -1 where it is idle."""
 
-    def __init__(
-        self,
-        makers: Sequence[Pickled],
-        first: int,
-        observation_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
-        max_steps: int | None,
-    ) -> None:
-        super().__init__(makers, first, observation_space, action_space, max_steps)
+    def __init__(self, makers: Sequence[Pickled], *arguments: Any) -> None:
+        super().__init__(makers, *arguments)
         self.masked = False
-        self.memory: npt.NDArray[Any] | None = None  # the buffer that `out` writes to
-        self.out: StepBuffers | None = None
         self.playing = Output((len(makers),), np.int64)
         if self.layout.arrays:
             shape, dtype = self.layout.storage()
@@ -150,20 +116,21 @@ class ToldShard(EpisodeShard):
         effects=(EpisodeShard.done, observations, objects, masks, playing),
     )
     def play(self) -> None:
-        rows, playing = self.rows, self.seeds.playing
+        player = self.player
         if self.begin.present:
             seed, _, _, self.masked = self.begin.value
-            self.seeds.seed_of = partial(seed_of, seed)
+            player.seeds.seed_of = partial(seed_of, seed)
         if self.layout.arrays:
             memory = self.observations.buffer
-            if memory is not self.memory:
-                self.memory, self.out = memory, StepBuffers(self.layout, memory)
-        if self.actions.present:
-            self._step(self.actions.value, self.out)
-        self._wake(self.out)
+            if player.out is None or player.out.observations is not memory:
+                player.out = StepBuffers(self.layout, memory)
+        ended = player.step(self.actions.value, player.out) if self.actions.present else []
+        player.queue.extend(self.episodes.value)
+        player.begin(player.out)
         if self.layout.objects:
-            self.objects.set(objects_of(rows, playing, self.layout))
+            self.objects.set(player.objects())
         if self.masked:
-            self.masks.set(allowed_by(rows, playing))
-        self.playing.buffer[...] = [-1 if number is None else number for number in playing]
-        self._finish()
+            self.masks.set(player.allowed())
+        self.playing.buffer[...] = [-1 if number is None else number for number in player.playing]
+        player.log.settle()
+        self.done.set(list(map(played, ended)))

@@ -15,12 +15,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.gym_rows import GymRows
-from reactor_gymnasium.environments.player import Episode, EpisodePlayer, Numbered
-from reactor_gymnasium.environments.rows import StepBuffers
+from reactor_gymnasium.environments.player import Episode
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.asking import Asking, seed_of
 from reactor_gymnasium.evaluation.choosing import Chosen
-from reactor_gymnasium.evaluation.episodes import Played, allowed_by, numbered_player, objects_of
+from reactor_gymnasium.evaluation.episodes import NumberedPlayer
 from reactor_gymnasium.evaluation.policies import PolicyContext
 from reactor_gymnasium.film import Film, check_encoder
 from reactor_rl.plugin import encode, one_numeric_thread
@@ -81,7 +79,7 @@ def record_episodes(
     context: PolicyContext,
     max_steps: int | None,
     seed: int,
-    episodes: Sequence[Played],
+    episodes: Sequence[Episode],
     folder: Path,
 ) -> dict[int, str]:
     """Play episodes again, and make videos of them.
@@ -115,19 +113,16 @@ def record_episodes(
 
 
 def _record(
-    env_fn: Callable[[], Any], chosen: Chosen, context: PolicyContext, max_steps: int | None, seed: int, episode: Played, path: str
+    env_fn: Callable[[], Any], chosen: Chosen, context: PolicyContext, max_steps: int | None, seed: int, episode: Episode, path: str
 ) -> None:
     """Play an episode again, in an environment of its own, and make a video of it."""
-    layout, space = ObservationLayout(context.observation_space, "unsafe"), context.action_space
-    rows, seeds = GymRows(0, AutoresetMode.SAME_STEP), Numbered(1, partial(seed_of, seed))
+    layout, rows = ObservationLayout(context.observation_space, "unsafe"), GymRows(0, AutoresetMode.SAME_STEP)
     try:
-        player = numbered_player(rows, seeds, (encode(_rendering(env_fn)),), space, max_steps)
-        memory = layout.memory(1)
-        out = None if memory is None else StepBuffers(layout, memory)
+        player = NumberedPlayer(rows, (encode(_rendering(env_fn)),), layout, context.action_space, max_steps)
         with one_numeric_thread():
-            asking = Asking(chosen.policy, chosen.batch, layout, memory, 1, space, seed)
-            seeds.queue.append(episode.number)
-            digest = _film(rows, player, asking, out, path)
+            player.ask(chosen.policy, chosen.batch, seed)
+            player.queue.append(episode.number)
+            digest = _film(rows, player, path)
     finally:
         rows.close()
     if digest != episode.digest:
@@ -137,22 +132,20 @@ def _record(
         )
 
 
-def _film(rows: GymRows, player: EpisodePlayer, asking: Asking, out: StepBuffers | None, path: str) -> str:
+def _film(rows: GymRows, player: NumberedPlayer, path: str) -> str:
     """Play an episode, and write what it renders; returns its digest."""
     rows.keep_from_kernels("it is filmed")
-    player.begin(out)
+    player.begin(player.out)
     with rows.opened(changes=False) as (env,):
         fps = _fps(env, "the environment")
         del env  # it would be referred to as long as this plays
-    film, playing, layout = Film(path, ".mp4", fps), player.seeds.playing, asking.layout
+    film = Film(path, ".mp4", fps)
     try:
         _show(film, rows)
         rows.before_reset = partial(_filming, film, rows, rows.before_reset)
         ended: list[Episode] = []
         while not ended:
-            asking.follow(playing)
-            masks = allowed_by(rows, playing) if asking.policy.masked else None
-            ended = player.step(asking(objects_of(rows, playing, layout), masks), out)
+            ended = player.step(player.actions(), player.out)
             if not ended:
                 _show(film, rows)
         film.close()

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import EpisodeLog
 from reactor_pettingzoo.runner.inference import PolicyGroup
 from reactor_rl.plugin import Failure, new_hash
 
@@ -65,9 +64,6 @@ class ShardLog:
         count: How many they are.
         agents: How many agents each has.
         groups: The groups of policies, for the shapes of their actions.
-
-    Attributes:
-        taken: Steps of the run.
     """
 
     def __init__(self, first: int, count: int, agents: int, groups: Sequence[PolicyGroup]) -> None:
@@ -79,11 +75,19 @@ class ShardLog:
 
     def begin(self, keep: bool) -> None:
         """Begin a run; what was seen and done is kept if that is wanted."""
-        self.keep, self.taken = keep, 0
-        self._log = EpisodeLog(self.count * self.agents, floats=True, sure=True)
+        self.keep = keep
+        self._summed = 0  # how many steps of the run are summed up
+        # Of each copy's episode, up to the last time that steps were summed up.
+        self._returns: Array = np.zeros((self.count, self.agents))
+        self._lengths: Array = np.zeros((self.count, self.agents), np.int64)
         self._hashes = [[new_hash() for _ in range(2 + len(self._actions))] for _ in range(self.count)]
-        self._ends: list[tuple[int, int, tuple[bool, ...]]] = []  # step, copy, and who took part
+        self._empty()
         self._forget()
+
+    def _empty(self) -> None:
+        self._rewards: list[float] = []  # of all agents in those steps that are not summed up yet
+        self._ends: list[tuple[int, int, tuple[bool, ...]]] = []  # step, copy, and who took part
+        self._at = 0  # how many steps these are
 
     def _forget(self) -> None:
         self._episodes: list[EpisodeRecord] = []
@@ -104,9 +108,9 @@ class ShardLog:
         Returns:
             For each group where its actions are to be written, ``(copies, rows, ...)``.
         """
-        if self._log.steps == STEPS:
+        if self._at == STEPS:
             self._sum_up()
-        at = self._log.steps
+        at = self._at
         self._acted[at], self._playing[at] = acting, playing
         if self.keep:
             self._seen.append(seen.copy())
@@ -114,21 +118,19 @@ class ShardLog:
 
     def ended(self, copy: int, present: tuple[bool, ...]) -> None:
         """A copy's episode has ended with the step."""
-        self._ends.append((self._log.steps, copy, present))
+        self._ends.append((self._at, copy, present))
 
     def end_step(self, rewards: Sequence[Any]) -> None:
         """End a step: the rewards of all agents of all copies."""
-        log = self._log
-        log.note(rewards, acting=self._acted[log.steps])
-        self.taken += 1
+        self._rewards += rewards
+        self._at += 1
 
     # ------------------------------------------------------------------ what came of it
 
     def _sum_up(self) -> None:
-        log, agents = self._log, self.agents
-        count = log.steps
-        rewards, acted = (column.reshape(count, self.count, agents) for column in log.columns())
-        playing, begun = self._playing[:count], self.taken - count
+        count, shape = self._at, (self._at, self.count, self.agents)
+        rewards, acted = np.array(self._rewards, np.float64).reshape(shape), self._acted[:count].reshape(shape)
+        playing = self._playing[:count]
         columns = {"acted": acted, "rewards": rewards}
         columns |= {f"actions.{number}": of_group[:count] for number, of_group in enumerate(self._actions)}
         always: list[bool] = np.all(playing, 0).tolist()
@@ -136,11 +138,18 @@ class ShardLog:
             for column, one in zip(columns.values(), hashes, strict=True):
                 of_copy = column[:, number] if always[number] else column[playing[:, number], number]
                 one.update(of_copy.tobytes())
-        for at, copy, present in self._ends:
-            returns, lengths = log.end_rows(copy * agents, (copy + 1) * agents, at + 1)
-            ended = EpisodeRecord(self.first + copy, begun + at + 1, present, tuple(returns), tuple(lengths))
-            self._episodes.append(ended)
-        log.settle()
+        since = [0] * self.count
+        for at, copy, present in [*self._ends, *((count - 1, copy, None) for copy in range(self.count))]:
+            steps = slice(since[copy], at + 1)
+            # One after the other, as a sum over all of them would not be.
+            self._returns[copy] = np.add.accumulate(np.concatenate([self._returns[copy : copy + 1], rewards[steps, copy]]))[-1]
+            self._lengths[copy] += acted[steps, copy].sum(0)
+            since[copy] = at + 1
+            if present is not None:
+                told = tuple(self._returns[copy].tolist()), tuple(self._lengths[copy].tolist())
+                self._episodes.append(EpisodeRecord(self.first + copy, self._summed + at + 1, present, *told))
+                self._returns[copy], self._lengths[copy] = 0, 0
+        self._summed += count
         self._steps += int(playing.sum())
         if self.keep:
             ends: Array = np.zeros((count, self.count), np.bool_)
@@ -148,11 +157,11 @@ class ShardLog:
                 ends[at, copy] = True
             for name, column in (columns | {"ends": ends}).items():
                 self._kept.setdefault(name, []).append(column.copy())
-        self._ends = []
+        self._empty()
 
     def collect(self, busy: int, frames: list[Any], failed: tuple[tuple[int, int, int], Failure] | None = None) -> ShardResults:
         """The events since this was last called."""
-        if self._log.steps:
+        if self._at:
             self._sum_up()
         log = {name: np.concatenate(parts) for name, parts in self._kept.items()}
         if self._seen:

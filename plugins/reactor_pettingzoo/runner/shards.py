@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.plugin import IDLE, OfRuns, UnitRows
+from reactor_gymnasium.plugin import IDLE, UnitRows
 from reactor_pettingzoo.agent_record import AgentRecord
 from reactor_pettingzoo.agents import AgentSpecs
 from reactor_pettingzoo.copies import Copy, copy_of
@@ -109,8 +108,8 @@ class RunnerShard(Reactor):
         """Begin a run: its first episodes."""
         wanted, copies = int(order["episodes"]), int(order["copies"])
         indices = range(self.first, self.first + self.count)
-        shares = [wanted // copies + (index < wanted % copies) if wanted else np.inf for index in indices]
-        self.episodes = OfRuns(shares, partial(self.seeds.seed, int(order["seed"])))
+        self.wanted = [wanted // copies + (index < wanted % copies) if wanted else np.inf for index in indices]
+        self.seed, self.begun = int(order["seed"]), [0] * self.count
         self.log.begin(bool(order["record"]))
         self.rows.pending[:] = [IDLE] * self.count
         for copy, unit, lo in zip(self.copies, self.rows.units, self.rows.bounds, strict=False):
@@ -126,9 +125,12 @@ class RunnerShard(Reactor):
 
     def _episode(self, number: int) -> Mapping[str, Any] | None:
         """The arguments of a copy's next reset; ``None`` if it has no episodes left to play."""
-        kwargs = self.episodes(number)
-        self.playing[number] = kwargs is not None
-        return kwargs
+        episode = self.begun[number]
+        goes_on = self.playing[number] = episode < self.wanted[number]
+        if not goes_on:
+            return None
+        self.begun[number] += 1
+        return {"seed": self.seeds.seed(self.seed, number, episode)}
 
     def _step(self, actions: Sequence[Any], renders: bool) -> None:
         """Take a step in every copy.

@@ -83,10 +83,9 @@ class Player:
         self.envs.build()
         self.envs.rows.keep_infos, self.envs.rows.before_reset = False, self._last_info
         self.snapshot: Array = aligned_zeros((), parameters)
-        self.given = self.rows = _row(plan.observations)
-        if plan.normalization is not None:
-            self.given = _row(plan.normalization.originals)
         layout = plan.observations if plan.normalization is None else plan.normalization.originals
+        self.rows = _row(plan.observations)
+        self.given = self.rows if plan.normalization is None else _row(layout)
         given = {key: part[0] for key, part in self.given.items()}
         self.asked = {field.name: field.asked for field in plan.policy.fields if field.asked}
         kept = [field for field in plan.policy.fields if plan.drawn or field.asked or field.told]
@@ -115,14 +114,7 @@ class Player:
         self.snapshot[...] = parameters
 
     def look(self, function: Callable[[gymnasium.Env[Any, Any]], T]) -> T:
-        """Let somebody look at the environment, without changing it; within a step as well.
-
-        Args:
-            function: Given the environment as it is.
-
-        Returns:
-            What the function gives.
-        """
+        """Give the environment as it is to a function that does not change it, within a step as well; returns what that gives."""
         self.envs.rows.keep_from_kernels("somebody watches")
         with self.envs.rows.opened(changes=False) as envs:
             return function(envs[0])

@@ -230,23 +230,20 @@ class SeededEnvs:
 
     def put_back(self, saved: Sequence[dict[str, Any]]) -> None:
         """Make the environments, which have just been made, what they were; begins new episodes where nothing else is possible."""
+        rows, log = self.rows, self.log
         self._episodes.begin_round()
         for row, one in enumerate(saved):
-            self._put_back(row, one)
-
-    def _put_back(self, row: int, saved: dict[str, Any]) -> None:
-        rows, log = self.rows, self.log
-        self._episodes.playing[row], log.lengths[row], log.totals[row] = saved["episode"], saved["length"], saved["total"]
-        if saved["way"] == "state":
-            state, shown = decode(saved["state"])
-            rows.load(row, SavedEnv(state, shown, False))
-            self._logged[row] = saved["logged"]
-        elif saved["way"] == "replay":
-            self._seeds[row], actions = saved["seed"], saved["actions"]
-            self._logs[row], self._logged[row] = [actions], len(actions)
-            rows.replay(row, {"seed": self._seeds[row]}, actions)
-        elif saved["episode"] >= 0:
-            self._begin([row])
+            self._episodes.playing[row], log.lengths[row], log.totals[row] = one["episode"], one["length"], one["total"]
+            if one["way"] == "state":
+                state, shown = decode(one["state"])
+                rows.load(row, SavedEnv(state, shown, False))
+                self._logged[row] = one["logged"]
+            elif one["way"] == "replay":
+                self._seeds[row], actions = one["seed"], one["actions"]
+                self._logs[row], self._logged[row] = [actions], len(actions)
+                rows.replay(row, {"seed": self._seeds[row]}, actions)
+            elif one["episode"] >= 0:
+                self._begin([row])
 
 
 def _fitting(method: str, answer: Any, space: spaces.Space[Any], field: Array) -> Array:

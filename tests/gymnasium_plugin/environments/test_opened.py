@@ -19,10 +19,9 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 import reactor_gymnasium
 from reactor_gymnasium import ReactorVectorEnv, evaluate
 from reactor_gymnasium.environments.gym_rows import GymRows
-from reactor_gymnasium.environments.player import Numbered
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.episodes import numbered_player
+from reactor_gymnasium.evaluation.episodes import NumberedPlayer
 from reactor_gymnasium.film import Film
 from reactor_gymnasium.native.compiled import missing
 from reactor_rl.plugin import encode
@@ -123,9 +122,9 @@ def block() -> Any:
 def player() -> Any:
     env = gymnasium.make("CartPole-v1")
     maker = encode(partial(gymnasium.make, "CartPole-v1"))
-    seeds = Numbered(1, int)
-    found = numbered_player(GymRows(0, AutoresetMode.SAME_STEP), seeds, (maker,), env.action_space, None)
-    seeds.queue.append(0)
+    layout = ObservationLayout(env.observation_space, "unsafe")
+    found = NumberedPlayer(GymRows(0, AutoresetMode.SAME_STEP), (maker,), layout, env.action_space, None)
+    found.queue.append(0)
     found.begin(None)
     for _ in range(6):
         found.step(np.zeros(1, np.int64), None)

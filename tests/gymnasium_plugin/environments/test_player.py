@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reactor_gymnasium.environments.player import EpisodeLog, Numbered, OfRounds, OfRuns
+from reactor_gymnasium.environments.player import EpisodeLog, Numbered, OfRounds
 from reactor_rl.plugin import canonical, new_hash
 
 
@@ -35,32 +35,6 @@ def test_sums_are_of_one_reward_after_the_other(kind: Any, floats: bool) -> None
             assert (type(total), total, length) == (type(expected), expected, step + 1 - begun[row])
             log.begin(row)
             begun[row] = step + 1
-
-
-@pytest.mark.parametrize("settled", [5, 100])
-def test_several_rows_at_once_are_as_one_by_one(settled: int) -> None:
-    random = np.random.default_rng(0)
-    rewards, acted = random.normal(size=(50, 4)).tolist(), random.random((50, 4)) < 0.7
-    alone, together = EpisodeLog(4, floats=True), EpisodeLog(4, floats=True, sure=True)
-    found: list[Any] = []
-    expected: list[Any] = []
-    waiting: list[tuple[int, int, int]] = []
-    for step, (of_step, acting) in enumerate(zip(rewards, acted, strict=True)):
-        for log in (alone, together):
-            log.note(of_step, acting=acting)
-        if step % 6 == 5:
-            lo = step // 6 % 2 * 2
-            expected.append(([alone.count(row)[0] for row in (lo, lo + 1)], alone.lengths[lo : lo + 2]))
-            waiting.append((lo, lo + 2, together.steps))
-            for row in (lo, lo + 1):
-                alone.begin(row)
-        if step % settled == settled - 1 or step == 49:
-            np.testing.assert_array_equal(together.columns()[0], rewards[step + 1 - together.steps : step + 1])
-            found += [together.end_rows(*end) for end in waiting]  # later steps have been noted
-            waiting.clear()
-            alone.settle()
-            together.settle()
-    assert found == expected and (alone.totals, alone.lengths) == (together.totals, together.lengths)
 
 
 def test_infinite_rewards_are_no_warnings() -> None:
@@ -132,11 +106,3 @@ def test_a_trainer_seeds_the_first_reset_of_a_round() -> None:
     spared.add(1)
     assert [seeds(1), seeds(1)] == [{}, {}]
     assert seeds.playing == [1, 5]
-
-
-def test_a_runner_plays_so_many_episodes_of_each() -> None:
-    seeds = OfRuns([2, math.inf, 0], lambda env, number: None if number else env)
-    assert [seeds(env) for env in (0, 1, 2, 0, 1, 0)] == [
-        {"seed": 0}, {"seed": 1}, None, {"seed": None}, {"seed": None}, None
-    ]  # fmt: skip
-    assert seeds.playing == [None, 1, None] and seeds.left == [0, math.inf, 0]

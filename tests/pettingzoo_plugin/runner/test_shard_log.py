@@ -37,3 +37,24 @@ def test_returns_are_summed_up_one_after_the_other() -> None:
         expected += reward
     (episode,) = log.collect(0, []).episodes
     assert episode.returns == (expected,)
+
+
+def test_episodes_are_counted_wherever_they_end() -> None:
+    copies, agents, steps = 3, 2, STEPS + 90
+    random = np.random.default_rng(0)
+    rewards, acting = random.normal(size=(steps, copies, agents)), random.random((steps, copies, agents)) < 0.7
+    log, playing, found, expected = ShardLog(0, copies, agents, ()), np.ones(copies, np.bool_), [], []
+    log.begin(False)
+    returns, lengths = np.zeros((copies, agents)), np.zeros((copies, agents), int)
+    for step in range(steps):
+        log.begin_step(acting[step].ravel(), playing, np.zeros((copies, 1)))
+        returns += rewards[step]
+        lengths += acting[step]
+        for copy in np.flatnonzero(random.random(copies) < 0.1).tolist():
+            log.ended(copy, (True, False))
+            expected.append((copy, step + 1, (True, False), tuple(returns[copy].tolist()), tuple(lengths[copy].tolist())))
+            returns[copy] = lengths[copy] = 0
+        log.end_step(rewards[step].ravel().tolist())
+        if step % 70 == 69 or step + 1 == steps:
+            found += log.collect(copies, []).episodes
+    assert [(one.copy, one.step, one.present, one.returns, one.lengths) for one in found] == expected
