@@ -225,11 +225,11 @@ def mutated(which: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setitem(sys.modules, f"mutant_{file}", module)
         exec(compile(text, str(path), "exec"), vars(module))
 
-    def loaded(place: str) -> Any:
-        file, _, name = place.partition(":")
+    def kernel_class(kind: type) -> Any:
+        file, _, name = takeover.KERNELS[kind.__module__, kind.__qualname__].partition(":")
         return getattr(sys.modules[f"mutant_{file}"], name)
 
-    monkeypatch.setattr(takeover, "_loaded", loaded)
+    monkeypatch.setattr(takeover, "kernel_class", kernel_class)
 
 
 @pytest.mark.slow
