@@ -136,11 +136,7 @@ class Bypassed:
         self.screens: set[type[UnseenScreens]] = set()
 
     def engage(self, recording: bool = False) -> None:
-        """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed.
-
-        Args:
-            recording: See :meth:`WrapperBypass.engage`.
-        """
+        """Find out anew, by :meth:`WrapperBypass.engage`, what to call for each environment: its wrappers may have changed."""
         self.looked, self.targets = False, []
         for held in self.held:
             held.engage(recording)
