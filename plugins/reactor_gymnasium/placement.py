@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.arguments import make_probe
 from reactor_gymnasium.environments.infos import decode_infos, encode_infos, info_adder, info_columns, merge_infos, merged_at_once
+from reactor_gymnasium.native.kernel import Taken
 from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
 from reactor_gymnasium.traces import looked_at, without_films
 from reactor_rl.plugin import (
@@ -85,7 +86,8 @@ def _kernel_cost(env: gymnasium.Env[Any, Any]) -> float | None:
     with global_random_state(), contextlib.suppress(Exception, SystemExit):
         observation, _ = env.reset(seed=0)
         n = kind.timed_rows  # of one environment: all draw from its generator, which does not matter for the time
-        kernel = take_over([inner] * n, [STEPS] * n, [STEPS] * n, [False] * n, [observation] * n, AutoresetMode.SAME_STEP, True)
+        taken = Taken([inner] * n, [STEPS] * n, [STEPS] * n, [False] * n, [observation] * n, AutoresetMode.SAME_STEP)
+        kernel = take_over(taken, tried=True)
         if isinstance(kernel, str):
             return None
         actions = kernel.draw(inner, np.random.default_rng(0), n)

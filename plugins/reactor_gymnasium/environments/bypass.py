@@ -23,9 +23,10 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.atari.unseen import UnseenScreens, checked, unseen_screens
 from reactor_gymnasium.environments.owning import ours_alone
+from reactor_gymnasium.native.kernel import as_written
 from reactor_gymnasium.native.watching import Watch, Watched
 
-__all__ = ["NO_LIMIT", "WATCHED", "WRAPPERS", "Bypassed", "WrapperBypass", "counts_plainly", "wrappers_pristine"]
+__all__ = ["LEFT_OUT", "NO_LIMIT", "WATCHED", "WRAPPERS", "Bypassed", "WrapperBypass", "counts_plainly", "wrappers_pristine"]
 
 NO_LIMIT = 2**62
 LONGEST = 2**60
@@ -50,16 +51,10 @@ class WrapperBypass:
 
     def __init__(self, env: gymnasium.Env[Any, Any], kernels: bool = True) -> None:
         self.env, self._kernels = env, kernels
+        self.target: Any = env
         self.screens: UnseenScreens | None = None
         self._frames: Any = None  # what makes frames of its screens
-        self.release()
-
-    def release(self) -> None:
-        """Step the environment in all its wrappers."""
-        self._fetch_screens()
-        self.target: Any = self.env
         self._clock: TimeLimit[Any, Any] | None = None
-        self.limit, self.elapsed, self.final = NO_LIMIT, 0, False
 
     def engage(self, recording: bool = False) -> None:
         """Find out how little has to be called to step the environment as its wrappers are now.
@@ -67,14 +62,15 @@ class WrapperBypass:
         Args:
             recording: Whether the outermost wrapper is left out, too: one that records episodes, for somebody else does so.
         """
-        self.release()
-        del self.target  # it is a reference, too
+        self._fetch_screens()
+        self.target = self._clock = None  # they are references, too
         self.screens, seen = unseen_screens(self, self._frames) if self._kernels else (None, True)
         clock, within, final = self._within(recording) if wrappers_pristine() else (None, self.env, True)
-        final = final and seen
-        self.final, self.target = final, within if final else self.env
-        if final and clock is not None:
-            self._clock, self.limit, self.elapsed = clock, int(clock._max_episode_steps), clock._elapsed_steps or 0
+        self.final = final and seen
+        self.target, self._clock = (within, clock) if self.final else (self.env, None)
+        self.limit, self.elapsed = NO_LIMIT, 0
+        if self._clock is not None:
+            self.limit, self.elapsed = int(self._clock._max_episode_steps), self._clock._elapsed_steps or 0
 
     def _within(self, recording: bool) -> tuple[TimeLimit[Any, Any] | None, gymnasium.Env[Any, Any], bool]:
         """The time limit and what is inside of the wrappers that can be left out, once each has done what it does only at first."""
@@ -116,8 +112,10 @@ class WrapperBypass:
 class Bypassed:
     """The environments of some rows, without the wrappers that are left out.
 
-    Attributes:
+    Args:
         held: Each environment; nobody else refers to what is in them.
+
+    Attributes:
         targets: What to step.
         now: Steps so far.
         due: The value of ``now`` at which a time limit that is left out truncates, for each.
@@ -129,22 +127,17 @@ class Bypassed:
         stepping: Whether a step is under way, so that whoever looks at them does so within it.
     """
 
-    def __init__(self) -> None:
-        self.held: list[WrapperBypass] = []
+    def __init__(self, held: list[WrapperBypass]) -> None:
+        self.held = held
         self.targets: list[Any] = []
         self.now, self.soonest = 0, NO_LIMIT
         self.due: list[int] = []
         self.leaves_out, self.settled, self.looked, self.stepping = False, False, True, False
         self.screens: set[type[UnseenScreens]] = set()
 
-    def settle(self) -> None:
-        """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed."""
-        self.looked = False
-        self.engage()
-
     def engage(self, recording: bool = False) -> None:
-        """Find out what to call for each environment; ``recording``: without the outermost wrappers, which record episodes."""
-        self.targets = []
+        """Find out anew, by :meth:`WrapperBypass.engage`, what to call for each environment: its wrappers may have changed."""
+        self.looked, self.targets = False, []
         for held in self.held:
             held.engage(recording)
         self.targets = [held.target for held in self.held]
@@ -169,19 +162,16 @@ def counts_plainly(clock: Any) -> bool:
     return whole and abs(int(limit)) <= LONGEST and abs(elapsed or 0) <= LONGEST
 
 
-_LEFT_OUT = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
-WATCHED = tuple(Watched(cls.__module__, cls.__name__, ("step", "reset")) for cls in _LEFT_OUT)
+LEFT_OUT = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+"""The wrappers that are left out, the outermost one first."""
+WATCHED = tuple(Watched(cls.__module__, cls.__name__, ("step", "reset")) for cls in LEFT_OUT)
 """The methods of the wrappers that are left out."""
 WRAPPERS = Watch(*WATCHED)
 """Over these methods: what steps and resets ask of :func:`wrappers_pristine`, without a call of Python's."""
-_AS_WRITTEN = all(
-    method.__module__ == cls.__module__ and not hasattr(method, "__wrapped__")
-    for cls in _LEFT_OUT
-    for method in (cls.step, cls.reset)
-)
+_AS_WRITTEN = all(map(as_written, WATCHED))
 """Whether nobody had changed the wrappers' classes before this was imported."""
 
 
 def wrappers_pristine() -> bool:
     """Whether the wrappers' classes have the methods that Gymnasium gave them, and these their code."""
-    return _AS_WRITTEN and (WRAPPERS.look([], object) or WRAPPERS.same([], object))
+    return _AS_WRITTEN and WRAPPERS.same([], object)

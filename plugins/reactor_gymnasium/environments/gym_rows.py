@@ -18,11 +18,11 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WRAPPERS, Bypassed, WrapperBypass
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, own
-from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, close_all, marked
+from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.native.takeover import Takeover, in_words
-from reactor_rl.plugin import Pickled, decode
+from reactor_rl.plugin import Pickled
 
 __all__ = ["REAL_DONE", "GymRows"]
 
@@ -50,42 +50,24 @@ class GymRows(EnvRows):
         observations: The last one of each environment, a copy; ``None`` before the first reset.
     """
 
-    autoreset: AutoresetMode
-
     def __init__(self, first: int, autoreset: AutoresetMode, seeds: MakeSeeds | None = None, kernels: bool = True) -> None:
-        super().__init__(first, autoreset, seeds)
-        self.kernels = kernels
+        super().__init__(first, autoreset, lambda env, _: WrapperBypass(env, kernels), seeds)
         self.stepper = "" if kernels else in_words("kernels=False")
         self.observations: list[Any] = []
-        self._envs = Bypassed()
+        self._envs = Bypassed(self._held)
         self._takeover = Takeover(self, self._envs, self.observations, kernels)
-        self._numbers = range(0)
-        self._lost: set[int] = set()  # where the last step ended an episode with a life alone
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Env]], Env] | None = None) -> None:
         """See :meth:`EnvRows.build`."""
-        held = self._envs.held
-        for index, maker in enumerate(makers, self.first):
-            try:
-                env_fn = decode(maker)
-                held.append(WrapperBypass(env_fn() if construct is None else construct(env_fn), self.kernels))
-            except Exception as error:
-                error.add_note(f"while {self.unit} {index} was constructed")
-                raise
-        self.observations += [None] * len(held)
-        self.pending, self._numbers, self.bounds = [False] * len(held), range(len(held)), range(len(held) + 1)
-        self._settle()
-
-    def close(self) -> None:
-        """See :meth:`EnvRows.close`."""
-        held = list(self._envs.held)
-        self._envs.held.clear()
-        close_all(((index, one.env) for index, one in enumerate(held, self.first)), self.unit)
+        super().build(makers, construct)
+        self.observations += [None] * len(makers)
+        self.bounds = range(len(makers) + 1)
+        self._envs.engage()
 
     @property
     def bypassed(self) -> list[bool]:
         """For each environment: whether its wrappers were left out when it was last inspected."""
-        return [held.engaged for held in self._envs.held]
+        return [held.engaged for held in self._held]
 
     # ------------------------------------------------------------------ steps
 
@@ -102,7 +84,8 @@ class GymRows(EnvRows):
             or any(kind.changed() for kind in bypassed.screens)
         ):
             self._write_back()
-            self._settle()
+            self.failures = []  # an exception refers to the frames that it has left, and what they refer to is not left out
+            bypassed.engage()
         bypassed.stepping = True
         bypassed.now = now = bypassed.now + 1
         envs, pending, last, due = bypassed.targets, self.pending, self.observations, bypassed.due
@@ -115,9 +98,9 @@ class GymRows(EnvRows):
         autoreset, ndarray, immutable, counted = self.autoreset, np.ndarray, IMMUTABLE, getrefcount
         limited, keep_infos, before_reset = now >= bypassed.soonest, self.keep_infos, self.before_reset
         put = None if out is None or out.put_all else out.put
-        lives, held = self.lives, bypassed.held
+        lives, held = self.lives, self._held
         if lives:
-            self._lost = set()
+            self._lost = lost = set()
         # The caller has counted the actions, and `strict=True` takes longer than the rest of this call. Nobody keeps this, for what
         # is referred to elsewhere is not left out.
         work = zip(self._numbers if self.mark is None else marked(self._numbers, self.mark), actions, envs, pending)  # noqa: B905
@@ -140,7 +123,7 @@ class GymRows(EnvRows):
                         if terminated or truncated:
                             ended.append((row, bool(terminated), bool(truncated)))
                             if lives and row in lives and not held[row].env.get_wrapper_attr(REAL_DONE):
-                                self._lost.add(row)  # it may have another value after the reset
+                                lost.add(row)  # it may have another value after the reset
                             if autoreset is AutoresetMode.NEXT_STEP:
                                 pending[row] = True
                             elif autoreset is AutoresetMode.SAME_STEP:
@@ -178,7 +161,7 @@ class GymRows(EnvRows):
             try:
                 out.put_all(last)
             except (TypeError, ValueError):
-                failures += out.write_each(last)
+                failures += out.write_each(enumerate(last))
                 failures += [
                     (row, TypeError(f"the environment returned None as the observation, its space is {env.observation_space}"))
                     for row, env in zip(self._numbers, self._envs.targets, strict=True)
@@ -187,7 +170,7 @@ class GymRows(EnvRows):
         for part, shown in out.copies:  # what the step led to is seen now, but for the last observations of episodes
             part[...] = shown
         if self.finals:
-            failures += out.write_finals(self.finals)
+            failures += out.write_each(((row, last) for row, (last, _) in self.finals.items()), final=True)
         if out.rewards is not None:
             failures += out.write_rewards(self.rewards)
             out.write_ends(self.ended)
@@ -229,11 +212,8 @@ class GymRows(EnvRows):
         self._write_back()
         if changes:
             self._envs.looked, self._envs.settled = True, False
-        envs = [held.env for held in self._envs.held]
-        try:
+        with super().opened() as envs:
             yield envs
-        finally:
-            envs.clear()
 
     def look_for_lives(self) -> None:
         """Find out :attr:`lives`, so that :attr:`over` tells games from lives."""
@@ -241,11 +221,6 @@ class GymRows(EnvRows):
             self.lives = frozenset(row for row, env in enumerate(envs) if env.has_wrapper_attr(REAL_DONE))
         if self.lives:
             self.keep_from_kernels("its lives are asked for at the ends of episodes")
-
-    @property
-    def over(self) -> list[int]:
-        """See :attr:`EnvRows.over`."""
-        return [row for row, _, _ in self.ended if row not in self._lost]
 
     def end_game(self, env: int) -> None:
         """See :meth:`EnvRows.end_game`."""
@@ -272,7 +247,7 @@ class GymRows(EnvRows):
 
     def show(self, out: StepBuffers) -> None:
         """See :meth:`EnvRows.show`."""
-        self.failures += out.write_each(self.observations)
+        self.failures += out.write_each(enumerate(self.observations))
 
     def objects(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
         """See :meth:`EnvRows.objects`."""
@@ -309,7 +284,3 @@ class GymRows(EnvRows):
         self._takeover.give_back()
         if not self._envs.looked:
             self._envs.write_back()
-
-    def _settle(self) -> None:
-        self.failures = []  # what is referred to elsewhere is not left out, and an exception refers to the frames that it has left
-        self._envs.settle()

@@ -21,9 +21,7 @@ from gymnasium.vector import VectorEnv
 from reactor_rl.plugin import dumps, loads
 
 __all__ = [
-    "Column",
     "Group",
-    "InfoColumns",
     "by_row",
     "decode_infos",
     "encode_infos",
@@ -102,13 +100,10 @@ def _grouped(rows: Rows, infos: Sequence[Any]) -> list[Group] | None:
     """Infos by what keys they have, in order of appearance; ``None`` if one of them, or a key, is of a kind that is not usual."""
     if set(map(type, infos)) != {dict}:
         return None
-    every, keys = [*chain.from_iterable(infos)], [*infos[0]]
-    alike = every == keys * len(infos)  # then all have these keys, since none has one of them twice
-    if set(map(type, keys if alike else every)) - {str}:
+    if (columns := _alike(rows, infos)) is not None:
+        return [(rows, columns)]
+    if set(map(type, chain.from_iterable(infos))) - {str}:
         return None
-    if alike:
-        columns = zip(keys, zip(*map(dict.values, infos)))  # noqa: B905, which takes time
-        return [(rows, {key: _column(key, rows, values) for key, values in columns})]
     places: dict[tuple[str, ...], list[int]] = {}
     for place, info in enumerate(infos):
         places.setdefault(tuple(info), []).append(place)
@@ -116,6 +111,16 @@ def _grouped(rows: Rows, infos: Sequence[Any]) -> list[Group] | None:
     for some in places.values():
         groups += _grouped(_moved([rows[place] for place in some], 0), [infos[place] for place in some]) or []
     return groups
+
+
+def _alike(rows: Rows, infos: Sequence[dict[Any, Any]]) -> dict[str, Column] | None:
+    """The columns of infos that have the same keys in the same order; ``None`` if they have not, or a key is no string."""
+    keys = [*infos[0]]
+    # One after the other tells, since no info has a key twice.
+    if [*chain.from_iterable(infos)] != keys * len(infos) or set(map(type, keys)) - {str}:
+        return None
+    columns = zip(keys, zip(*map(dict.values, infos)))  # noqa: B905, which takes time
+    return {key: _column(key, rows, values) for key, values in columns}
 
 
 def _column(key: str, rows: Rows, values: Sequence[Any]) -> Column:
@@ -279,24 +284,22 @@ def merged_at_once(finals: dict[int, tuple[Any, Any]], infos: Any, n: int) -> di
         infos: Likewise.
         n: How many rows there are.
     """
-    columns: Any = ()
+    columns: Any = {}
     if type(infos) is list:
         if infos:
             rows, columns = infos[0]
             if len(rows) < n or type(columns) is list:
                 return None
-            columns = columns.items()
     else:
         of_rows = [*infos.values()]
         if finals or len(of_rows) < n or set(map(type, of_rows)) != {dict}:
             return None
-        keys, rows = [*of_rows[0]], range(n)
-        if [*chain.from_iterable(of_rows)] != keys * n or set(map(type, keys)) - {str}:
+        columns = _alike(range(n), of_rows)
+        if columns is None:
             return None
-        columns = [(key, _column(key, rows, values)) for key, values in zip(keys, zip(*map(dict.values, of_rows)))]  # noqa: B905
     merged: dict[str, Any] = {}
     everybody = _everybody(n)
-    for key, column in columns:
+    for key, column in columns.items():
         form, value = column[0], column[1]
         if form in _LISTS:
             if form != "numbers":

@@ -12,21 +12,10 @@ import numpy as np
 
 from reactor_rl.plugin import dumps, loads
 
-__all__ = ["IMMUTABLE", "SOLE", "as_number", "check_info", "looked_at", "own", "ours_alone", "referred_to", "shared"]
+__all__ = ["IMMUTABLE", "SOLE", "as_number", "check_info", "looked_at", "own", "ours_alone", "referred_to", "same_bits", "shared"]
 
-IMMUTABLE = frozenset(
-    {
-        bool,
-        int,
-        float,
-        complex,
-        str,
-        bytes,
-        type(None),
-        np.bool_,
-        *(kind for kind in np.sctypeDict.values() if issubclass(kind, np.number)),
-    }
-)
+_NUMBERS = {kind for kind in np.sctypeDict.values() if issubclass(kind, np.number)}
+IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None), np.bool_, *_NUMBERS})
 """Types whose values nobody can change."""
 
 
@@ -152,3 +141,20 @@ def as_number(reward: Any) -> Any:
     if array.size != 1:
         raise ValueError(f"the reward must be a number, got {reward!r}")
     return array.item()
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two values are the same to the bit. Gymnasium's ``data_equivalence`` takes -0.0 for 0.0, and no NaN for itself."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same_bits(a[key], b[key]) for key in a)
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(same_bits, a, b))
+    if isinstance(a, (np.ndarray, np.generic)):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        return all(map(same_bits, a.flat, b.flat)) if a.dtype.hasobject else bool(a.tobytes() == b.tobytes())
+    if isinstance(a, float):
+        return bool(a.hex() == b.hex())
+    return bool(a == b)

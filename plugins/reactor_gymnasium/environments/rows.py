@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,14 +20,13 @@ from gymnasium.vector import AutoresetMode
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.saving import save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_rl.plugin import Pickled
+from reactor_rl.plugin import Pickled, decode
 
 __all__ = [
     "IDLE",
     "ColumnSpec",
     "EnvRows",
     "MakeSeeds",
-    "Put",
     "RowLayout",
     "SavedEnv",
     "StepBuffers",
@@ -75,11 +74,6 @@ class StepBuffers:
         columns: ``(rows, ...)`` by name, see :attr:`EnvRows.columns`; those that are left out are not written.
     """
 
-    __slots__ = (
-        "_pack", "columns", "copies", "kind", "layout", "led_to", "next_observations", "observations", "put", "put_all", "put_next",
-        "rewards", "shown", "terminations", "truncations",
-    )  # fmt: skip
-
     def __init__(
         self,
         layout: RowLayout,
@@ -108,24 +102,26 @@ class StepBuffers:
         if rewards is not None and rewards.dtype == np.float64 and rewards.flags.c_contiguous:
             self._pack = struct.Struct(f"{len(rewards)}d").pack_into  # three times as fast as numpy with a list of numbers
 
-    def write_each(self, observations: Sequence[Any]) -> list[tuple[int, Exception]]:
-        """Write observations one by one; no account is taken of those that are ``None``.
-
-        Returns:
-            Rows whose observations do not fit, and why.
-        """
-        return _put_each(self.put, [(row, one) for row, one in enumerate(observations) if one is not None])
-
-    def write_finals(self, finals: Mapping[int, tuple[Any, Any]]) -> list[tuple[int, Exception]]:
-        """Write the last observations of episodes that a step has ended, as what it led to.
+    def write_each(self, observations: Iterable[tuple[int, Any]], final: bool = False) -> list[tuple[int, Exception]]:
+        """Write observations into their rows, one by one, if anybody reads them.
 
         Args:
-            finals: See :attr:`EnvRows.finals`.
+            observations: Each with its row; no account is taken of ``None``, which a row shows that was never reset.
+            final: Whether they are the last ones of episodes that a step has ended, and go to what it led to.
 
         Returns:
             Rows whose observations do not fit, and why.
         """
-        return _put_each(self.put_next, [(row, last) for row, (last, _) in finals.items()])
+        put = self.put_next if final else self.put
+        failures: list[tuple[int, Exception]] = []
+        if put is not None:
+            for row, observation in observations:
+                if observation is not None or final:
+                    try:
+                        put(row, observation)
+                    except Exception as error:
+                        failures.append((row, error))
+        return failures
 
     def write_rewards(self, given: Sequence[Any]) -> list[tuple[int, Exception]]:
         """Write the rewards of all rows, of which there must be an array.
@@ -181,6 +177,7 @@ class EnvRows(ABC):
     Args:
         first: Index of the first environment, for messages.
         autoreset: When an environment whose episode is over is reset; ``None`` if each sees to that itself.
+        make: Makes what has an environment as its ``env``, of that and its index.
         seeds: From an environment to the arguments of a reset that follows an episode; by default it has no arguments. ``None``
             for no reset: the environment is idle then.
 
@@ -210,8 +207,11 @@ class EnvRows(ABC):
     columns: Mapping[str, ColumnSpec] = {}
     """Columns that are written for each row after every step and reset, besides its observation, reward and ends."""
 
-    def __init__(self, first: int, autoreset: AutoresetMode | None, seeds: MakeSeeds | None = None) -> None:
-        self.first, self.seeds = first, seeds
+    def __init__(
+        self, first: int, autoreset: AutoresetMode | None, make: Callable[[Any, int], Any], seeds: MakeSeeds | None = None
+    ) -> None:
+        self.first, self.make, self.seeds = first, make, seeds
+        self._held: list[Any] = []  # what has each environment
         self.autoreset: AutoresetMode | None = autoreset
         self.bounds: Sequence[int] = (0,)
         self.pending: list[int] = []
@@ -220,6 +220,7 @@ class EnvRows(ABC):
         self.before_reset: Callable[[int, Any], Any] = kept_whole
         self.stepper = ""
         self.lives: Collection[int] = ()
+        self._lost: Collection[int] = ()  # where the last step ended an episode with a life alone
         self._forget()
 
     def _forget(self) -> None:
@@ -238,14 +239,13 @@ class EnvRows(ABC):
     @property
     def over(self) -> list[int]:
         """The environments whose game is over with the last step: of several rows some may end before, or a life alone."""
-        return [row for row, _, _ in self.ended]
+        return [row for row, _, _ in self.ended if row not in self._lost]
 
     @property
     def num_rows(self) -> int:
         """How many rows they have."""
         return self.bounds[-1]
 
-    @abstractmethod
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Any]], Any] | None = None) -> None:
         """Make the environments, here where they will live.
 
@@ -256,10 +256,26 @@ class EnvRows(ABC):
         Raises:
             Exception: What a maker raised, with a note that says which one; those that were made before are to be closed.
         """
+        for index, maker in enumerate(makers, self.first):
+            try:
+                env_fn = decode(maker)
+                env = env_fn() if construct is None else construct(env_fn)
+                try:
+                    self._held.append(self.make(env, index))
+                except BaseException:
+                    with suppress(Exception):  # it may be no environment at all
+                        env.close()
+                    raise
+            except Exception as error:
+                error.add_note(f"while {self.unit} {index} was constructed")
+                raise
+        self.pending, self._numbers = [False] * len(makers), range(len(makers))
 
-    @abstractmethod
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
+        held = [*self._held]
+        self._held.clear()
+        close_all(((index, one.env) for index, one in enumerate(held, self.first)), self.unit)
 
     # ------------------------------------------------------------------ steps
 
@@ -282,8 +298,8 @@ class EnvRows(ABC):
     def objects(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
         """The parts of what each row shows that are not arrays; ``None`` before the first reset."""
 
-    @abstractmethod
-    def opened(self, changes: bool = True) -> AbstractContextManager[list[Any]]:
+    @contextmanager
+    def opened(self, changes: bool = True) -> Iterator[list[Any]]:
         """Let somebody look at the environments, or change them: they are, and count, as if nothing was left out to step them.
 
         Args:
@@ -292,6 +308,11 @@ class EnvRows(ABC):
         Returns:
             A context with the environments. The list is empty afterwards.
         """
+        envs = [held.env for held in self._held]
+        try:
+            yield envs
+        finally:
+            envs.clear()
 
     @abstractmethod
     def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
@@ -428,18 +449,6 @@ def marked(numbers: Sequence[int], at: Array) -> Iterator[int]:
         at[...] = number + 1
         yield number
     at[...] = 0
-
-
-def _put_each(put: Put | None, observations: Iterable[tuple[int, Any]]) -> list[tuple[int, Exception]]:
-    """Write observations into their rows, if anybody reads them; returns rows whose observations do not fit, and why."""
-    failures: list[tuple[int, Exception]] = []
-    if put is not None:
-        for row, observation in observations:
-            try:
-                put(row, observation)
-            except Exception as error:
-                failures.append((row, error))
-    return failures
 
 
 def _whole_array(rows: Any) -> Array | None:

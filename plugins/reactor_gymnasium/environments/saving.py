@@ -21,20 +21,12 @@ from gymnasium.vector import VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.arguments import EnvFn, checked_number, make_probe
+from reactor_gymnasium.environments.owning import same_bits
 from reactor_gymnasium.traces import no_traces
 from reactor_rl import Recover, RunError
 from reactor_rl.plugin import Pickled, decode, loads
 
-__all__ = [
-    "load_env",
-    "save_env",
-    "repeats_itself",
-    "save_strategy",
-    "saved_exactly",
-    "probe_save_strategy",
-    "why_not_saved",
-    "recover_for",
-]
+__all__ = ["load_env", "save_env", "save_strategy", "saved_exactly", "probe_save_strategy", "why_not_saved", "recover_for"]
 
 _LEFT_NAMES = frozenset({"spec", "_cached_spec"})
 """Attributes that say how an environment was made. What it was made with need not be something that can be pickled."""
@@ -294,11 +286,11 @@ def probe_save_strategy(make: EnvFn, steps: int = 50) -> Literal["state", "repla
             return None
         if saved is not None:
             with contextlib.suppress(Exception):
-                if _same(_onwards(load_env(new(), saved), later), after):
+                if same_bits(_onwards(load_env(new(), saved), later), after):
                     return "state"
         with contextlib.suppress(Exception):
             again = new()
-            if _same(_from_the_start(again, actions), before) and _same(_onwards(again, later), after):
+            if same_bits(_from_the_start(again, actions), before) and same_bits(_onwards(again, later), after):
                 return "replay"
     return None
 
@@ -331,7 +323,7 @@ def _twice(make: EnvFn, steps: int = 50) -> bool:
         for _ in range(2):
             env = new()
             seen.append((_from_the_start(env, _drawn(env, steps)), _onwards(env, _drawn(env, steps, _SEED + 1))))
-        return _same(*seen)
+        return same_bits(*seen)
 
 
 @contextlib.contextmanager
@@ -428,23 +420,6 @@ def _allowed(env: gymnasium.Env[Any, Any], action: Any) -> Any:
         if not allowed[chosen[number]]:
             chosen[number] = np.argmax(allowed)
     return type(action)(chosen[0] + start) if np.ndim(action) == 0 else chosen.reshape(action.shape)
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two values are the same to the bit. Gymnasium's ``data_equivalence`` takes -0.0 for 0.0, and no NaN for itself."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, (np.ndarray, np.generic)):
-        if a.dtype != b.dtype or a.shape != b.shape:
-            return False
-        return all(map(_same, a.flat, b.flat)) if a.dtype.hasobject else bool(a.tobytes() == b.tobytes())
-    if isinstance(a, float):
-        return bool(a.hex() == b.hex())
-    return bool(a == b)
 
 
 def _close(env: gymnasium.Env[Any, Any]) -> None:

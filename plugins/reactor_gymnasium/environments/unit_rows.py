@@ -6,8 +6,7 @@ there it goes to the caller's buffers in one copy. Units that keep what they sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -16,20 +15,10 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.owning import own
-from reactor_gymnasium.environments.rows import (
-    IDLE,
-    ColumnSpec,
-    EnvRows,
-    MakeSeeds,
-    RowLayout,
-    SavedEnv,
-    StepBuffers,
-    close_all,
-    marked,
-)
+from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, MakeSeeds, RowLayout, SavedEnv, StepBuffers, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_rl.plugin import Pickled, aligned_zeros, decode
+from reactor_rl.plugin import Pickled, aligned_zeros
 
 __all__ = ["Unit", "UnitLayout", "UnitRows", "only"]
 
@@ -113,9 +102,12 @@ class UnitRows(EnvRows):
         seeds: See :class:`~reactor_gymnasium.environments.rows.EnvRows`.
 
     Attributes:
+        shown: The memory with what every row shows, and its columns, of units that do not keep it; others only read it.
         keep_finals: Whether :attr:`finals` are wanted.
         batched: Of the last step or reset what units told of all their rows at once: first row, number of rows, and that.
     """
+
+    over: list[int] = []
 
     def __init__(
         self,
@@ -127,37 +119,24 @@ class UnitRows(EnvRows):
         unit: str = "environment",
         seeds: MakeSeeds | None = None,
     ) -> None:
-        super().__init__(first, autoreset, seeds)
-        self.make, self.layout, self.columns, self.unit = make, layout, columns or {}, unit
-        self.units: list[Unit] = []
+        super().__init__(first, autoreset, make, seeds)
+        self.layout, self.columns, self.unit = layout, columns or {}, unit
+        self.units: list[Unit] = self._held
         self.keep_finals = True
 
     def _forget(self) -> None:
         super()._forget()
-        self._over: list[int] = []
+        self.over = []
         self.batched: list[tuple[int, int, Any]] = []
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Any]], Any] | None = None) -> None:
         """See :meth:`EnvRows.build`."""
-        for index, maker in enumerate(makers, self.first):
-            try:
-                env_fn = decode(maker)
-                env = env_fn() if construct is None else construct(env_fn)
-                try:
-                    self.units.append(self.make(env, index))
-                except BaseException:
-                    with suppress(Exception):  # it may be no environment at all
-                        env.close()
-                    raise
-            except Exception as error:
-                error.add_note(f"while {self.unit} {index} was constructed")
-                raise
+        super().build(makers, construct)
         self._keeping, self._has_objects = all(unit.keeps for unit in self.units), bool(self.layout.objects)
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
-        self._numbers, self._ends_at = range(len(self.units)), self.bounds[1:]
+        self._ends_at = self.bounds[1:]
         self._seen_at = range(len(makers) + 1) if self.layout.whole else self.bounds  # rows of observations, as `bounds`
-        self.pending = [False] * len(self.units)
-        self._shown, self._ends = self._memory(), self._memory()
+        self.shown, self._ends = self._memory(), self._memory()
         self._leaves: list[tuple[Any, ...] | None] = [None] * self.num_rows
         self._apart: list[slice] = []  # observations of `_ends` that are what the last step led to
 
@@ -169,30 +148,15 @@ class UnitRows(EnvRows):
         columns = {name: np.zeros((self.num_rows, *shape), dtype) for name, (dtype, shape) in self.columns.items()}
         return StepBuffers(self.layout, observations, columns=columns)
 
-    def close(self) -> None:
-        """See :meth:`EnvRows.close`."""
-        units, self.units = self.units, []
-        close_all(((index, unit.env) for index, unit in enumerate(units, self.first)), self.unit)
-
-    @property
-    def over(self) -> list[int]:
-        """See :attr:`EnvRows.over`."""
-        return self._over
-
-    @property
-    def shown(self) -> StepBuffers:
-        """The memory with what every row shows, and its columns, of units that do not keep it; others only read it."""
-        return self._shown
-
     # ------------------------------------------------------------------ steps
 
     def step(self, actions: Array | Sequence[Any], out: StepBuffers | None) -> None:
         """See :meth:`EnvRows.step`."""
         # As `_forget`, but without its calls.
         self.failures = failures = []
-        self.ended, self.finals, self.infos, self._over, self.batched = [], {}, {}, [], []
+        self.ended, self.finals, self.infos, self.over, self.batched = [], {}, {}, [], []
         pending, bounds, units, numbers = self.pending, self.bounds, self.units, self._numbers
-        shown = out if self._keeping else self._shown
+        shown = out if self._keeping else self.shown
         objects, keep_infos = self._has_objects, self.keep_infos
         rewards = None if out is None else out.rewards
         given = self.rewards = [0.0] * bounds[-1] if rewards is None else []
@@ -251,8 +215,8 @@ class UnitRows(EnvRows):
             self.show(out)
         if out.next_observations is not None:
             if self._keeping:
-                self.show(self._shown)
-            _copy(self._shown.observations, out.next_observations)
+                self.show(self.shown)
+            _copy(self.shown.observations, out.next_observations)
             for rows in self._apart:
                 _copy(self._ends.observations, out.next_observations, rows)
         self._apart.clear()
@@ -265,7 +229,7 @@ class UnitRows(EnvRows):
                 self.finals[lo + row] = own(unit.last(row)), self.before_reset(lo + row, unit.infos.get(row, {}))
         if not unit.over:
             return
-        self._over.append(number)
+        self.over.append(number)
         if self.autoreset is AutoresetMode.NEXT_STEP:
             self.pending[number] = True
         elif self.autoreset is AutoresetMode.SAME_STEP:
@@ -298,7 +262,7 @@ class UnitRows(EnvRows):
     def _take(self, number: int, unit: Unit, lo: int, hi: int) -> None:
         """Take over what a unit shows, between steps."""
         if not self._keeping:
-            unit.show(self._shown, lo)
+            unit.show(self.shown, lo)
         self._keep(number, unit, lo, hi)
 
     def show(self, out: StepBuffers) -> None:
@@ -308,9 +272,9 @@ class UnitRows(EnvRows):
                 unit.show(out, lo)
             return
         if out.observations is not None:
-            _copy(self._shown.observations, out.observations)
+            _copy(self.shown.observations, out.observations)
         for name, column in out.columns.items():
-            column[...] = self._shown.columns[name]
+            column[...] = self.shown.columns[name]
 
     def objects(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
         """See :meth:`EnvRows.objects`."""
@@ -318,18 +282,9 @@ class UnitRows(EnvRows):
 
     # ------------------------------------------------------------------ between steps
 
-    @contextmanager
-    def opened(self, changes: bool = True) -> Iterator[list[Any]]:
-        """See :meth:`EnvRows.opened`. Nothing of them is left out."""
-        envs = [unit.env for unit in self.units]
-        try:
-            yield envs
-        finally:
-            envs.clear()
-
     def observation(self, row: int) -> Any:
         """See :meth:`EnvRows.observation`; a record as a dict."""
-        shown = self._shown.observations[row]
+        shown = self.shown.observations[row]
         return {name: shown[name].copy() for name in shown.dtype.names} if shown.dtype.names else shown.copy()
 
     def replay(self, number: int, kwargs: Mapping[str, Any], actions: Array) -> None:
@@ -346,7 +301,7 @@ class UnitRows(EnvRows):
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
         """See :meth:`EnvRows.save`."""
         lo, hi = self.bounds[number : number + 2]
-        shown, seen = self._shown, slice(*self._seen_at[number : number + 2])
+        shown, seen = self.shown, slice(*self._seen_at[number : number + 2])
         observations, columns = None, {}
         if not self._keeping:
             observations = None if shown.observations is None else shown.observations[seen].copy()
@@ -359,9 +314,9 @@ class UnitRows(EnvRows):
         load_env(self.units[number].state, saved.state)
         observations, columns, self._leaves[lo:hi] = saved.shown
         if observations is not None:
-            self._shown.observations[slice(*self._seen_at[number : number + 2])] = observations
+            self.shown.observations[slice(*self._seen_at[number : number + 2])] = observations
         for name, column in columns.items():
-            self._shown.columns[name][lo:hi] = column
+            self.shown.columns[name][lo:hi] = column
         self.pending[number] = saved.pending
 
 

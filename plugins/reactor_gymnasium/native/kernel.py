@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -30,7 +30,6 @@ __all__ = [
     "error_state",
     "found_by_name",
     "name_of",
-    "parts_of",
     "reseeded",
     "watch_of",
 ]
@@ -312,30 +311,15 @@ def reseeded(env: Env, seed: int) -> np.random.Generator:
     return generator
 
 
-def parts_of(module: ModuleType, kernel: type[StandsFor]) -> Iterator[tuple[type | ModuleType, str, Any]]:
-    """An attribute that something stands for: the class or module that may have it, its name and value, ``None`` if it has not."""
-    owner = getattr(module, kernel.owner)
-    for name in kernel.methods:
-        yield owner, name, vars(owner).get(name)
-    for where, path in kernel.helpers:
-        *classes, name = path.split(".")
-        home: Any = sys.modules[where]
-        for one in classes:
-            home = vars(home)[one]
-        yield home, name, vars(home).get(name)
-
-
 @cache
 def watch_of(*kinds: type[StandsFor] | Watched) -> Watch:
     """Watch the code on which the work of some classes depends, from the first call on."""
-    for kind in kinds:
-        import_module(kind.module)
     return Watch(*[kind if isinstance(kind, Watched) else kind.watched() for kind in kinds])
 
 
-def as_written(module: ModuleType, kernel: type[StandsFor]) -> bool:
+def as_written(kind: Watched) -> bool:
     """Whether the functions that something stands for are those of their files, and a class's those of its own."""
-    return all(_as_written(home, part) for home, _, part in parts_of(module, kernel))
+    return all(_as_written(home, vars(home).get(name)) for home, name in kind.parts())
 
 
 def _as_written(home: type | ModuleType, part: Any) -> bool:

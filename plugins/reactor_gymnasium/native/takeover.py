@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from gymnasium.wrappers import TimeLimit
 
-from reactor_gymnasium.environments.bypass import NO_LIMIT, WATCHED, Bypassed, counts_plainly, wrappers_pristine
+from reactor_gymnasium.environments.bypass import LEFT_OUT, NO_LIMIT, WATCHED, Bypassed, counts_plainly, wrappers_pristine
 from reactor_gymnasium.environments.owning import referred_to
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, StepBuffers, kept_whole
 from reactor_gymnasium.native.guards import distrusted, switched_off
@@ -20,18 +19,7 @@ from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Taken, error_s
 from reactor_gymnasium.native.recorders import KNOWN, Recorder, left_out
 from reactor_gymnasium.native.watching import Watch
 
-__all__ = [
-    "KERNELS",
-    "KernelKind",
-    "Takeover",
-    "choose_kernel",
-    "forecast",
-    "in_words",
-    "kernel_class",
-    "kernel_kind",
-    "take_over",
-    "within",
-]
+__all__ = ["KernelKind", "Takeover", "choose_kernel", "forecast", "in_words", "kernel_kind", "take_over", "within"]
 
 Env = gymnasium.Env[Any, Any]
 KernelKind = Literal["compiled", "simulated"]
@@ -74,11 +62,6 @@ def kernel_class(kind: type) -> type[BlockKernel] | None:
     place = KERNELS.get(name_of(kind))
     if place is None or not found_by_name(kind):
         return None
-    return _loaded(place)
-
-
-@cache
-def _loaded(place: str) -> type[BlockKernel]:
     file, _, name = place.partition(":")
     kernel: type[BlockKernel] = getattr(import_module(f"reactor_gymnasium.native.{file}"), name)
     return kernel
@@ -98,7 +81,7 @@ def within(env: Env) -> tuple[Env, str | None]:
 
 def _as_made(env: Env) -> Env:
     """The environment inside of the wrappers that ``gymnasium.make`` adds."""
-    for wrapper in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
+    for wrapper in LEFT_OUT:
         if type(env) is wrapper and (type(env) is not TimeLimit or counts_plainly(env)):
             env = env.env
     return env
@@ -147,37 +130,24 @@ def choose_kernel(kind: type) -> type[BlockKernel] | str:
     return distrusted(kernel) or kernel
 
 
-def take_over(
-    envs: Sequence[Env],
-    left: Sequence[int],
-    limits: Sequence[int],
-    pending: Sequence[int],
-    observations: Sequence[Any],
-    mode: AutoresetMode,
-    tried: bool = False,
-) -> BlockKernel | str:
+def take_over(taken: Taken, tried: bool = False) -> BlockKernel | str:
     """Let a kernel take environments over.
 
     Args:
-        envs: All of a block, without wrappers; nobody else refers to one.
-        left: Steps until the time limit truncates each one's episode.
-        limits: That of a new episode.
-        pending: Whether the next step resets it.
-        observations: What it shows.
-        mode: When it is reset: ``DISABLED`` if somebody else does it.
+        taken: All of a block; nobody else refers to one.
         tried: Whether they are thrown away, so that it is of no account who else refers to parts of them.
 
     Returns:
         The kernel, or why none may: then they stay as they are.
     """
-    kernel = choose_kernel(type(envs[0]))
+    envs, kind = taken.envs, type(taken.envs[0])
+    kernel = choose_kernel(kind)
     if isinstance(kernel, str):
         return kernel
-    if any(observation is None for observation in observations):
+    if any(observation is None for observation in taken.observations):
         return "they were not reset yet"
     if why := error_state():
         return why
-    kind = type(envs[0])
     for env in envs:
         if type(env) is not kind:
             return "they are of several classes"
@@ -192,7 +162,7 @@ def take_over(
         if kernel.constants(env) != first:
             return "their constants differ"
     try:
-        return kernel(Taken(envs, left, limits, pending, observations, mode))
+        return kernel(taken)
     except Exception as error:  # they are as they were: Python knows what to make of them
         return f"it cannot take them over: {error!r}"
 
@@ -268,11 +238,11 @@ class Takeover:
             finally:
                 self.envs.stepping = False
         if out is not None and not known:
-            rows.failures += out.write_each(self.observations)
+            rows.failures += out.write_each(enumerate(self.observations))
             for part, seen in out.copies:
                 part[...] = seen
             if rows.finals:
-                rows.failures += out.write_finals(rows.finals)
+                rows.failures += out.write_each(((row, last) for row, (last, _) in rows.finals.items()), final=True)
         if rewards is None:
             rows.rewards = kernel.rewards.tolist()
         else:
@@ -304,7 +274,7 @@ class Takeover:
             if out.kind == kernel.kind and out.shown is not None:
                 out.shown[...] = kernel.observations
             else:
-                rows.failures += out.write_each(self.observations)
+                rows.failures += out.write_each(enumerate(self.observations))
         infos = kernel.infos_by_row()
         rows.infos = {row: infos[row] for row in resets if row in infos}
         return True
@@ -352,7 +322,7 @@ class Takeover:
         self.at = NEVER
         rows.failures = []
         if envs.looked:
-            envs.settle()
+            envs.engage()
         if not envs.settled or not wrappers_pristine():
             self.at = envs.now + 1
             return None
@@ -403,7 +373,7 @@ class Takeover:
         assert mode is not None
         left = [due - envs.now for due in envs.due]
         limits = [held.limit for held in envs.held]
-        return take_over(envs.targets, left, limits, rows.pending, self.observations, mode)
+        return take_over(Taken(envs.targets, left, limits, rows.pending, self.observations, mode))
 
     def _tell(self, kernel: BlockKernel | str) -> None:
         """Note who steps, where that is news."""

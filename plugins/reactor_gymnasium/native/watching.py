@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import cache
+from importlib import import_module
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -51,6 +52,17 @@ class Watched(NamedTuple):
     helpers: tuple[tuple[str, str], ...] = ()
     sources: tuple[str, ...] | None = None
 
+    def parts(self) -> Iterator[tuple[type | ModuleType, str]]:
+        """Of each method and helper the class or module that may have it, and its name there."""
+        owner = getattr(import_module(self.module), self.owner)
+        yield from ((owner, name) for name in self.methods)
+        for where, path in self.helpers:
+            *classes, name = path.split(".")
+            home: Any = sys.modules[where]
+            for one in classes:
+                home = vars(home)[one]
+            yield home, name
+
 
 class _Entry(NamedTuple):
     """An attribute of a class or module: its value, ``None`` if it has none, and a copy where it can be changed."""
@@ -66,7 +78,7 @@ class Watch:
     """The code on which the work of several classes depends, as it is now.
 
     Args:
-        *kinds: The classes. Their modules have been imported.
+        *kinds: The classes.
 
     Attributes:
         look: The quick way to ask :meth:`same`, which may say no where yes is right.
@@ -149,21 +161,14 @@ class _Search:
     """Finds what a class's methods depend on, and adds it to a watch."""
 
     def __init__(self, watch: Watch, kind: Watched) -> None:
-        module = sys.modules[kind.module]
         self._watch, self._kind = watch, kind
-        self._owner: type = getattr(module, kind.owner)
+        self._owner: type = getattr(import_module(kind.module), kind.owner)
         self._family = {kind.module, *(kind.sources or ()), "gymnasium.core"}
-        for name in kind.methods:
-            self._attribute(self._owner, name)
-        for where, path in kind.helpers:
-            home: Any = sys.modules[where]
-            *classes, name = path.split(".")
-            for one in classes:
-                home = vars(home)[one]
+        for home, name in kind.parts():
             if isinstance(home, type):
                 self._attribute(home, name)
             else:
-                self._global(vars(home), name, where, self._owner)
+                self._global(vars(home), name, home.__name__, self._owner)
         for cls in _classes(self._owner) if kind.sources is not None else ():
             for name in SPECIAL:
                 self._of_class(cls, name, self._owner)

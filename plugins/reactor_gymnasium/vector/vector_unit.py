@@ -120,7 +120,7 @@ class VectorRows(UnitRows):
 
     def _reset(self, number: int, env: Any, kwargs: Mapping[str, Any]) -> None:
         """Refuses what resets all its rows when it is to reset some, as those do that know nothing of masks."""
-        (lo, hi), shown = self.bounds[number : number + 2], self._shown.observations
+        (lo, hi), shown = self.bounds[number : number + 2], self.shown.observations
         mask: Bools | None = (kwargs.get("options") or {}).get("reset_mask")
         before = None if shown is None else shown[lo:hi].copy()
         super()._reset(number, env, kwargs)

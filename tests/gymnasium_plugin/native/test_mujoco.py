@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from reactor_gymnasium import ReactorVectorEnv, make_vec
 from reactor_gymnasium.native import guards, takeover
+from reactor_gymnasium.native.kernel import Taken
 from reactor_rl.runtime.limits import usable_cores
 from tests.gymnasium_plugin.native.cases import MUJOCO, Counted, maker, pair, same, same_states, two_modes, walk
 
@@ -149,11 +150,11 @@ def test_each_row_is_simulated_by_its_own_model(monkeypatch: pytest.MonkeyPatch)
 def test_a_model_that_somebody_else_refers_to_means_python() -> None:
     env: Any = gymnasium.make("Swimmer-v5").unwrapped
     env.reset(seed=0)
-    row = [env], [9], [9], [False], [np.zeros(8)], AutoresetMode.SAME_STEP
+    row = Taken([env], [9], [9], [False], [np.zeros(8)], AutoresetMode.SAME_STEP)
     held = env.model.opt
-    assert takeover.take_over(*row) == "somebody else refers to its model"
+    assert takeover.take_over(row) == "somebody else refers to its model"
     del held
-    assert not isinstance(takeover.take_over(*row), str)
+    assert not isinstance(takeover.take_over(row), str)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_a_model_that_somebody_else_refers_to_means_python() -> None:
 def test_arguments_that_are_not_taken(kwargs: dict[str, Any], says: str) -> None:
     env: Any = gymnasium.make("Hopper-v5", **kwargs).unwrapped
     env.reset(seed=0)
-    assert says in str(takeover.take_over([env], [9], [9], [False], [np.zeros(11)], AutoresetMode.SAME_STEP))
+    assert says in str(takeover.take_over(Taken([env], [9], [9], [False], [np.zeros(11)], AutoresetMode.SAME_STEP)))
 
 
 def test_a_row_that_fails_leaves_the_others_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,11 +225,11 @@ def mutated(which: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setitem(sys.modules, f"mutant_{file}", module)
         exec(compile(text, str(path), "exec"), vars(module))
 
-    def loaded(place: str) -> Any:
-        file, _, name = place.partition(":")
+    def kernel_class(kind: type) -> Any:
+        file, _, name = takeover.KERNELS[kind.__module__, kind.__qualname__].partition(":")
         return getattr(sys.modules[f"mutant_{file}"], name)
 
-    monkeypatch.setattr(takeover, "_loaded", loaded)
+    monkeypatch.setattr(takeover, "kernel_class", kernel_class)
 
 
 @pytest.mark.slow
