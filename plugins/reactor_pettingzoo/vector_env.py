@@ -184,7 +184,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         self.render_mode = getattr(probe, "render_mode", None)
         self.single_observation_space = shared_space(probe, self.agents, "observation")
         self.single_action_space = shared_space(probe, self.agents, "action")
-        told = not self._ports.columns  # else there is a column of who is there
+        told = not self._style.columns  # else there is a column of who is there
         self._make_unit = PaddedUnits(self.agents, self.single_observation_space, self.single_action_space, told)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -204,7 +204,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         return encode_makers((partial(AgentsProbe.padded, self._encoded[0], self._make_unit),)) * self.num_copies
 
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
-        columns = PRESENT if self._ports.columns else None
+        columns = PRESENT if self._style.columns else None
         make_rows = partial(UnitRows, autoreset=self.autoreset_mode, make=self._make_unit, layout=self._layout, columns=columns)
         return {"make_rows": make_rows}
 

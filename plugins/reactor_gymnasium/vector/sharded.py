@@ -12,6 +12,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,29 +28,31 @@ from reactor_gymnasium.arguments import (
     check_travel,
     checked_batch_size,
     checked_executor,
+    checked_mask,
     checked_number,
     encode_makers,
     make_probe,
     refuse_wrapper,
+    without_mask,
 )
 from reactor_gymnasium.environments.infos import by_row, decode_infos, info_adder, merge_infos
 from reactor_gymnasium.environments.saving import recover_for, save_strategy
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers
 from reactor_gymnasium.registry import repeat_registrations
-from reactor_gymnasium.traces import Traces, without_films
+from reactor_gymnasium.traces import looked_at, without_films
 from reactor_gymnasium.vector.env_program import EnvBatch, EnvProgram, Inputs
 from reactor_gymnasium.vector.live import LiveVectorEnv
 from reactor_gymnasium.vector.shard import VectorShard
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import (
     POISONED,
-    Choice,
     ExecutorName,
     begin,
     check_timeout,
     context_named,
     encode,
+    settled,
     transport_for,
     usable_cores,
     when_forked,
@@ -93,15 +96,11 @@ class ShardedVectorEnv(LiveVectorEnv):
     _layout: ObservationLayout
     _action_shape: tuple[int, ...]
     _action_dtype: np.dtype[Any]
-    _plain_actions = True
+    _plain_actions: bool
     """Whether actions go in as one array, of that shape and dtype."""
 
     _items_per_unit = 1
     """How many actions a unit is given, where they are not one array."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._unseeded: set[int] = set()  # units that must be given a seed, and have none yet
 
     # ------------------------------------------------------------------ the beginning
 
@@ -139,25 +138,27 @@ class ShardedVectorEnv(LiveVectorEnv):
             begin(processes)  # which takes its time, and most likely helpers are wanted
         self._encoded = encode_makers(tuple(makers))  # before any of them is called, which may change it
 
-        traces, trial = Traces(), MakerTrial(makers)
-        try:
-            bounds, choice = self._look(
-                trial.maker, traces, batch_units,
-                lambda costs: choose_executor(
-                    costs, batch_units, workers, executor, caller_works, late_helpers(context, self._style.spin), options.restarts
-                ),
-                workers,
-            )  # fmt: skip
-        finally:
-            traces.close()
+        trial = MakerTrial(makers)
+        named = settled(executor, workers, caller_works=caller_works, replaced=bool(options.restarts))
+
+        def look(probe: Any) -> tuple[Sequence[int], StepCosts]:
+            bounds = self._describe(probe)
+            self._layout = ObservationLayout(self.single_observation_space, self._style.casting)
+            self._set_actions(self.single_action_space, bounds[batch_units])
+            return bounds, StepCosts(None, "") if named else self._time(without_films(probe), workers)
+
+        bounds, costs = looked_at(partial(self._make_probe, trial.maker), look)
+        choice = named or choose_executor(
+            lambda: costs, batch_units, workers, executor, caller_works, late_helpers(context, self._style.spin), options.restarts
+        )
         trial.warn(self._style.makers_option or "env_fns")
         if self._style.makers_option and (context != "fork" or choice.executor != "processes" or choice.workers == 1):
             check_travel(tuple(makers), self._encoded, self._title, self._style.context_option, self._style.makers_option)
         tried = self._tried_makers()
-        recover = recover_for(options.restarts, choice.executor, tried, self._ports.unit)
+        recover = recover_for(options.restarts, choice.executor, tried, self._style.unit)
         # How units can be saved is not to be found out in the middle of a run.
         strategies = [] if recover is None else [save_strategy(maker) for maker in tried]
-        self._unseeded = set(range(self._units if recover is not None else 0))
+        self._unseeded = set(range(self._units if recover is not None else 0))  # units that must be given a seed, and have none yet
         inline, watched = choice.executor == "inline", options.step_timeout is not None
         program = Program(f"{self._title.removesuffix('.of')} of {self._units}")
         program.worker_setup(repeat_registrations())
@@ -174,51 +175,18 @@ class ShardedVectorEnv(LiveVectorEnv):
         actions = (self._action_shape, self._action_dtype) if self._plain_actions else None
         self._program = EnvProgram(
             program, add, choice.costs, choice.workers, actions, self._layout,
-            bounds=bounds, batch_size=batch_units, ports=self._ports, watched=watched,
+            bounds=bounds, batch_size=batch_units, style=self._style, watched=watched,
         )  # fmt: skip
         self._run = self._program.start(
-            choice.executor, transport, context=context, caller_works=caller_works, spin=self._style.spin, recover=recover,
+            choice.executor, transport, copy, context=context, caller_works=caller_works, spin=self._style.spin, recover=recover,
             tick_timeout=options.step_timeout,
         )  # fmt: skip
-        self._program.attach(self._run)
         self._batches = self._program.batches
         self._batch = self._batches[0]  # the one whose actions are expected
         self._alone = len(self._batches) == 1
-        if not copy:
-            self._make_views()
         when_forked(self)
         self.closed = False
         _log.info("made %r", self)
-
-    def _look(
-        self,
-        maker: Any,
-        traces: Traces,
-        batch_units: int,
-        choose: Callable[[Callable[[], StepCosts]], Choice[tuple[float, ...]]],
-        workers: int,
-    ) -> tuple[Sequence[int], Choice[tuple[float, ...]]]:
-        """Describe a unit that is made for that, and choose what to run on by timing it; it is gone when this returns.
-
-        Returns:
-            The first row of each unit, and the row after the last one; and the choice.
-        """
-        with traces.kept_out(making=True):
-            probe = self._make_probe(maker)
-
-        def costs() -> StepCosts:
-            with traces.kept_out():
-                return self._time(without_films(probe), workers)
-
-        try:
-            with traces.kept_out():
-                bounds = self._describe(probe)
-            self._layout = ObservationLayout(self.single_observation_space, self._style.casting)
-            self._set_actions(self.single_action_space, bounds[batch_units])
-            return bounds, choose(costs)
-        finally:
-            with traces.kept_out():
-                probe.close()
 
     def _set_actions(self, space: Space[Any], count: int) -> None:
         """``count`` actions of a space go in together: as one array where that is what a unit would be given rows of."""
@@ -227,18 +195,11 @@ class ShardedVectorEnv(LiveVectorEnv):
             assert space.shape is not None
             self._action_shape, self._action_dtype = (count, *space.shape), np.dtype(space.dtype)
 
-    def _make_views(self) -> None:
-        """Make views to hand out in the place of copies; as with AsyncVectorEnv, the caller may write into them."""
-        for batch in self._batches:
-            if batch.rows is not None:
-                batch.rows = batch.rows.view()
-                batch.rows.flags.writeable = True
-
     # ------------------------------------------------------------------ hooks
 
     def _make_probe(self, maker: Any) -> Any:
         """A unit that is looked at and thrown away; it can be closed."""
-        return make_probe(maker, f"{self._ports.unit} 0")
+        return make_probe(maker, f"{self._style.unit} 0")
 
     @abstractmethod
     def _describe(self, probe: Any) -> Sequence[int]:
@@ -269,9 +230,22 @@ class ShardedVectorEnv(LiveVectorEnv):
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         """The arguments of a reset of each unit that is reset, by index; raises what is wrong with them."""
 
-    @abstractmethod
     def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
         """The infos of a batch's tick that has just ended, from what its shards have sent, if any of them sent something."""
+        return self._merged(batch, parts) if parts else {}
+
+    def _masked(
+        self, options: dict[str, Any] | None, check: Callable[[Any, int], Bools] = checked_mask
+    ) -> tuple[Bools, dict[str, Any] | None]:
+        """The rows that ``options["reset_mask"]`` selects, all of them without one, and the other options."""
+        if options is None or "reset_mask" not in options:
+            return np.ones(self.num_envs, np.bool_), options
+        mask = check(options["reset_mask"], self.num_envs)
+        if not self._alone:  # others step, whose results would be lost
+            raise ValueError(
+                "`options['reset_mask']` needs all environments in one batch; leave out `batch_size`, or reset all of them"
+            )
+        return mask, without_mask(options)
 
     def _tried_makers(self) -> Sequence[Any]:
         """Makers, encoded, of units to try whether they can be saved, how, and whether they can be restarted."""

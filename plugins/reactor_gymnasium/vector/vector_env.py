@@ -17,21 +17,19 @@ from reactor_gymnasium.arguments import (
     check_flags,
     check_makers,
     checked_batch_size,
-    checked_mask,
     checked_number,
     checked_seeds,
+    kind_of,
     observation_spaces,
-    without_mask,
 )
 from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.storage import check_shared_memory
 from reactor_gymnasium.native.takeover import forecast
 from reactor_gymnasium.placement import StepCosts, env_costs, info_cost, step_cost
 from reactor_gymnasium.vector.env_program import EnvBatch
-from reactor_gymnasium.vector.joined import JoinedVectorEnv
+from reactor_gymnasium.vector.joined import JoinedVectorEnv, VectorEnvFn
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
-from reactor_gymnasium.vector.sub_envs import VectorEnvFn
-from reactor_rl.plugin import ExecutorName, Pickled
+from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ReactorVectorEnv"]
 
@@ -223,15 +221,11 @@ class ReactorVectorEnv(ShardedVectorEnv):
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         seeds = checked_seeds(seed, self.num_envs)
-        mask = None
-        if options is not None and "reset_mask" in options:
-            mask, options = checked_mask(options["reset_mask"], self.num_envs), without_mask(options)
-            self._assert_whole()
-        which = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
-        return {index: {"seed": seeds[index], "options": options} for index in which}
+        mask, options = self._masked(options)
+        return {index: {"seed": seeds[index], "options": options} for index in np.flatnonzero(mask).tolist()}
 
     def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
-        infos = self._merged(batch, parts) if parts else {}
+        infos = super()._batch_infos(batch, parts)
         if not self._alone:
             infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
         return infos
@@ -239,7 +233,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
     def _stepped_by(self) -> str:
         if told := self._program.steppers.values():
             return " and ".join(sorted(set(told), reverse=True))
-        kinds = {kept.data if isinstance(kept, Pickled) else id(kept) for kept in self._encoded}
+        kinds = {*map(kind_of, self._encoded)}
         return self._forecast + (" if all are alike" if len(kinds) > 1 and self._forecast.startswith("stepped") else "")
 
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from ray.rllib.env.vector.vector_multi_agent_env import VectorMultiAgentEnv
 
-from reactor_gymnasium.plugin import HostStyle, ShardPorts
+from reactor_gymnasium.plugin import HostStyle
 from reactor_pettingzoo import ParallelVectorEnv
 from reactor_ray.rllib.multi_agent_env import AsMultiAgentEnv, MakesParallel
 
@@ -25,8 +25,7 @@ _Bools = npt.NDArray[np.bool_]
 class _Envs(ParallelVectorEnv):
     """Infos row by row, as environments returned them, where Gymnasium's come as columns; and who is there as a column."""
 
-    _style = HostStyle(makers_option=None, infos="rows")
-    _ports = ShardPorts(columns=True)
+    _style = HostStyle(columns=True, makers_option=None, infos="rows")
 
     def there(self) -> _Bools:
         """``(rows,)``: who is there, or was until the last step."""
