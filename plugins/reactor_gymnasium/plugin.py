@@ -38,7 +38,7 @@ from reactor_gymnasium.evaluation.policies import (
 from reactor_gymnasium.evaluation.report import student
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
-from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
+from reactor_gymnasium.placement import StepCosts, choose_executor, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.traces import looked_at, no_traces
 from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
@@ -98,7 +98,6 @@ __all__ = [
     "encode_makers",
     "joint_writer",
     "save_strategy",
-    "late_helpers",
     "load_env",
     "median_step",
     "note_whose_info",

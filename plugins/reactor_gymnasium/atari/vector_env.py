@@ -163,12 +163,9 @@ class AtariVectorEnv(ShardedVectorEnv):
         self._first_core = thread_affinity_offset
         asked = workers if workers is not None else num_threads or None
         execution = ExecutionOptions(asked, executor, nodes, context, caller_works, restarts, step_timeout)
-        self._construct([self._options] * num_envs, execution, copy=copy, batch_size=batch_size or None)
+        self._construct([partial(AtariGame, self._options)] * num_envs, execution, copy=copy, batch_size=batch_size or None)
 
     # ------------------------------------------------------------------ hooks
-
-    def _make_probe(self, maker: AtariOptions) -> AtariGame:
-        return AtariGame(maker)
 
     def _describe(self, probe: AtariGame) -> Sequence[int]:
         self.single_observation_space = Box(0, 255, (self._options.stack_num, *self._options.frame_shape), np.uint8)

@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import check_actions, check_makers, checked_seed, kind_of, make_probe, one_seed
+from reactor_gymnasium.arguments import check_actions, check_makers, checked_seed, checked_seeds, kind_of, make_probe, one_seed
 from reactor_gymnasium.placement import StepCosts, env_costs, median_step, random_actions
 from reactor_gymnasium.traces import looked_at
 from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
@@ -54,15 +54,7 @@ class JoinedVectorEnv(ShardedVectorEnv):
     shard is given its part, if it takes that. Of ``options["reset_mask"]`` each shard has its part; one of which no row is selected
     is left alone, and one that does not know masks can be reset as a whole only. Infos are of the shards that were reset.
 
-    Args:
-        vector_env_fns: Functions that make the members, as of :meth:`ReactorVectorEnv.of`, which describes the others, too.
-        workers: Number of workers at most.
-        executor: Name of the executor.
-        copy: Whether observations are copies.
-        context: How helper processes start.
-        caller_works: Whether the calling thread steps shards itself.
-        restarts: How often worker processes that die are replaced.
-        step_timeout: Seconds that a step may take on a worker process at most.
+    Its arguments are those of :meth:`ReactorVectorEnv.of`.
 
     Attributes:
         bounds: The first row of each shard, and the row after the last one.
@@ -155,11 +147,7 @@ class JoinedVectorEnv(ShardedVectorEnv):
 
 
 def _specs_of(dummy: Any, encoded: Sequence[Any]) -> list[SubEnvSpec]:
-    """The specification of each member, from throw-away ones: one of each kind. Global random generators are put back.
-
-    Args:
-        dummy: A throw-away member 0.
-        encoded: What makes each member; see :func:`~reactor_gymnasium.arguments.encode_makers`.
+    """The specification of each member, from throw-away ones: one of each kind, of which ``dummy`` is the first one's.
 
     Raises:
         RuntimeError: If one does not go together with the first one, with its index.
@@ -194,26 +182,19 @@ def _step_cost(env: Any) -> float | None:
 
 
 def _seeds_of(seed: Any, bounds: Sequence[int]) -> list[Any]:
-    """The seed that each member is reset with, given one of all: its part.
-
-    Args:
-        seed: ``None``; an int ``s``, of which the member whose first row is ``r`` has ``s + r``; one for each member; or a
-            sequence of one for each row, of which each member has those of its rows.
-        bounds: The first row of each member, and the row after the last one.
+    """The seed that each member is reset with, given one of all: its part; see :class:`JoinedVectorEnv`.
 
     Raises:
         ValueError: If there are not as many seeds as members or rows, or one is negative.
         TypeError: If one is not an integer.
     """
     members = len(bounds) - 1
-    if seed is None:
-        return [None] * members
-    if one_seed(seed):
+    if seed is not None and one_seed(seed):
         return [checked_seed(seed) + first for first in bounds[:-1]]
-    if len(seed) == members:
-        return [None if one is None else checked_seed(one) for one in seed]
+    if seed is None or len(seed) == members:
+        return [*checked_seeds(seed, members)]
     if len(seed) == bounds[-1]:
-        numbers = [None if one is None else checked_seed(one) for one in seed]
+        numbers = checked_seeds(seed, bounds[-1])
         of_rows: Any = seed if isinstance(seed, np.ndarray) else numbers  # some members take arrays, and no lists
         return [of_rows[lo:hi] for lo, hi in pairwise(bounds)]
     raise ValueError(

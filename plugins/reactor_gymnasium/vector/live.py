@@ -16,6 +16,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
+from reactor_gymnasium.arguments import kind_of
 from reactor_gymnasium.vector.env_program import EnvProgram, HostStyle
 from reactor_rl import RunError
 from reactor_rl.plugin import FORKED, POISONED, Failure, InterruptGuard, RunOwner, encode
@@ -66,6 +67,7 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
     _alone: bool
     _encoded: list[Any]
     _why: str
+    _forecast = ""  # the same before the first step
 
     _style: ClassVar[HostStyle] = HostStyle()
     _call_one: Callable[..., Any] = staticmethod(_call)
@@ -88,7 +90,10 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
 
     def _stepped_by(self) -> str:
         """The kernel that steps the environments, or why none does, for ``repr``; empty if there is nothing to say."""
-        return ""
+        if told := self._program.steppers.values():
+            return " and ".join(sorted(set(told), reverse=True))
+        kinds = {*map(kind_of, self._encoded)}
+        return self._forecast + (" if all are alike" if len(kinds) > 1 and self._forecast.startswith("stepped") else "")
 
     # ------------------------------------------------------------------ calls
 

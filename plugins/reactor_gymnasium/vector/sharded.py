@@ -215,16 +215,7 @@ class ShardedVectorEnv(LiveVectorEnv):
 
     @abstractmethod
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
-        """Say what the shard of units ``lo`` to ``hi - 1`` is told by their kind alone: how to make its rows, at the least.
-
-        Args:
-            lo: The first unit.
-            hi: The unit after the last one.
-            worker: The worker that it is for.
-
-        Returns:
-            Arguments of :class:`~reactor_gymnasium.vector.shard.VectorShard`.
-        """
+        """Arguments of :class:`~reactor_gymnasium.vector.shard.VectorShard` that units ``lo`` to ``hi - 1`` have by their kind."""
 
     @abstractmethod
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
@@ -232,7 +223,10 @@ class ShardedVectorEnv(LiveVectorEnv):
 
     def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
         """The infos of a batch's tick that has just ended, from what its shards have sent, if any of them sent something."""
-        return self._merged(batch, parts) if parts else {}
+        infos = self._merged(batch, parts) if parts else {}
+        if not self._alone:
+            infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
+        return infos
 
     def _masked(
         self, options: dict[str, Any] | None, check: Callable[[Any, int], Bools] = checked_mask

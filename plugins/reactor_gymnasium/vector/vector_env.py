@@ -19,14 +19,12 @@ from reactor_gymnasium.arguments import (
     checked_batch_size,
     checked_number,
     checked_seeds,
-    kind_of,
     observation_spaces,
 )
 from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.storage import check_shared_memory
 from reactor_gymnasium.native.takeover import forecast
 from reactor_gymnasium.placement import StepCosts, env_costs, info_cost, step_cost
-from reactor_gymnasium.vector.env_program import EnvBatch
 from reactor_gymnasium.vector.joined import JoinedVectorEnv, VectorEnvFn
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 from reactor_rl.plugin import ExecutorName
@@ -224,35 +222,11 @@ class ReactorVectorEnv(ShardedVectorEnv):
         mask, options = self._masked(options)
         return {index: {"seed": seeds[index], "options": options} for index in np.flatnonzero(mask).tolist()}
 
-    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
-        infos = super()._batch_infos(batch, parts)
-        if not self._alone:
-            infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
-        return infos
-
-    def _stepped_by(self) -> str:
-        if told := self._program.steppers.values():
-            return " and ".join(sorted(set(told), reverse=True))
-        kinds = {*map(kind_of, self._encoded)}
-        return self._forecast + (" if all are alike" if len(kinds) > 1 and self._forecast.startswith("stepped") else "")
-
 
 def _check_spaces(
     observation_space: Space[Any], action_space: Space[Any], same: bool, owner: str, envs: Sequence[Env[Any, Any]], first: int
 ) -> None:
-    """Refuse environments whose spaces do not fit.
-
-    Args:
-        observation_space: The space that observations are batched by.
-        action_space: The space that every environment's actions come from.
-        same: Whether observation spaces must be equal, or only have the same shape and dtype.
-        owner: Name of the class that the user has made, for messages.
-        envs: The environments.
-        first: Index of the first one.
-
-    Raises:
-        RuntimeError: If one has other spaces.
-    """
+    """Refuse environments that have other spaces; with ``same``, observations of the same shape and dtype are not enough."""
     for index, env in enumerate(envs, first):
         if same:
             if env.observation_space != observation_space:
