@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from itertools import repeat
@@ -60,7 +60,7 @@ class _Envs(ReactorVectorEnv):
         title="ReactorVecEnv", context_option="start_method", spin=1e-3, casting="unsafe", infos="rows", actions="list"
     )
 
-    def apply(self, function: Callable[..., Any], args: tuple[Any, ...], indices: Sequence[int]) -> list[Any]:
+    def apply(self, function: Callable[..., Any], args: tuple[Any, ...], indices: Iterable[int]) -> list[Any]:
         """Call ``function(env, *args)`` with some environments."""
         chosen = [range(self.num_envs)[index] for index in indices]
         results = self.call_units(function, dict.fromkeys(chosen, args))
@@ -242,20 +242,17 @@ class ReactorVecEnv(OfVectorEnv):
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Set an attribute of the outermost wrapper of some environments."""
-        self._envs.apply(setattr, (attr_name, value), self._chosen(indices))
+        self._envs.apply(setattr, (attr_name, value), self._get_indices(indices))
 
     def env_method(self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any) -> list[Any]:
         """Call a method of some environments."""
-        return self._envs.apply(_call, (method_name, method_args, method_kwargs), self._chosen(indices))
+        return self._envs.apply(_call, (method_name, method_args, method_kwargs), self._get_indices(indices))
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
     ) -> list[bool]:
         """Whether some environments are wrapped by a class."""
-        return self._envs.apply(is_wrapped, (wrapper_class,), self._chosen(indices))
-
-    def _chosen(self, indices: VecEnvIndices) -> list[int]:
-        return list(self._get_indices(indices))
+        return self._envs.apply(is_wrapped, (wrapper_class,), self._get_indices(indices))
 
     def ask_envs(self, function: Callable[[Any], Any]) -> list[Any]:
         """For trainers: call a function with each environment, in the process where that is, and return the results."""
