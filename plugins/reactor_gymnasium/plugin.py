@@ -42,7 +42,7 @@ from reactor_gymnasium.placement import StepCosts, choose_executor, median_step,
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.traces import looked_at, no_traces
 from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
-from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
+from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 
 __all__ = [
     "IDLE",
@@ -73,7 +73,6 @@ __all__ = [
     "StepBuffers",
     "StepCosts",
     "EnvFn",
-    "ExecutionOptions",
     "FILM_SUFFIXES",
     "Film",
     "GymRows",

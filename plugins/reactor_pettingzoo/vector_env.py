@@ -16,7 +16,6 @@ from pettingzoo import ParallelEnv
 from reactor_gymnasium.plugin import (
     Bools,
     EnvBatch,
-    ExecutionOptions,
     HostStyle,
     Inputs,
     ShardedVectorEnv,
@@ -167,8 +166,8 @@ class ParallelVectorEnv(ShardedVectorEnv):
         self.num_copies, self.autoreset_mode = int(num_envs), AutoresetMode(autoreset_mode)
         self._chosen: Bools | None = None  # the copies that the reset that goes on is of
         self._over = np.zeros(self.num_copies, np.bool_)
-        options = ExecutionOptions(workers, executor, nodes, context, caller_works, restarts, step_timeout)
-        self._construct([env_fn] * self.num_copies, options, copy=copy)
+        makers = [env_fn] * self.num_copies
+        self._construct(makers, workers, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy)
 
     # ------------------------------------------------------------------ hooks
 

@@ -23,7 +23,7 @@ from reactor_gymnasium.atari.unit import COLUMNS, AtariUnit, MakeGame, call
 from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.placement import StepCosts, median_step
 from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
-from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
+from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_rl.plugin import ExecutorName, require_extra
 
 __all__ = ["AtariVectorEnv", "rom_path"]
@@ -161,9 +161,10 @@ class AtariVectorEnv(ShardedVectorEnv):
         self.metadata = {"autoreset_mode": self.autoreset_mode, "render_modes": ["rgb_array"], "render_fps": 60 // frameskip}
         self._threshold = float(continuous_action_threshold) if continuous else None
         self._first_core = thread_affinity_offset
-        asked = workers if workers is not None else num_threads or None
-        execution = ExecutionOptions(asked, executor, nodes, context, caller_works, restarts, step_timeout)
-        self._construct([partial(AtariGame, self._options)] * num_envs, execution, copy=copy, batch_size=batch_size or None)
+        asked, makers = workers if workers is not None else num_threads or None, [partial(AtariGame, self._options)] * num_envs
+        self._construct(
+            makers, asked, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy, batch_size=batch_size or None
+        )
 
     # ------------------------------------------------------------------ hooks
 

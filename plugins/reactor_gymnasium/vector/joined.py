@@ -17,7 +17,7 @@ from reactor_gymnasium.arguments import check_actions, check_makers, checked_see
 from reactor_gymnasium.placement import StepCosts, env_costs, median_step, random_actions
 from reactor_gymnasium.traces import looked_at
 from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
-from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
+from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_gymnasium.vector.vector_unit import SubEnvSpec, VectorRows, sub_env_spec
 from reactor_rl.plugin import ExecutorName, decode
 
@@ -81,8 +81,7 @@ class JoinedVectorEnv(ShardedVectorEnv):
         makers = tuple(vector_env_fns)
         check_makers(makers, self._title, "vector_env_fns")
         self._reward_dtypes: dict[int, str] = {}  # by the first row of a shard
-        options = ExecutionOptions(workers, executor, nodes, context, caller_works, restarts, step_timeout)
-        self._construct(makers, options, copy=copy)
+        self._construct(makers, workers, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy)
 
     # ------------------------------------------------------------------ hooks
 

@@ -278,13 +278,6 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
         if self._state is not AsyncState.DEFAULT and not self._guard.unusable:
             self._torn, self._guard.unusable = True, POISONED
 
-    def _assert_may_reset(self, options: dict[str, Any] | None = None) -> None:
-        """Refuse a reset while something goes on, or after what only closing is left of."""
-        if "reset_mask" not in (options or {}):
-            self.begin_anew()
-        self._assert_is_running()
-        self._assert_nothing_pending("reset_async", end="")
-
     def _assert_all_first(self, everything: bool, units: str) -> None:
         """Refuse a first reset that leaves something out, where all must begin together."""
         if not self._was_reset and not everything:

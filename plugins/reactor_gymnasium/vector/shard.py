@@ -172,11 +172,12 @@ class VectorShard(Reactor):
 
     def _extras(self) -> Any:
         """Infos as they travel, failures, and index of the first environment and who steps them, if that is news."""
-        rows, news = self.rows, None
-        infos, finals, failures = rows.infos, rows.finals, self._failures() if rows.failures else []
+        rows, first, unit, news = self.rows, self.first, self.rows.unit, None
+        infos, finals = rows.infos, rows.finals
+        failures = [(first + at, Failure.of(at, f"{unit} {first + at}", self.tag, error)) for at, error in rows.failures]
         if rows.stepper is not self.told:
             self.told = rows.stepper
-            news = self.first, self.told
+            news = first, self.told
         if rows.batched:
             return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures, news
         if not (infos or finals):
@@ -189,11 +190,6 @@ class VectorShard(Reactor):
             if merged is not None:
                 return Handed(merged)
         return encode_infos(info_columns(self.row, finals, infos)), failures, news
-
-    def _failures(self) -> list[tuple[int, Failure]]:
-        """Exceptions that environments raised, with their indices."""
-        first, unit, tag = self.first, self.rows.unit, self.tag
-        return [(first + at, Failure.of(at, f"{unit} {first + at}", tag, error)) for at, error in self.rows.failures]
 
     # ------------------------------------------------------------------ snapshots
 

@@ -11,7 +11,6 @@ import secrets
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -58,32 +57,9 @@ from reactor_rl.plugin import (
     when_forked,
 )
 
-__all__ = ["ExecutionOptions", "ShardedVectorEnv"]
+__all__ = ["ShardedVectorEnv"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ExecutionOptions:
-    """Options of execution that every vector environment has; none of them changes a result.
-
-    Attributes:
-        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
-        executor: Name of the executor.
-        nodes: Machines, where the executor has several.
-        context: How helper processes start.
-        caller_works: Whether the calling thread steps shards itself; ``None``: unless there are several batches.
-        restarts: How often workers may be replaced.
-        step_timeout: Seconds that a step may take on a helper.
-    """
-
-    workers: int | None
-    executor: ExecutorName
-    nodes: Any
-    context: str | None
-    caller_works: bool | None
-    restarts: int
-    step_timeout: float | None
 
 
 class ShardedVectorEnv(LiveVectorEnv):
@@ -107,7 +83,13 @@ class ShardedVectorEnv(LiveVectorEnv):
     def _construct(
         self,
         makers: Sequence[Any],
-        options: ExecutionOptions,
+        workers: int | None,
+        executor: ExecutorName,
+        nodes: Any,
+        context: str | None,
+        caller_works: bool | None,
+        restarts: int,
+        step_timeout: float | None,
         *,
         copy: bool,
         batch_size: int | None = None,
@@ -117,29 +99,28 @@ class ShardedVectorEnv(LiveVectorEnv):
 
         Args:
             makers: What makes each unit.
-            options: What the user asked for.
-            copy: Whether observations are handed out as copies.
+            workers: As the user asked for; likewise all that follow.
             batch_size: How many units step together; ``None`` for all.
             most: The most workers that are of use.
         """
-        executor, context = options.executor, options.context
         checked_executor(executor)
-        transport = transport_for(executor, options.nodes, options.workers)
-        if options.workers is not None:
-            checked_number("workers", options.workers, 1)
-        check_timeout("step_timeout", options.step_timeout)
+        transport = transport_for(executor, nodes, workers)
+        if workers is not None:
+            checked_number("workers", workers, 1)
+        check_timeout("step_timeout", step_timeout)
         self.copy, self._units = copy, len(makers)
         self.batch_size = batch_units = checked_batch_size(batch_size, self._units)
-        workers = options.workers if transport is None else sum(transport.workers)
+        if transport is not None:
+            workers = sum(transport.workers)
         workers = min(usable_cores() if workers is None else int(workers), batch_units, batch_units if most is None else most)
-        caller_works = batch_units == self._units if options.caller_works is None else options.caller_works
+        caller_works = batch_units == self._units if caller_works is None else caller_works
         processes = context_named(context)
         if executor in ("auto", "processes") and (workers > 1 or not caller_works):
             begin(processes)  # which takes its time, and most likely helpers are wanted
         self._encoded = encode_makers(tuple(makers))  # before any of them is called, which may change it
 
         trial = MakerTrial(makers)
-        named = settled(executor, workers, caller_works=caller_works, replaced=bool(options.restarts))
+        named = settled(executor, workers, caller_works=caller_works, replaced=bool(restarts))
 
         def look(probe: Any) -> tuple[Sequence[int], StepCosts]:
             bounds = self._describe(probe)
@@ -149,17 +130,17 @@ class ShardedVectorEnv(LiveVectorEnv):
 
         bounds, costs = looked_at(partial(self._make_probe, trial.maker), look)
         choice = named or choose_executor(
-            lambda: costs, batch_units, workers, executor, caller_works, late_helpers(context, self._style.spin), options.restarts
+            lambda: costs, batch_units, workers, executor, caller_works, late_helpers(context, self._style.spin), restarts
         )
         trial.warn(self._style.makers_option or "env_fns")
         if self._style.makers_option and (context != "fork" or choice.executor != "processes" or choice.workers == 1):
             check_travel(tuple(makers), self._encoded, self._title, self._style.context_option, self._style.makers_option)
         tried = self._tried_makers()
-        recover = recover_for(options.restarts, choice.executor, tried, self._style.unit)
+        recover = recover_for(restarts, choice.executor, tried, self._style.unit)
         # How units can be saved is not to be found out in the middle of a run.
         strategies = [] if recover is None else [save_strategy(maker) for maker in tried]
         self._unseeded = set(range(self._units if recover is not None else 0))  # units that must be given a seed, and have none yet
-        inline, watched = choice.executor == "inline", options.step_timeout is not None
+        inline, watched = choice.executor == "inline", step_timeout is not None
         program = Program(f"{self._title.removesuffix('.of')} of {self._units}")
         program.worker_setup(repeat_registrations())
 
@@ -179,7 +160,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         )  # fmt: skip
         self._run = self._program.start(
             choice.executor, transport, copy, context=context, caller_works=caller_works, spin=self._style.spin, recover=recover,
-            tick_timeout=options.step_timeout,
+            tick_timeout=step_timeout,
         )  # fmt: skip
         self._batches = self._program.batches
         self._batch = self._batches[0]  # the one whose actions are expected
@@ -373,7 +354,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         batch = self._batches[(self._batches.index(self._batch) + 1) % len(self._batches)]
         with self._guard:
             if not batch.ready:
-                self._finish(AsyncState.WAITING_STEP, timeout)
+                self._finish(timeout)
             self._state, self._batch = AsyncState.DEFAULT, batch
             batch.ready = False
             observations = self._layout.batched(batch.rows, batch.objects, self.copy)
@@ -452,7 +433,10 @@ class ShardedVectorEnv(LiveVectorEnv):
             TypeError: If a seed is not an integer, or the mask is not an array of bool.
             gymnasium.error.ResetNeeded: If rows must begin together, and the first reset leaves some out.
         """
-        self._assert_may_reset(options)
+        if "reset_mask" not in (options or {}):
+            self.begin_anew()
+        self._assert_is_running()
+        self._assert_nothing_pending("reset_async", end="")
         self._begin_resets(self._reset_kwargs(seed, options))
 
     def async_reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
@@ -510,11 +494,11 @@ class ShardedVectorEnv(LiveVectorEnv):
 
     # ------------------------------------------------------------------ ticks
 
-    def _finish(self, state: AsyncState, timeout: float | None = None) -> None:
+    def _finish(self, timeout: float | None = None) -> None:
         """End the tick that goes on, and begin that of the batch that comes next, if its actions are there."""
         program, batch = self._program, self._program.ticking
         assert batch is not None
-        self._wait(state, timeout)
+        self._wait(AsyncState.WAITING_STEP, timeout)
         program.ticking, self._state = None, AsyncState.DEFAULT
         batch.infos = self._collect(batch)
         batch.ready = True
@@ -531,4 +515,4 @@ class ShardedVectorEnv(LiveVectorEnv):
     def _drain(self) -> None:
         """End every tick that was begun. What it brought is still handed out later, unless it is reset before."""
         while self._program.ticking is not None:
-            self._finish(AsyncState.WAITING_STEP)
+            self._finish()

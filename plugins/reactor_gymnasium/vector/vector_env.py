@@ -26,7 +26,7 @@ from reactor_gymnasium.environments.storage import check_shared_memory
 from reactor_gymnasium.native.takeover import forecast
 from reactor_gymnasium.placement import StepCosts, env_costs, info_cost, step_cost
 from reactor_gymnasium.vector.joined import JoinedVectorEnv, VectorEnvFn
-from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
+from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ReactorVectorEnv"]
@@ -186,8 +186,10 @@ class ReactorVectorEnv(ShardedVectorEnv):
             checked_number("max_concurrency", max_concurrency, 1)
         if observation_mode == "different" and checked_batch_size(batch_size, len(env_fns)) < len(env_fns):
             raise ValueError("batch_size needs one observation space for all batches; observation_mode='different' has several")
-        options = ExecutionOptions(workers, executor, nodes, context, caller_works, restarts, step_timeout)
-        self._construct(env_fns, options, copy=copy, batch_size=batch_size, most=max_concurrency)
+        self._construct(
+            env_fns, workers, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy, batch_size=batch_size,
+            most=max_concurrency,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ hooks
 
