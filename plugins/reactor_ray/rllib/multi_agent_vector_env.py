@@ -138,9 +138,9 @@ class ReactorVectorMultiAgentEnv(VectorMultiAgentEnv):
     def _take(self, observations: Any, rewards: Any, terminated: _Bools, truncated: _Bools, infos: dict[str, Any]) -> AgentColumns:
         there, of_rows = self._envs.there(), infos.get("infos", {})
         # The padding of an episode's end is flagged as terminated; nobody is there who could be.
-        rows = AgentColumns(observations, rewards, terminated & there, truncated & there, there, there, of_rows)
-        over: _Bools = np.logical_not(rows.acting.reshape(self.num_envs, -1).any(1))
-        self.rows = AgentColumns(observations, rewards, rows.terminated, rows.truncated, there, over, of_rows)
+        terminated, truncated = terminated & there, truncated & there
+        over: _Bools = np.logical_not((there & ~(terminated | truncated)).reshape(self.num_envs, -1).any(1))
+        self.rows = AgentColumns(observations, rewards, terminated, truncated, there, over, of_rows)
         return self.rows
 
     def _filled(self, actions: Sequence[dict[Any, Any]]) -> Any:
