@@ -242,14 +242,12 @@ class EnvProgram:
 
     def _heard(self, extras: Sequence[Any]) -> tuple[list[Any], list[tuple[int, Failure]]]:
         """Keep the news of who steps the environments, and return infos and failures."""
-        infos, failed = [], []
-        for part, failures, news in extras:
-            if part is not None:
-                infos.append(part)
+        failed: list[tuple[int, Failure]] = []
+        for _, failures, news in extras:
             failed += failures
             if news is not None:
                 self.steppers.update([news])
-        return infos, failed
+        return [infos for infos, _, _ in extras if infos is not None], failed
 
     def replies(self) -> tuple[list[Any], list[tuple[int, Failure]]]:
         """The results of units that were called, in their order, and what units raised."""

@@ -174,7 +174,9 @@ class VectorShard(Reactor):
         """Infos as they travel, failures, and index of the first environment and who steps them, if that is news."""
         rows, first, unit, news = self.rows, self.first, self.rows.unit, None
         infos, finals = rows.infos, rows.finals
-        failures = [(first + at, Failure.of(at, f"{unit} {first + at}", self.tag, error)) for at, error in rows.failures]
+        failures: list[tuple[int, Failure]] = []
+        if rows.failures:
+            failures = [(first + at, Failure.of(at, f"{unit} {first + at}", self.tag, error)) for at, error in rows.failures]
         if rows.stepper is not self.told:
             self.told = rows.stepper
             news = first, self.told
