@@ -36,6 +36,7 @@ __all__ = [
     "checked_seed",
     "checked_seeds",
     "encode_makers",
+    "kind_of",
     "observation_spaces",
     "one_seed",
     "refuse_wrapper",
@@ -122,6 +123,11 @@ def encode_makers(env_fns: tuple[Callable[[], Any], ...]) -> list[Any]:
             except Exception:
                 kept[id(env_fn)] = env_fn
     return [kept[id(env_fn)] for env_fn in env_fns]
+
+
+def kind_of(encoded: Any) -> Any:
+    """The same for functions of which there are equal pickles; see :func:`encode_makers`."""
+    return encoded.data if type(encoded) is Pickled else id(encoded)
 
 
 def check_travel(

@@ -25,11 +25,7 @@ __all__ = ["OURS", "find_spec", "make_vec"]
 
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 
-OURS = (
-    "shared_memory", "copy", "context", "daemon", "observation_mode", "autoreset_mode", "max_concurrency", "workers", "executor",
-    "nodes", "caller_works", "batch_size", "restarts",
-    "step_timeout", "kernels",
-)  # fmt: skip
+OURS = tuple(name for name in inspect.signature(ReactorVectorEnv).parameters if name not in ("env_fns", "worker"))
 """Keywords that are meant for :class:`ReactorVectorEnv` and not for the environment."""
 
 
@@ -124,16 +120,11 @@ def make_vec(
         spec.kwargs = {}
         make_one = partial(_make_one, spec, make_kwargs, tuple(wrappers or ()))
         envs = ReactorVectorEnv([make_one] * num_envs, **vector)
+    said = {"num_envs": num_envs, "vector_kwargs": vector, "preprocess": bool(preprocess), "shards": shards, "wrappers": wrappers}
+    if num_envs == 1:
+        del said["num_envs"]
     envs.spec = copy.deepcopy(spec)
-    envs.spec.kwargs = {**make_kwargs, **({"num_envs": num_envs} if num_envs != 1 else {})}
-    if vector:
-        envs.spec.kwargs["vector_kwargs"] = vector
-    if preprocess:
-        envs.spec.kwargs["preprocess"] = True
-    if shards is not None:
-        envs.spec.kwargs["shards"] = shards
-    if wrappers:
-        envs.spec.kwargs["wrappers"] = wrappers
+    envs.spec.kwargs = make_kwargs | {name: value for name, value in said.items() if value}
     return envs
 
 
@@ -199,9 +190,5 @@ def _base(id: str) -> str:
 def __getattr__(name: str) -> Callable[..., Any]:
     """The function that ``gymnasium.make_vec`` calls for a twin: it looks up ``reactor_gymnasium.make:<id>``."""
     if name in gymnasium.registry:
-        return partial(_make_twin, name)
+        return partial(make_vec, name)
     raise AttributeError(name)
-
-
-def _make_twin(name: str, num_envs: int, **kwargs: Any) -> Any:
-    return make_vec(name, num_envs, **kwargs)

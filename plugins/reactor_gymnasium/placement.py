@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.arguments import make_probe
+from reactor_gymnasium.arguments import kind_of, make_probe
 from reactor_gymnasium.environments.infos import decode_infos, encode_infos, info_adder, info_columns, merge_infos, merged_at_once
 from reactor_gymnasium.native.kernel import Taken
 from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
@@ -205,7 +205,7 @@ def env_costs(
     """
     if workers == 1:
         return StepCosts(None, "one worker")
-    kinds = [one.data if type(one) is Pickled else id(one) for one in encoded]
+    kinds = [*map(kind_of, encoded)]
     makers = dict(zip(kinds, encoded, strict=True))
     costs = _timed(dummy, list(makers.values()), cost or step_cost)
     if not costs:

@@ -4,7 +4,6 @@ from reactor_gymnasium.arguments import (
     Bools,
     EnvFn,
     MakerTrial,
-    check_actions,
     check_travel,
     checked_executor,
     checked_mask,
@@ -23,7 +22,7 @@ from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, OfRounds
 from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, SavedEnv, StepBuffers, close_all, kept_whole
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
-from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
+from reactor_gymnasium.environments.storage import ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.evaluation.contents import hashed
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
@@ -31,12 +30,11 @@ from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Nois
 from reactor_gymnasium.evaluation.report import student
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
-from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
+from reactor_gymnasium.placement import StepCosts, choose_executor, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.traces import looked_at, no_traces
-from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
-from reactor_gymnasium.vector.live import HostStyle
-from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
+from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
+from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 
 __all__ = [
     "IDLE",
@@ -59,16 +57,13 @@ __all__ = [
     "check_travel",
     "EnvBatch",
     "Bools",
-    "Casting",
     "ColumnSpec",
     "EnvRows",
     "SavedEnv",
     "UnitRows",
     "StepBuffers",
-    "ShardPorts",
     "StepCosts",
     "EnvFn",
-    "ExecutionOptions",
     "FILM_SUFFIXES",
     "Film",
     "GymRows",
@@ -78,7 +73,6 @@ __all__ = [
     "ObservationLayout",
     "ShardedVectorEnv",
     "as_number",
-    "check_actions",
     "checked_seed",
     "one_seed",
     "without_mask",
@@ -94,7 +88,6 @@ __all__ = [
     "encode_makers",
     "joint_writer",
     "save_strategy",
-    "late_helpers",
     "load_env",
     "median_step",
     "note_whose_info",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, NoReturn
 
@@ -99,29 +100,13 @@ def _add(name: str) -> None:
     spec, twin = gymnasium.registry[name], _twin(name)
     if name.startswith(_NAMESPACE) or spec.entry_point is None:
         return
+    changes: dict[str, Any] = {"kwargs": dict(spec.kwargs)}
     if spec.additional_wrappers:  # with which no twin could be made by make_vec
-        make = partial(gymnasium.make, name)
-        gymnasium.registry[twin] = EnvSpec(
-            id=twin,
-            entry_point=make,
-            reward_threshold=spec.reward_threshold,
-            nondeterministic=spec.nondeterministic,
-            order_enforce=False,
-            disable_env_checker=True,
-            vector_entry_point=f"{_MAKER}:{name}",
-        )
-        return
-    gymnasium.registry[twin] = EnvSpec(
-        id=twin,
-        entry_point=spec.entry_point,
-        reward_threshold=spec.reward_threshold,
-        nondeterministic=spec.nondeterministic,
-        max_episode_steps=spec.max_episode_steps,
-        order_enforce=spec.order_enforce,
-        disable_env_checker=spec.disable_env_checker,
-        kwargs=dict(spec.kwargs),
-        vector_entry_point=f"{_MAKER}:{name}",
-    )
+        changes = {
+            "entry_point": partial(gymnasium.make, name), "kwargs": {}, "additional_wrappers": (), "max_episode_steps": None,
+            "order_enforce": False, "disable_env_checker": True,
+        }  # fmt: skip
+    gymnasium.registry[twin] = replace(spec, id=twin, vector_entry_point=f"{_MAKER}:{name}", **changes)
 
 
 def original(name: str) -> str:

@@ -16,7 +16,6 @@ from pettingzoo import ParallelEnv
 from reactor_gymnasium.plugin import (
     Bools,
     EnvBatch,
-    ExecutionOptions,
     HostStyle,
     Inputs,
     ShardedVectorEnv,
@@ -167,8 +166,8 @@ class ParallelVectorEnv(ShardedVectorEnv):
         self.num_copies, self.autoreset_mode = int(num_envs), AutoresetMode(autoreset_mode)
         self._chosen: Bools | None = None  # the copies that the reset that goes on is of
         self._over = np.zeros(self.num_copies, np.bool_)
-        options = ExecutionOptions(workers, executor, nodes, context, caller_works, restarts, step_timeout)
-        self._construct([env_fn] * self.num_copies, options, copy=copy)
+        makers = [env_fn] * self.num_copies
+        self._construct(makers, workers, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy)
 
     # ------------------------------------------------------------------ hooks
 
@@ -184,7 +183,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         self.render_mode = getattr(probe, "render_mode", None)
         self.single_observation_space = shared_space(probe, self.agents, "observation")
         self.single_action_space = shared_space(probe, self.agents, "action")
-        told = not self._ports.columns  # else there is a column of who is there
+        told = not self._style.columns  # else there is a column of who is there
         self._make_unit = PaddedUnits(self.agents, self.single_observation_space, self.single_action_space, told)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -204,7 +203,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         return encode_makers((partial(AgentsProbe.padded, self._encoded[0], self._make_unit),)) * self.num_copies
 
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
-        columns = PRESENT if self._ports.columns else None
+        columns = PRESENT if self._style.columns else None
         make_rows = partial(UnitRows, autoreset=self.autoreset_mode, make=self._make_unit, layout=self._layout, columns=columns)
         return {"make_rows": make_rows}
 

@@ -30,8 +30,7 @@ from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.rows import EnvRows
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.environments.unit_rows import UnitRows
-from reactor_gymnasium.vector.sub_envs import sub_env_spec
-from reactor_gymnasium.vector.vector_unit import VectorRows
+from reactor_gymnasium.vector.vector_unit import VectorRows, sub_env_spec
 from reactor_pettingzoo import ParallelVectorEnv
 from reactor_pettingzoo.agent_record import AgentRecord
 from reactor_pettingzoo.agents import probe_agents

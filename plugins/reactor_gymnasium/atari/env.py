@@ -78,7 +78,7 @@ class AtariEnv(gymnasium.Env[FrameStack, Any]):
         super().reset(seed=seed)
         self.game.reset(seed)
         self._playing = True
-        return self._observation(), self._info()
+        return self.game.frames(), self._info()
 
     def step(self, action: Any) -> tuple[FrameStack, float, bool, bool, dict[str, Any]]:
         """Play for ``frameskip`` frames, or until the episode ends.
@@ -93,14 +93,11 @@ class AtariEnv(gymnasium.Env[FrameStack, Any]):
             raise ValueError(f"action {action!r} is not one of {self.action_space}")
         game = self.game
         game.step(int(action), 1.0)
-        return self._observation(), float(game.reward), game.terminated, game.truncated, self._info()
+        return game.frames(), float(game.reward), game.terminated, game.truncated, self._info()
 
     def render(self) -> Any:
         """The screen, ``(height, 160, 3)`` uint8, of most games 210 high, with ``render_mode="rgb_array"``."""
         return self.game.render() if self.render_mode == "rgb_array" else None
-
-    def _observation(self) -> FrameStack:
-        return self.game.frames()
 
     def _info(self) -> dict[str, Any]:
         return dict(zip(("lives", "frame_number", "episode_frame_number"), self.game.numbers(), strict=True))

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,32 +34,6 @@ __all__ = [
 Frame = npt.NDArray[np.uint8]
 
 _frames = compiled_module("reactor_gymnasium.atari._frames")  # else OpenCV does the same, in more time
-
-
-class Frames(Protocol):
-    """Finished frames of one emulator, from the screens that it shows."""
-
-    def restart(self) -> None:
-        """After a reset: f0 is the current screen, f1 is black."""
-
-    def see_first(self) -> None:
-        """The current screen is the last but one of a step: f1."""
-
-    def see_last(self) -> None:
-        """The current screen is the last one of a step: f0."""
-
-    def finish(self, out: Frame, /) -> None:
-        """Put the finished frame into ``out``, C-contiguous, ``(height, width)`` or ``(height, width, 3)``.
-
-        Raises:
-            ValueError: If ``out`` is something else.
-        """
-
-    def remembered(self) -> Frame:
-        """f1 and f0 as the last finished frame left them, a copy: an episode's end may come before they are seen anew."""
-
-    def recall(self, remembered: Frame) -> None:
-        """Go on from what another one has :meth:`remembered`."""
 
 
 def frames_of(
@@ -127,7 +101,7 @@ class _KernelFrames(ABC):
 
 
 class CompiledFrames(_KernelFrames):
-    """Grey frames.
+    """Grey frames; see :class:`OpenCVFrames` for what the methods do.
 
     Args:
         ale: The emulator. It must not load a game with another palette later on.
@@ -139,7 +113,6 @@ class CompiledFrames(_KernelFrames):
     def __init__(self, ale: ALEInterface, maxpool: bool = True, avx2: bool = True, screen: Frame | None = None) -> None:
         super().__init__(ale, screen, avx2)
         self._maxpool = maxpool
-        self.load, self.store = self._kernel.load, self._kernel.store
 
     def restart(self) -> None:
         self._kernel.restart()
@@ -151,11 +124,11 @@ class CompiledFrames(_KernelFrames):
 
     def remembered(self) -> Frame:
         greys = np.empty((2, 210, 160), np.uint8)  # as OpenCV's frames have them
-        self.store(greys.reshape(420, 160))
+        self._kernel.store(greys.reshape(420, 160))
         return greys
 
     def recall(self, remembered: Frame) -> None:
-        self.load(remembered.reshape(420, 160))
+        self._kernel.load(remembered.reshape(420, 160))
 
     def _grey(self) -> Frame:
         grey = np.empty_like(self._screen)
@@ -203,7 +176,10 @@ class ColourFrames(_KernelFrames):
 
 
 class OpenCVFrames:
-    """Frames of any size, grey or in colour, through OpenCV. The arguments are those of :func:`frames_of`."""
+    """Finished frames of one emulator, from the screens that it shows: of any size, grey or in colour, through OpenCV.
+
+    The arguments are those of :func:`frames_of`.
+    """
 
     def __init__(self, ale: ALEInterface, height: int, width: int, grayscale: bool, maxpool: bool) -> None:
         rows, columns = ale.getScreenDims()
@@ -214,17 +190,25 @@ class OpenCVFrames:
         self._cv2 = None if (rows, columns) == (height, width) else _opencv()
 
     def restart(self) -> None:
+        """After a reset: f0 is the current screen, f1 is black."""
         self._show(self._f0)
         self._f1.fill(0)
 
     def see_first(self) -> None:
+        """The current screen is the last but one of a step: f1."""
         if self._maxpool:
             self._show(self._f1)
 
     def see_last(self) -> None:
+        """The current screen is the last one of a step: f0."""
         self._show(self._f0)
 
     def finish(self, out: Frame, /) -> None:
+        """Put the finished frame into ``out``, C-contiguous, ``(height, width)`` or ``(height, width, 3)``.
+
+        Raises:
+            ValueError: If ``out`` is something else.
+        """
         # OpenCV would silently write elsewhere.
         if out.shape != self._shape or out.dtype != np.uint8 or not (out.flags.c_contiguous and out.flags.writeable):
             raise ValueError(f"a frame needs a writable, C-contiguous uint8 array of shape {self._shape}, got {_described(out)}")
@@ -236,10 +220,16 @@ class OpenCVFrames:
             self._cv2.resize(self._f0, self._size, dst=out, interpolation=self._cv2.INTER_AREA)
 
     def remembered(self) -> Frame:
+        """f1 and f0 as the last finished frame left them, a copy: an episode's end may come before they are seen anew."""
         return np.stack([self._f1, self._f0])
 
     def recall(self, remembered: Frame) -> None:
+        """Go on from what another one has :meth:`remembered`."""
         self._f1[...], self._f0[...] = remembered
+
+
+Frames = CompiledFrames | OpenCVFrames
+"""What :func:`frames_of` makes; both make the same frames."""
 
 
 @cache

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.atari.game import AtariGame, AtariOptions
+from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.rows import ColumnSpec, StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.environments.unit_rows import only
@@ -39,11 +39,11 @@ class MakeGame:
         self.core, self.caller = core, os.getpid()
         self.screen = np.zeros((210, 160), np.uint8)
 
-    def __call__(self, options: AtariOptions) -> AtariGame:
+    def __call__(self, make: Callable[..., AtariGame]) -> AtariGame:
         if self.core is not None and os.getpid() != self.caller and hasattr(os, "sched_setaffinity"):
             with contextlib.suppress(OSError):  # a core that this process may not use: ALE's own goes on too
                 os.sched_setaffinity(0, {self.core})
-        return AtariGame(options, self.screen)
+        return make(screen=self.screen)
 
 
 class AtariUnit:

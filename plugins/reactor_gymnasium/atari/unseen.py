@@ -184,7 +184,6 @@ class PreprocessedScreens(UnseenScreens):
     def __init__(self, game: Any, frames: CompiledFrames, wrapper: Any) -> None:
         super().__init__(game, frames)
         self.wrapper = wrapper
-        self._greys = np.zeros((2, 210, 160), np.uint8)
         self._load()
         wrapper.step, wrapper.reset = self._step, self._reset
 
@@ -192,8 +191,7 @@ class PreprocessedScreens(UnseenScreens):
         super().release()
         del self.wrapper.step, self.wrapper.reset
         last, first = self.wrapper.obs_buffer
-        self.frames.store(self._greys.reshape(420, 160))
-        first[...], last[...] = self._greys
+        first[...], last[...] = self.frames.remembered()
 
     @classmethod
     def misfit(cls, wrapper: Any) -> bool:
@@ -205,8 +203,7 @@ class PreprocessedScreens(UnseenScreens):
 
     def _load(self) -> None:
         last, first = self.wrapper.obs_buffer
-        self._greys[0], self._greys[1] = first, last
-        self.frames.load(self._greys.reshape(420, 160))
+        self.frames.recall(np.stack([first, last]))
 
     def _step(self, action: Any) -> Results:
         """``AtariPreprocessing.step``."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import statistics
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import gymnasium
@@ -22,10 +21,9 @@ from reactor_gymnasium.arguments import Bools, checked_mask, checked_number, che
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions, emulator_seed
 from reactor_gymnasium.atari.unit import COLUMNS, AtariUnit, MakeGame, call
 from reactor_gymnasium.environments.unit_rows import UnitRows
-from reactor_gymnasium.placement import StepCosts
-from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
-from reactor_gymnasium.vector.live import HostStyle
-from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
+from reactor_gymnasium.placement import StepCosts, median_step
+from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
+from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_rl.plugin import ExecutorName, require_extra
 
 __all__ = ["AtariVectorEnv", "rom_path"]
@@ -102,8 +100,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         >>> envs.close()
     """
 
-    _style = HostStyle(makers_option=None, infos="rows")
-    _ports = ShardPorts(label="games", columns=True)
+    _style = HostStyle(label="games", columns=True, makers_option=None, infos="rows")
     _call_one = staticmethod(call)
     _set_one = staticmethod(setattr)
 
@@ -164,14 +161,12 @@ class AtariVectorEnv(ShardedVectorEnv):
         self.metadata = {"autoreset_mode": self.autoreset_mode, "render_modes": ["rgb_array"], "render_fps": 60 // frameskip}
         self._threshold = float(continuous_action_threshold) if continuous else None
         self._first_core = thread_affinity_offset
-        asked = workers if workers is not None else num_threads or None
-        execution = ExecutionOptions(asked, executor, nodes, context, caller_works, restarts, step_timeout)
-        self._construct([self._options] * num_envs, execution, copy=copy, batch_size=batch_size or None)
+        asked, makers = workers if workers is not None else num_threads or None, [partial(AtariGame, self._options)] * num_envs
+        self._construct(
+            makers, asked, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy, batch_size=batch_size or None
+        )
 
     # ------------------------------------------------------------------ hooks
-
-    def _make_probe(self, maker: AtariOptions) -> AtariGame:
-        return AtariGame(maker)
 
     def _describe(self, probe: AtariGame) -> Sequence[int]:
         self.single_observation_space = Box(0, 255, (self._options.stack_num, *self._options.frame_shape), np.uint8)
@@ -186,14 +181,12 @@ class AtariVectorEnv(ShardedVectorEnv):
         return range(self.num_envs + 1)
 
     def _time(self, probe: AtariGame, workers: int) -> StepCosts:
-        probe.reset()
-        times = []
-        for step in range(10):
-            begin = time.perf_counter()
-            probe.step(step % len(probe.actions), 1.0)
-            times.append(time.perf_counter() - begin)
-        cost = statistics.median(times)
-        return StepCosts((cost,) * self.num_envs, f"a step takes {cost * 1e6:.0f} us")
+        def step(action: int) -> bool:
+            probe.step(action, 1.0)
+            return probe.over
+
+        actions = cycle(range(len(probe.actions)))
+        return StepCosts.alike(median_step(lambda seed: probe.reset(), actions.__next__, step), self.num_envs)
 
     def _tried_makers(self) -> Sequence[Any]:
         return ()  # a game does the same again after the same seed and actions
@@ -205,12 +198,9 @@ class AtariVectorEnv(ShardedVectorEnv):
         return {"make_rows": make_rows, "construct": MakeGame(core), "reward_dtype": np.int32}
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
-        mask = None
-        if options is not None and "reset_mask" in options:
-            mask = _checked_mask(options["reset_mask"], self.num_envs)
-            self._assert_whole()
-            self._assert_all_first(bool(mask.all()), "games")
-        which = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
+        mask, _ = self._masked(options, _checked_mask)
+        self._assert_all_first(bool(mask.all()), "games")
+        which = np.flatnonzero(mask).tolist()
         return {index: {"seed": one} for index, one in zip(which, _seeds(seed, len(which)), strict=True)}
 
     def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:

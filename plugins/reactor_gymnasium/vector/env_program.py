@@ -10,14 +10,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.environments.storage import Casting, ObservationLayout
 from reactor_gymnasium.placement import place
-from reactor_gymnasium.vector.shard import Told
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import Failure, encode, loads, spread_workers
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from reactor_rl import Run
     from reactor_rl.plugin import NodeTransport
 
-__all__ = ["EnvBatch", "EnvProgram", "Inputs", "ShardPorts"]
+__all__ = ["EnvBatch", "EnvProgram", "HostStyle", "Inputs"]
 
 Inputs = npt.NDArray[Any] | dict[str, Any]
 """Actions as they go in: one array, or pickled objects by name of the boundary input."""
@@ -34,18 +33,33 @@ AddShard = Callable[[str, int, int, int, int], Instance]
 
 
 @dataclass(frozen=True)
-class ShardPorts:
-    """The words for a kind of shard, and whether it has ports of its own.
+class HostStyle:
+    """The words for a kind of vector environment, and the ways of the library whose class is in front of it.
 
     Attributes:
+        title: What messages call the class; ``None`` for its name.
         label: What shards are called in drawings and messages, before the indices of their units.
         unit: What each of those that a shard steps is called in messages.
         columns: Whether there are rows of columns, besides those of observations, rewards and ends.
+        context_option: The parameter that says how processes start.
+        makers_option: The parameter that the functions are; ``None`` if they are checked elsewhere.
+        spin: Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`.
+        casting: See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`.
+        infos: ``"columns"``: as Gymnasium's; ``"rows"``: those of a step by row in ``"infos"``, and of episodes that ended within
+            it in ``"ended"``, as the shards send them.
+        actions: How actions that are not an array are taken apart: by ``gymnasium.vector.utils.iterate``, or as a list.
     """
 
+    title: str | None = None
     label: str = "environments"
     unit: str = "environment"
     columns: bool = False
+    context_option: str = "context"
+    makers_option: str | None = "env_fns"
+    spin: float | None = None
+    casting: Casting = "same_kind"
+    infos: Literal["columns", "rows"] = "columns"
+    actions: Literal["iterate", "list"] = "iterate"
 
 
 @dataclass(eq=False)
@@ -78,10 +92,13 @@ class EnvBatch:
     ready: bool = False
     fresh: bool = False
 
-    def attach(self, run: Run, actions: bool, layout: ObservationLayout, columns: bool) -> None:
+    def attach(self, run: Run, actions: bool, layout: ObservationLayout, columns: bool, copy: bool) -> None:
         """Look up once what every step uses."""
         self.write_actions: Callable[[Any], None] | None = run.writer(f"actions{self.suffix}") if actions else None
         self.rows: npt.NDArray[Any] | None = run.view(f"observations{self.suffix}") if layout.arrays else None
+        if self.rows is not None and not copy:  # these are handed out: as with AsyncVectorEnv, the caller may write into them
+            self.rows = self.rows.view()
+            self.rows.flags.writeable = True
         self.copy_rows: Callable[[], Any] | None = layout.copier(self.rows)
         self.rewards: npt.NDArray[Any] = run.view(f"rewards{self.suffix}")
         self.copy_rewards: Callable[[], npt.NDArray[Any]] = self.rewards.copy
@@ -103,7 +120,7 @@ class EnvProgram:
         layout: Which parts of observations are rows, and which travel as objects.
         bounds: The first row of each unit, and the row after the last one.
         batch_size: How many units step together.
-        ports: What shards have.
+        style: What shards and units are called, and whether there are columns.
         watched: Whether shards tell at any time which unit is being stepped.
 
     Attributes:
@@ -125,17 +142,17 @@ class EnvProgram:
         *,
         bounds: Sequence[int],
         batch_size: int,
-        ports: ShardPorts = ShardPorts(),
+        style: HostStyle = HostStyle(),
         watched: bool = False,
     ) -> None:
-        self.program, self.workers, self.ports, self.watched = program, workers, ports, watched
+        self.program, self.workers, self.style, self.watched = program, workers, style, watched
         self.batches: list[EnvBatch] = []
         self.placement: dict[str, int] = {}
         self.steppers: dict[int, str] = {}
         self.ticking: EnvBatch | None = None
         self.queue: deque[tuple[EnvBatch, Inputs]] = deque()
         self._actions, self._layout = actions is not None, layout
-        rows = ("observations",) * bool(layout.arrays) + ("rewards", "terminations", "truncations") + ("columns",) * ports.columns
+        rows = ("observations",) * bool(layout.arrays) + ("rewards", "terminations", "truncations") + ("columns",) * style.columns
         objects = ("objects", "extras", "replies") + ("at",) * watched
         units = len(bounds) - 1
         for first in range(0, units, batch_size):
@@ -145,7 +162,7 @@ class EnvProgram:
             outputs = {name: program.output(name + suffix) for name in (*rows, *objects)}
             actions_in = None if actions is None else program.input(f"actions{suffix}", *actions)
             for part, (lo, hi, worker, _) in enumerate(place(seconds, first, first + batch_size, workers)):
-                number, name = len(self.placement), f"{ports.label}[{lo}:{hi}]"
+                number, name = len(self.placement), f"{style.label}[{lo}:{hi}]"
                 batch.shards.append((number, lo, hi))
                 self.placement[name] = worker
                 block = slice(bounds[lo] - batch.lo, bounds[hi] - batch.lo)
@@ -159,33 +176,31 @@ class EnvProgram:
                 for port in objects:
                     program.connect(getattr(shard, port), outputs[port].rows[part])
 
-    def start(self, executor: Any, transport: NodeTransport | None, **settings: Any) -> Run:
-        """Start it; :meth:`attach` is to follow.
+    def start(self, executor: Any, transport: NodeTransport | None, copy: bool, **settings: Any) -> Run:
+        """Start it, look up what steps use, and have errors about shards that hang name the unit.
 
         Args:
             executor: Name of the executor on one machine.
             transport: Carries the run over several machines, where that is asked for.
+            copy: Whether observations are handed out as copies.
             **settings: As for :meth:`reactor_rl.Program.start`.
         """
         if transport is None:
-            settings |= {"workers": self.workers, "placement": self.placement}
-            return self.program.start(executor=executor, fingerprint="off", **settings)
-        nodes = spread_workers(transport.workers, self.workers)
-        on = {name: nodes[share] for name, share in self.placement.items()}
-        return self.program.start(executor=transport, on=on, fingerprint="off", **settings)
-
-    def attach(self, run: Run) -> None:
-        """Look up what steps use, and have errors about shards that hang name the unit."""
-        self.run = run
+            settings |= {"executor": executor, "workers": self.workers, "placement": self.placement}
+        else:
+            nodes = spread_workers(transport.workers, self.workers)
+            settings |= {"executor": transport, "on": {name: nodes[share] for name, share in self.placement.items()}}
+        self.run = run = self.program.start(fingerprint="off", **settings)
         for batch in self.batches:
-            batch.attach(run, self._actions, self._layout, self.ports.columns)
+            batch.attach(run, self._actions, self._layout, self.style.columns, copy)
         if self.watched:
             shards: dict[str, tuple[Any, int, int]] = {}
             names = iter(self.placement)
             for batch in self.batches:
                 marks = run.view(f"at{batch.suffix}")
                 shards.update((next(names), (marks, part, lo)) for part, (_, lo, _) in enumerate(batch.shards))
-            run.tell_whereabouts(partial(_whereabouts, self.ports.unit, shards))
+            run.tell_whereabouts(partial(_whereabouts, self.style.unit, shards))
+        return run
 
     @property
     def shards(self) -> list[tuple[int, int, int]]:
@@ -223,23 +238,21 @@ class EnvProgram:
         if self._layout.objects:
             batch.objects = [leaves for of_shard in self.run.values(f"objects{batch.suffix}") for leaves in of_shard]
         extras = batch.read_extras()
-        if extras and type(extras[0]) is not dict and Told in map(type, extras):
-            extras = self._heard(extras)
-        if not extras or type(extras[0]) is dict:
-            return extras, ()
-        return [part for part, _ in extras], [failure for _, failures in extras for failure in failures]
+        return (extras, ()) if not extras or type(extras[0]) is dict else self._heard(extras)
 
-    def _heard(self, extras: Sequence[Any]) -> list[Any]:
-        """Keep the news of who steps the environments, and return the rest of what shards have sent."""
-        self.steppers.update({told.first: told.stepper for told in extras if type(told) is Told})
-        of_shards = [sent.extras if type(sent) is Told else sent for sent in extras]
-        return [sent for sent in of_shards if sent is not None]
+    def _heard(self, extras: Sequence[Any]) -> tuple[list[Any], list[tuple[int, Failure]]]:
+        """Keep the news of who steps the environments, and return infos and failures."""
+        failed: list[tuple[int, Failure]] = []
+        for _, failures, news in extras:
+            failed += failures
+            if news is not None:
+                self.steppers.update([news])
+        return [infos for infos, _, _ in extras if infos is not None], failed
 
     def replies(self) -> tuple[list[Any], list[tuple[int, Failure]]]:
         """The results of units that were called, in their order, and what units raised."""
-        extras = self._heard([of_shard for batch in self.batches for of_shard in self.run.values(f"extras{batch.suffix}")])
+        _, failures = self._heard([sent for batch in self.batches for sent in self.run.values(f"extras{batch.suffix}")])
         parts = [part for batch in self.batches for part in self.run.values(f"replies{batch.suffix}")]
-        failures = [failure for _, of_shard in extras for failure in of_shard]
         return [] if failures else [loads(result) for part in parts for result in part], failures
 
 

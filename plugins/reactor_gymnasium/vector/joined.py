@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import Space, spaces
+from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import check_actions, check_makers, checked_mask, without_mask
-from reactor_gymnasium.placement import StepCosts, env_costs
-from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
-from reactor_gymnasium.vector.live import HostStyle
-from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
-from reactor_gymnasium.vector.sub_envs import (
-    Block,
-    VectorEnvFn,
-    call,
-    seeds_of,
-    set_attribute,
-    sliced,
-    sub_env_cost,
-    sub_env_specs,
-)
-from reactor_gymnasium.vector.vector_unit import VectorRows
-from reactor_rl.plugin import ExecutorName
+from reactor_gymnasium.arguments import check_actions, check_makers, checked_seed, checked_seeds, kind_of, make_probe, one_seed
+from reactor_gymnasium.placement import StepCosts, env_costs, median_step, random_actions
+from reactor_gymnasium.traces import looked_at
+from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
+from reactor_gymnasium.vector.sharded import ShardedVectorEnv
+from reactor_gymnasium.vector.vector_unit import SubEnvSpec, VectorRows, sub_env_spec
+from reactor_rl.plugin import ExecutorName, decode
 
-__all__ = ["JoinedVectorEnv"]
+__all__ = ["JoinedVectorEnv", "VectorEnvFn"]
 
+VectorEnvFn = Callable[[], VectorEnv[Any, Any, Any]]
 _Column = npt.NDArray[Any]
+
+
+def _call(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a method of a member, or get an attribute, of the outermost wrapper that has one."""
+    attribute = getattr(_having(env, name), name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+
+def _set_attribute(env: Any, name: str, value: Any) -> None:
+    """Set an attribute of a member, or of the wrapper around it that has one."""
+    setattr(_having(env, name), name, value)
+
+
+def _having(env: Any, name: str) -> Any:
+    while not hasattr(env, name) and isinstance(env, VectorWrapper):
+        env = env.env
+    return env
 
 
 class JoinedVectorEnv(ShardedVectorEnv):
@@ -44,24 +54,15 @@ class JoinedVectorEnv(ShardedVectorEnv):
     shard is given its part, if it takes that. Of ``options["reset_mask"]`` each shard has its part; one of which no row is selected
     is left alone, and one that does not know masks can be reset as a whole only. Infos are of the shards that were reset.
 
-    Args:
-        vector_env_fns: Functions that make the members, as of :meth:`ReactorVectorEnv.of`, which describes the others, too.
-        workers: Number of workers at most.
-        executor: Name of the executor.
-        copy: Whether observations are copies.
-        context: How helper processes start.
-        caller_works: Whether the calling thread steps shards itself.
-        restarts: How often worker processes that die are replaced.
-        step_timeout: Seconds that a step may take on a worker process at most.
+    Its arguments are those of :meth:`ReactorVectorEnv.of`.
 
     Attributes:
         bounds: The first row of each shard, and the row after the last one.
     """
 
-    _style = HostStyle(title="ReactorVectorEnv.of", makers_option="vector_env_fns")
-    _ports = ShardPorts(label="shards", unit="shard")
-    _call_one = staticmethod(call)
-    _set_one = staticmethod(set_attribute)
+    _style = HostStyle("ReactorVectorEnv.of", "shards", "shard", makers_option="vector_env_fns")
+    _call_one = staticmethod(_call)
+    _set_one = staticmethod(_set_attribute)
 
     def __init__(
         self,
@@ -80,13 +81,12 @@ class JoinedVectorEnv(ShardedVectorEnv):
         makers = tuple(vector_env_fns)
         check_makers(makers, self._title, "vector_env_fns")
         self._reward_dtypes: dict[int, str] = {}  # by the first row of a shard
-        options = ExecutionOptions(workers, executor, nodes, context, caller_works, restarts, step_timeout)
-        self._construct(makers, options, copy=copy)
+        self._construct(makers, workers, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy)
 
     # ------------------------------------------------------------------ hooks
 
     def _describe(self, probe: Any) -> Sequence[int]:
-        self._specs = specs = sub_env_specs(probe, self._encoded)
+        self._specs = specs = _specs_of(probe, self._encoded)
         self.metadata = {**getattr(probe, "metadata", {})}
         self.render_mode = getattr(probe, "render_mode", None)
         self.bounds = [0, *accumulate(spec.rows for spec in specs)]
@@ -97,18 +97,15 @@ class JoinedVectorEnv(ShardedVectorEnv):
         return self.bounds
 
     def _time(self, probe: Any, workers: int) -> StepCosts:
-        return env_costs(probe, self._encoded, workers, sub_env_cost)
+        return env_costs(probe, self._encoded, workers, _step_cost)
 
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
         specs = dict(enumerate(self._specs[lo:hi], lo))
         return {"make_rows": partial(VectorRows, layout=self._layout, specs=specs)}
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
-        seeds = seeds_of(seed, self.bounds)
-        others = without_mask(options or {})
-        mask = np.ones(self.num_envs, np.bool_)
-        if "reset_mask" in (options or {}):
-            mask = checked_mask((options or {})["reset_mask"], self.num_envs)
+        seeds = _seeds_of(seed, self.bounds)
+        mask, others = self._masked(options)
         self._assert_all_first(bool(mask.all()), "rows")
         arguments: dict[int, dict[str, Any]] = {}
         for index, (lo, hi) in enumerate(pairwise(self.bounds)):
@@ -116,7 +113,7 @@ class JoinedVectorEnv(ShardedVectorEnv):
             if part.any():
                 arguments[index] = {} if seed is None else {"seed": seeds[index]}
                 if others or not part.all():
-                    arguments[index]["options"] = others if part.all() else {**others, "reset_mask": part}
+                    arguments[index]["options"] = others if part.all() else {**(others or {}), "reset_mask": part}
         return arguments
 
     def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
@@ -126,7 +123,7 @@ class JoinedVectorEnv(ShardedVectorEnv):
                 return actions
             check_actions(actions, self.single_action_space, self.num_envs)
         # Another dtype travels as it is, for the member is to see what it would see alone.
-        parts = [sliced(self.single_action_space, actions, lo, hi) for lo, hi in pairwise(self.bounds)]
+        parts = [_sliced(self.single_action_space, actions, lo, hi) for lo, hi in pairwise(self.bounds)]
         return self._encode_items(batch, parts)
 
     def _batch_infos(self, batch: EnvBatch, parts: Sequence[list[tuple[int, int, tuple[str, Any]]]]) -> dict[str, Any]:
@@ -148,14 +145,81 @@ class JoinedVectorEnv(ShardedVectorEnv):
         return f"{super()._name()} {self._units} shards".strip()
 
 
-def stack_infos(blocks: Sequence[Block], rows: int) -> dict[str, Any]:
+def _specs_of(dummy: Any, encoded: Sequence[Any]) -> list[SubEnvSpec]:
+    """The specification of each member, from throw-away ones: one of each kind, of which ``dummy`` is the first one's.
+
+    Raises:
+        RuntimeError: If one does not go together with the first one, with its index.
+        Exception: If one cannot be made, with its index as a note.
+    """
+    first = sub_env_spec(dummy, "shard 0")
+    kinds: dict[Any, SubEnvSpec] = {kind_of(encoded[0]): first}
+    found = [first]
+    for index, one in enumerate(encoded[1:], 1):
+        if (kind := kind_of(one)) not in kinds:
+            name = f"shard {index}"
+            kinds[kind] = looked_at(partial(make_probe, decode(one), name), partial(sub_env_spec, where=name))
+        found.append(kinds[kind])
+        for name in ("observation_space", "action_space", "autoreset_mode"):
+            here, there = getattr(found[-1], name), getattr(first, name)
+            if here != there:
+                what = name.replace("_", " ")
+                raise RuntimeError(
+                    f"shard {index} has the {what} {here}, and shard 0 has {there}: all rows of a vector environment have the same"
+                )
+    return found
+
+
+def _step_cost(env: Any) -> float | None:
+    """Median seconds of a step of a member that is thrown away; see :func:`~reactor_gymnasium.placement.median_step`."""
+
+    def step(actions: Any) -> bool:
+        env.step(actions)
+        return False
+
+    return median_step(lambda seed: env.reset(), random_actions(batch_space(env.single_action_space, env.num_envs)).__next__, step)
+
+
+def _seeds_of(seed: Any, bounds: Sequence[int]) -> list[Any]:
+    """The seed that each member is reset with, given one of all: its part; see :class:`JoinedVectorEnv`.
+
+    Raises:
+        ValueError: If there are not as many seeds as members or rows, or one is negative.
+        TypeError: If one is not an integer.
+    """
+    members = len(bounds) - 1
+    if seed is not None and one_seed(seed):
+        return [checked_seed(seed) + first for first in bounds[:-1]]
+    if seed is None or len(seed) == members:
+        return [*checked_seeds(seed, members)]
+    if len(seed) == bounds[-1]:
+        numbers = checked_seeds(seed, bounds[-1])
+        of_rows: Any = seed if isinstance(seed, np.ndarray) else numbers  # some members take arrays, and no lists
+        return [of_rows[lo:hi] for lo, hi in pairwise(bounds)]
+    raise ValueError(
+        f"{len(seed)} seeds were given: pass one for each of the {members} shards, or of the {bounds[-1]} rows, or an int"
+    )
+
+
+def _sliced(space: Space[Any], actions: Any, lo: int, hi: int) -> Any:
+    """The actions of some rows, of a batch of a single action space."""
+    if isinstance(space, spaces.Dict):
+        return {key: _sliced(part, actions[key], lo, hi) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_sliced(part, of_part, lo, hi) for part, of_part in zip(space.spaces, actions, strict=True))
+    if len(actions[lo:hi]) != hi - lo:
+        raise ValueError(f"there are no actions for rows {lo} to {hi - 1}: {len(actions)} were given")
+    return actions[lo:hi]
+
+
+def stack_infos(blocks: Sequence[tuple[int, int, dict[str, Any]]], rows: int) -> dict[str, Any]:
     """The infos of all rows, in the form that Gymnasium's vector environments give them: each key with its mask ``_key``.
 
     A key without a mask counts for all rows of its block; rows of which a key says nothing are zero, or ``None``. What is neither
     a dict nor a column is the value of every row of its block. ``env_id`` counts on from block to block.
 
     Args:
-        blocks: What there is, in order of rows.
+        blocks: First row, number of rows, and their infos, in order of rows.
         rows: How many rows there are.
     """
     keys = dict.fromkeys(key for _, _, infos in blocks for key in infos if not (key[:1] == "_" and key[1:] in infos))

@@ -6,9 +6,8 @@ import multiprocessing
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakMethod
 
 import gymnasium
@@ -17,8 +16,8 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
-from reactor_gymnasium.environments.storage import Casting
-from reactor_gymnasium.vector.env_program import EnvProgram, ShardPorts
+from reactor_gymnasium.arguments import kind_of
+from reactor_gymnasium.vector.env_program import EnvProgram, HostStyle
 from reactor_rl import RunError
 from reactor_rl.plugin import FORKED, POISONED, Failure, InterruptGuard, RunOwner, encode
 
@@ -26,31 +25,7 @@ if TYPE_CHECKING:
     from reactor_rl import Run
     from reactor_rl.plugin import Tracing
 
-__all__ = ["HostStyle", "LiveVectorEnv"]
-
-
-@dataclass(frozen=True)
-class HostStyle:
-    """How the vector environment behind another library's class keeps that library's ways.
-
-    Attributes:
-        title: What messages call the class; ``None`` for its name.
-        context_option: The parameter that says how processes start.
-        makers_option: The parameter that the functions are; ``None`` if they are checked elsewhere.
-        spin: Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`.
-        casting: See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`.
-        infos: ``"columns"``: as Gymnasium's; ``"rows"``: those of a step by row in ``"infos"``, and of episodes that ended within
-            it in ``"ended"``, as the shards send them.
-        actions: How actions that are not an array are taken apart: by ``gymnasium.vector.utils.iterate``, or as a list.
-    """
-
-    title: str | None = None
-    context_option: str = "context"
-    makers_option: str | None = "env_fns"
-    spin: float | None = None
-    casting: Casting = "same_kind"
-    infos: Literal["columns", "rows"] = "columns"
-    actions: Literal["iterate", "list"] = "iterate"
+__all__ = ["LiveVectorEnv"]
 
 
 def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -92,9 +67,9 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
     _alone: bool
     _encoded: list[Any]
     _why: str
+    _forecast = ""  # the same before the first step
 
     _style: ClassVar[HostStyle] = HostStyle()
-    _ports: ClassVar[ShardPorts] = ShardPorts()
     _call_one: Callable[..., Any] = staticmethod(_call)
     """Calls a method of one unit, or gets an attribute: ``(env, name, args, kwargs)``."""
     _set_one: Callable[..., Any] = staticmethod(_set_attr)
@@ -115,7 +90,10 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
 
     def _stepped_by(self) -> str:
         """The kernel that steps the environments, or why none does, for ``repr``; empty if there is nothing to say."""
-        return ""
+        if told := self._program.steppers.values():
+            return " and ".join(sorted(set(told), reverse=True))
+        kinds = {*map(kind_of, self._encoded)}
+        return self._forecast + (" if all are alike" if len(kinds) > 1 and self._forecast.startswith("stepped") else "")
 
     # ------------------------------------------------------------------ calls
 
@@ -182,7 +160,7 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
             results, failures = self._program.replies()
         if failures:  # the environments live on
             last, failure = max(failures, key=lambda failure: failure[0])
-            failure.error.add_note(f"raised in {self._ports.unit} {last} of {self!r}")
+            failure.error.add_note(f"raised in {self._style.unit} {last} of {self!r}")
             raise failure.error
         return results
 
@@ -249,7 +227,7 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
         """Raise what the last of the units raised, after which only closing is left."""
         failures = sorted(failures, key=lambda failure: failure[0])
         last, failure = failures[-1]
-        self._guard.unusable = f"{self._ports.unit} {last} raised {type(failure.error).__name__}"
+        self._guard.unusable = f"{self._style.unit} {last} raised {type(failure.error).__name__}"
         alike: dict[tuple[str, str], list[int]] = {}  # one bug is one line, however many it has struck
         texts = {}
         for number, of_one in failures:
@@ -258,10 +236,10 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
             texts[kind] = of_one.text
         raised = type(failure.error).__name__, str(failure.error)
         for (name, said), numbers in alike.items():
-            whose = f"{self._ports.unit}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-            rest = "" if (name, said) == raised else f", but that of {self._ports.unit} {last} is raised:\n{texts[name, said]}"
+            whose = f"{self._style.unit}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+            rest = "" if (name, said) == raised else f", but that of {self._style.unit} {last} is raised:\n{texts[name, said]}"
             logger.error(f"{whose} raised {name}: {said}{rest}")
-        failure.error.add_note(f"raised in {self._ports.unit} {last} of {self!r}")
+        failure.error.add_note(f"raised in {self._style.unit} {last} of {self!r}")
         raise failure.error
 
     # ------------------------------------------------------------------ what is allowed now
@@ -299,20 +277,6 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
         """An interrupt has left a call of two halves; see :meth:`begin_anew`."""
         if self._state is not AsyncState.DEFAULT and not self._guard.unusable:
             self._torn, self._guard.unusable = True, POISONED
-
-    def _assert_may_reset(self, options: dict[str, Any] | None = None) -> None:
-        """Refuse a reset while something goes on, or after what only closing is left of."""
-        if "reset_mask" not in (options or {}):
-            self.begin_anew()
-        self._assert_is_running()
-        self._assert_nothing_pending("reset_async", end="")
-
-    def _assert_whole(self) -> None:
-        """Refuse to reset some environments while others step whose results would be lost."""
-        if not self._alone:
-            raise ValueError(
-                "`options['reset_mask']` needs all environments in one batch; leave out `batch_size`, or reset all of them"
-            )
 
     def _assert_all_first(self, everything: bool, units: str) -> None:
         """Refuse a first reset that leaves something out, where all must begin together."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,21 +16,7 @@ from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, Pickled, decode, dumps, loads
 
-__all__ = ["Told", "VectorShard"]
-
-
-class Told(NamedTuple):
-    """The message that a shard sends in place of its extras when there is news of who steps its environments.
-
-    Attributes:
-        first: Index of its first environment.
-        stepper: Who steps them, in words.
-        extras: What else it sends, ``None`` if nothing.
-    """
-
-    first: int
-    stepper: str
-    extras: Any
+__all__ = ["VectorShard"]
 
 
 class VectorShard(Reactor):
@@ -72,7 +58,7 @@ class VectorShard(Reactor):
     columns = Output((0,), np.uint8)
     """The columns that :attr:`~reactor_gymnasium.environments.rows.EnvRows.columns` declares, each a field."""
     extras = Output()
-    """Further results that only some steps have: packed infos, and failures by environment."""
+    """Further results that only some steps have: packed infos, failures by environment, and who steps them if that is news."""
     at = Output((), np.int64)
     """Which of its environments is being stepped, counted from 1, 0 for none; written only where somebody watches."""
     replies = Output()
@@ -173,19 +159,11 @@ class VectorShard(Reactor):
     def _send(self) -> None:
         """Send what there is besides arrays."""
         rows = self.rows
-        extras: Any = None
         if self.layout.objects:
             self.objects.set(rows.objects(self.layout))
         try:
-            if rows.infos or rows.finals or rows.batched or rows.failures:
-                extras = self._extras()
-            if rows.stepper is not self.told:
-                self.told = rows.stepper
-                handed = type(extras) is Handed
-                told = Told(self.first, self.told, extras.value if handed else extras)
-                extras = Handed(told) if handed else told
-            if extras is not None:
-                self.extras.set(extras)
+            if rows.infos or rows.finals or rows.batched or rows.failures or rows.stepper is not self.told:
+                self.extras.set(self._extras())
         except Exception as error:
             infos = rows.infos if isinstance(rows.infos, dict) else {}
             of_envs = [(self.first + number, info) for given in (rows.finals, infos) for number, info in given.items()]
@@ -193,24 +171,27 @@ class VectorShard(Reactor):
             raise
 
     def _extras(self) -> Any:
-        """Infos, as they travel, and failures."""
-        rows = self.rows
-        infos, finals, failures = rows.infos, rows.finals, self._failures() if rows.failures else []
+        """Infos as they travel, failures, and index of the first environment and who steps them, if that is news."""
+        rows, first, unit, news = self.rows, self.first, self.rows.unit, None
+        infos, finals = rows.infos, rows.finals
+        failures: list[tuple[int, Failure]] = []
+        if rows.failures:
+            failures = [(first + at, Failure.of(at, f"{unit} {first + at}", self.tag, error)) for at, error in rows.failures]
+        if rows.stepper is not self.told:
+            self.told = rows.stepper
+            news = first, self.told
         if rows.batched:
-            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures
-        if self.merging and not failures:
+            return [(self.row + lo, of_unit, told) for lo, of_unit, told in rows.batched], failures, news
+        if not (infos or finals):
+            return None, failures, news
+        if self.merging and not failures and news is None:
             if self.merging == "columns":
                 merged = merged_at_once(finals, infos, self.count)
             else:
                 merged = {"ended": finals, "infos": by_row(infos)} if type(infos) is list else None
             if merged is not None:
                 return Handed(merged)
-        return encode_infos(info_columns(self.row, finals, infos)), failures
-
-    def _failures(self) -> list[tuple[int, Failure]]:
-        """Exceptions that environments raised, with their indices."""
-        first, unit, tag = self.first, self.rows.unit, self.tag
-        return [(first + at, Failure.of(at, f"{unit} {first + at}", tag, error)) for at, error in self.rows.failures]
+        return encode_infos(info_columns(self.row, finals, infos)), failures, news
 
     # ------------------------------------------------------------------ snapshots
 

@@ -11,7 +11,7 @@ import secrets
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,60 +27,39 @@ from reactor_gymnasium.arguments import (
     check_travel,
     checked_batch_size,
     checked_executor,
+    checked_mask,
     checked_number,
     encode_makers,
     make_probe,
     refuse_wrapper,
+    without_mask,
 )
 from reactor_gymnasium.environments.infos import by_row, decode_infos, info_adder, merge_infos
 from reactor_gymnasium.environments.saving import recover_for, save_strategy
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers
 from reactor_gymnasium.registry import repeat_registrations
-from reactor_gymnasium.traces import Traces, without_films
+from reactor_gymnasium.traces import looked_at, without_films
 from reactor_gymnasium.vector.env_program import EnvBatch, EnvProgram, Inputs
 from reactor_gymnasium.vector.live import LiveVectorEnv
 from reactor_gymnasium.vector.shard import VectorShard
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import (
     POISONED,
-    Choice,
     ExecutorName,
     begin,
     check_timeout,
     context_named,
     encode,
+    settled,
     transport_for,
     usable_cores,
     when_forked,
 )
 
-__all__ = ["ExecutionOptions", "ShardedVectorEnv"]
+__all__ = ["ShardedVectorEnv"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ExecutionOptions:
-    """Options of execution that every vector environment has; none of them changes a result.
-
-    Attributes:
-        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
-        executor: Name of the executor.
-        nodes: Machines, where the executor has several.
-        context: How helper processes start.
-        caller_works: Whether the calling thread steps shards itself; ``None``: unless there are several batches.
-        restarts: How often workers may be replaced.
-        step_timeout: Seconds that a step may take on a helper.
-    """
-
-    workers: int | None
-    executor: ExecutorName
-    nodes: Any
-    context: str | None
-    caller_works: bool | None
-    restarts: int
-    step_timeout: float | None
 
 
 class ShardedVectorEnv(LiveVectorEnv):
@@ -93,22 +72,24 @@ class ShardedVectorEnv(LiveVectorEnv):
     _layout: ObservationLayout
     _action_shape: tuple[int, ...]
     _action_dtype: np.dtype[Any]
-    _plain_actions = True
+    _plain_actions: bool
     """Whether actions go in as one array, of that shape and dtype."""
 
     _items_per_unit = 1
     """How many actions a unit is given, where they are not one array."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._unseeded: set[int] = set()  # units that must be given a seed, and have none yet
 
     # ------------------------------------------------------------------ the beginning
 
     def _construct(
         self,
         makers: Sequence[Any],
-        options: ExecutionOptions,
+        workers: int | None,
+        executor: ExecutorName,
+        nodes: Any,
+        context: str | None,
+        caller_works: bool | None,
+        restarts: int,
+        step_timeout: float | None,
         *,
         copy: bool,
         batch_size: int | None = None,
@@ -118,47 +99,48 @@ class ShardedVectorEnv(LiveVectorEnv):
 
         Args:
             makers: What makes each unit.
-            options: What the user asked for.
-            copy: Whether observations are handed out as copies.
+            workers: As the user asked for; likewise all that follow.
             batch_size: How many units step together; ``None`` for all.
             most: The most workers that are of use.
         """
-        executor, context = options.executor, options.context
         checked_executor(executor)
-        transport = transport_for(executor, options.nodes, options.workers)
-        if options.workers is not None:
-            checked_number("workers", options.workers, 1)
-        check_timeout("step_timeout", options.step_timeout)
+        transport = transport_for(executor, nodes, workers)
+        if workers is not None:
+            checked_number("workers", workers, 1)
+        check_timeout("step_timeout", step_timeout)
         self.copy, self._units = copy, len(makers)
         self.batch_size = batch_units = checked_batch_size(batch_size, self._units)
-        workers = options.workers if transport is None else sum(transport.workers)
+        if transport is not None:
+            workers = sum(transport.workers)
         workers = min(usable_cores() if workers is None else int(workers), batch_units, batch_units if most is None else most)
-        caller_works = batch_units == self._units if options.caller_works is None else options.caller_works
+        caller_works = batch_units == self._units if caller_works is None else caller_works
         processes = context_named(context)
         if executor in ("auto", "processes") and (workers > 1 or not caller_works):
             begin(processes)  # which takes its time, and most likely helpers are wanted
         self._encoded = encode_makers(tuple(makers))  # before any of them is called, which may change it
 
-        traces, trial = Traces(), MakerTrial(makers)
-        try:
-            bounds, choice = self._look(
-                trial.maker, traces, batch_units,
-                lambda costs: choose_executor(
-                    costs, batch_units, workers, executor, caller_works, late_helpers(context, self._style.spin), options.restarts
-                ),
-                workers,
-            )  # fmt: skip
-        finally:
-            traces.close()
+        trial = MakerTrial(makers)
+        named = settled(executor, workers, caller_works=caller_works, replaced=bool(restarts))
+
+        def look(probe: Any) -> tuple[Sequence[int], StepCosts]:
+            bounds = self._describe(probe)
+            self._layout = ObservationLayout(self.single_observation_space, self._style.casting)
+            self._set_actions(self.single_action_space, bounds[batch_units])
+            return bounds, StepCosts(None, "") if named else self._time(without_films(probe), workers)
+
+        bounds, costs = looked_at(partial(self._make_probe, trial.maker), look)
+        choice = named or choose_executor(
+            lambda: costs, batch_units, workers, executor, caller_works, late_helpers(context, self._style.spin), restarts
+        )
         trial.warn(self._style.makers_option or "env_fns")
         if self._style.makers_option and (context != "fork" or choice.executor != "processes" or choice.workers == 1):
             check_travel(tuple(makers), self._encoded, self._title, self._style.context_option, self._style.makers_option)
         tried = self._tried_makers()
-        recover = recover_for(options.restarts, choice.executor, tried, self._ports.unit)
+        recover = recover_for(restarts, choice.executor, tried, self._style.unit)
         # How units can be saved is not to be found out in the middle of a run.
         strategies = [] if recover is None else [save_strategy(maker) for maker in tried]
-        self._unseeded = set(range(self._units if recover is not None else 0))
-        inline, watched = choice.executor == "inline", options.step_timeout is not None
+        self._unseeded = set(range(self._units if recover is not None else 0))  # units that must be given a seed, and have none yet
+        inline, watched = choice.executor == "inline", step_timeout is not None
         program = Program(f"{self._title.removesuffix('.of')} of {self._units}")
         program.worker_setup(repeat_registrations())
 
@@ -174,51 +156,18 @@ class ShardedVectorEnv(LiveVectorEnv):
         actions = (self._action_shape, self._action_dtype) if self._plain_actions else None
         self._program = EnvProgram(
             program, add, choice.costs, choice.workers, actions, self._layout,
-            bounds=bounds, batch_size=batch_units, ports=self._ports, watched=watched,
+            bounds=bounds, batch_size=batch_units, style=self._style, watched=watched,
         )  # fmt: skip
         self._run = self._program.start(
-            choice.executor, transport, context=context, caller_works=caller_works, spin=self._style.spin, recover=recover,
-            tick_timeout=options.step_timeout,
+            choice.executor, transport, copy, context=context, caller_works=caller_works, spin=self._style.spin, recover=recover,
+            tick_timeout=step_timeout,
         )  # fmt: skip
-        self._program.attach(self._run)
         self._batches = self._program.batches
         self._batch = self._batches[0]  # the one whose actions are expected
         self._alone = len(self._batches) == 1
-        if not copy:
-            self._make_views()
         when_forked(self)
         self.closed = False
         _log.info("made %r", self)
-
-    def _look(
-        self,
-        maker: Any,
-        traces: Traces,
-        batch_units: int,
-        choose: Callable[[Callable[[], StepCosts]], Choice[tuple[float, ...]]],
-        workers: int,
-    ) -> tuple[Sequence[int], Choice[tuple[float, ...]]]:
-        """Describe a unit that is made for that, and choose what to run on by timing it; it is gone when this returns.
-
-        Returns:
-            The first row of each unit, and the row after the last one; and the choice.
-        """
-        with traces.kept_out(making=True):
-            probe = self._make_probe(maker)
-
-        def costs() -> StepCosts:
-            with traces.kept_out():
-                return self._time(without_films(probe), workers)
-
-        try:
-            with traces.kept_out():
-                bounds = self._describe(probe)
-            self._layout = ObservationLayout(self.single_observation_space, self._style.casting)
-            self._set_actions(self.single_action_space, bounds[batch_units])
-            return bounds, choose(costs)
-        finally:
-            with traces.kept_out():
-                probe.close()
 
     def _set_actions(self, space: Space[Any], count: int) -> None:
         """``count`` actions of a space go in together: as one array where that is what a unit would be given rows of."""
@@ -227,18 +176,11 @@ class ShardedVectorEnv(LiveVectorEnv):
             assert space.shape is not None
             self._action_shape, self._action_dtype = (count, *space.shape), np.dtype(space.dtype)
 
-    def _make_views(self) -> None:
-        """Make views to hand out in the place of copies; as with AsyncVectorEnv, the caller may write into them."""
-        for batch in self._batches:
-            if batch.rows is not None:
-                batch.rows = batch.rows.view()
-                batch.rows.flags.writeable = True
-
     # ------------------------------------------------------------------ hooks
 
     def _make_probe(self, maker: Any) -> Any:
         """A unit that is looked at and thrown away; it can be closed."""
-        return make_probe(maker, f"{self._ports.unit} 0")
+        return make_probe(maker, f"{self._style.unit} 0")
 
     @abstractmethod
     def _describe(self, probe: Any) -> Sequence[int]:
@@ -254,24 +196,31 @@ class ShardedVectorEnv(LiveVectorEnv):
 
     @abstractmethod
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
-        """Say what the shard of units ``lo`` to ``hi - 1`` is told by their kind alone: how to make its rows, at the least.
-
-        Args:
-            lo: The first unit.
-            hi: The unit after the last one.
-            worker: The worker that it is for.
-
-        Returns:
-            Arguments of :class:`~reactor_gymnasium.vector.shard.VectorShard`.
-        """
+        """Arguments of :class:`~reactor_gymnasium.vector.shard.VectorShard` that units ``lo`` to ``hi - 1`` have by their kind."""
 
     @abstractmethod
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         """The arguments of a reset of each unit that is reset, by index; raises what is wrong with them."""
 
-    @abstractmethod
     def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
         """The infos of a batch's tick that has just ended, from what its shards have sent, if any of them sent something."""
+        infos = self._merged(batch, parts) if parts else {}
+        if not self._alone:
+            infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
+        return infos
+
+    def _masked(
+        self, options: dict[str, Any] | None, check: Callable[[Any, int], Bools] = checked_mask
+    ) -> tuple[Bools, dict[str, Any] | None]:
+        """The rows that ``options["reset_mask"]`` selects, all of them without one, and the other options."""
+        if options is None or "reset_mask" not in options:
+            return np.ones(self.num_envs, np.bool_), options
+        mask = check(options["reset_mask"], self.num_envs)
+        if not self._alone:  # others step, whose results would be lost
+            raise ValueError(
+                "`options['reset_mask']` needs all environments in one batch; leave out `batch_size`, or reset all of them"
+            )
+        return mask, without_mask(options)
 
     def _tried_makers(self) -> Sequence[Any]:
         """Makers, encoded, of units to try whether they can be saved, how, and whether they can be restarted."""
@@ -405,7 +354,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         batch = self._batches[(self._batches.index(self._batch) + 1) % len(self._batches)]
         with self._guard:
             if not batch.ready:
-                self._finish(AsyncState.WAITING_STEP, timeout)
+                self._finish(timeout)
             self._state, self._batch = AsyncState.DEFAULT, batch
             batch.ready = False
             observations = self._layout.batched(batch.rows, batch.objects, self.copy)
@@ -484,7 +433,10 @@ class ShardedVectorEnv(LiveVectorEnv):
             TypeError: If a seed is not an integer, or the mask is not an array of bool.
             gymnasium.error.ResetNeeded: If rows must begin together, and the first reset leaves some out.
         """
-        self._assert_may_reset(options)
+        if "reset_mask" not in (options or {}):
+            self.begin_anew()
+        self._assert_is_running()
+        self._assert_nothing_pending("reset_async", end="")
         self._begin_resets(self._reset_kwargs(seed, options))
 
     def async_reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
@@ -542,11 +494,11 @@ class ShardedVectorEnv(LiveVectorEnv):
 
     # ------------------------------------------------------------------ ticks
 
-    def _finish(self, state: AsyncState, timeout: float | None = None) -> None:
+    def _finish(self, timeout: float | None = None) -> None:
         """End the tick that goes on, and begin that of the batch that comes next, if its actions are there."""
         program, batch = self._program, self._program.ticking
         assert batch is not None
-        self._wait(state, timeout)
+        self._wait(AsyncState.WAITING_STEP, timeout)
         program.ticking, self._state = None, AsyncState.DEFAULT
         batch.infos = self._collect(batch)
         batch.ready = True
@@ -563,4 +515,4 @@ class ShardedVectorEnv(LiveVectorEnv):
     def _drain(self) -> None:
         """End every tick that was begun. What it brought is still handed out later, unless it is reset before."""
         while self._program.ticking is not None:
-            self._finish(AsyncState.WAITING_STEP)
+            self._finish()

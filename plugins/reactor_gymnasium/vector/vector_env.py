@@ -17,21 +17,17 @@ from reactor_gymnasium.arguments import (
     check_flags,
     check_makers,
     checked_batch_size,
-    checked_mask,
     checked_number,
     checked_seeds,
     observation_spaces,
-    without_mask,
 )
 from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.storage import check_shared_memory
 from reactor_gymnasium.native.takeover import forecast
 from reactor_gymnasium.placement import StepCosts, env_costs, info_cost, step_cost
-from reactor_gymnasium.vector.env_program import EnvBatch
-from reactor_gymnasium.vector.joined import JoinedVectorEnv
-from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
-from reactor_gymnasium.vector.sub_envs import VectorEnvFn
-from reactor_rl.plugin import ExecutorName, Pickled
+from reactor_gymnasium.vector.joined import JoinedVectorEnv, VectorEnvFn
+from reactor_gymnasium.vector.sharded import ShardedVectorEnv
+from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ReactorVectorEnv"]
 
@@ -190,8 +186,10 @@ class ReactorVectorEnv(ShardedVectorEnv):
             checked_number("max_concurrency", max_concurrency, 1)
         if observation_mode == "different" and checked_batch_size(batch_size, len(env_fns)) < len(env_fns):
             raise ValueError("batch_size needs one observation space for all batches; observation_mode='different' has several")
-        options = ExecutionOptions(workers, executor, nodes, context, caller_works, restarts, step_timeout)
-        self._construct(env_fns, options, copy=copy, batch_size=batch_size, most=max_concurrency)
+        self._construct(
+            env_fns, workers, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy, batch_size=batch_size,
+            most=max_concurrency,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ hooks
 
@@ -223,42 +221,14 @@ class ReactorVectorEnv(ShardedVectorEnv):
 
     def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         seeds = checked_seeds(seed, self.num_envs)
-        mask = None
-        if options is not None and "reset_mask" in options:
-            mask, options = checked_mask(options["reset_mask"], self.num_envs), without_mask(options)
-            self._assert_whole()
-        which = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
-        return {index: {"seed": seeds[index], "options": options} for index in which}
-
-    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
-        infos = self._merged(batch, parts) if parts else {}
-        if not self._alone:
-            infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
-        return infos
-
-    def _stepped_by(self) -> str:
-        if told := self._program.steppers.values():
-            return " and ".join(sorted(set(told), reverse=True))
-        kinds = {kept.data if isinstance(kept, Pickled) else id(kept) for kept in self._encoded}
-        return self._forecast + (" if all are alike" if len(kinds) > 1 and self._forecast.startswith("stepped") else "")
+        mask, options = self._masked(options)
+        return {index: {"seed": seeds[index], "options": options} for index in np.flatnonzero(mask).tolist()}
 
 
 def _check_spaces(
     observation_space: Space[Any], action_space: Space[Any], same: bool, owner: str, envs: Sequence[Env[Any, Any]], first: int
 ) -> None:
-    """Refuse environments whose spaces do not fit.
-
-    Args:
-        observation_space: The space that observations are batched by.
-        action_space: The space that every environment's actions come from.
-        same: Whether observation spaces must be equal, or only have the same shape and dtype.
-        owner: Name of the class that the user has made, for messages.
-        envs: The environments.
-        first: Index of the first one.
-
-    Raises:
-        RuntimeError: If one has other spaces.
-    """
+    """Refuse environments that have other spaces; with ``same``, observations of the same shape and dtype are not enough."""
     for index, env in enumerate(envs, first):
         if same:
             if env.observation_space != observation_space:

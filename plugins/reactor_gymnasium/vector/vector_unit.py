@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import VectorWrapper
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode, VectorWrapper
 
 from reactor_gymnasium.arguments import Bools
 from reactor_gymnasium.environments.owning import check_info, own
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.environments.unit_rows import UnitRows
-from reactor_gymnasium.vector.sub_envs import SubEnvSpec, sub_env_spec
 
-__all__ = ["VectorRows", "VectorUnit"]
+__all__ = ["SubEnvSpec", "VectorRows", "VectorUnit", "sub_env_spec"]
+
+_SURFACE = ("num_envs", "single_observation_space", "single_action_space", "reset", "step")
+
+
+@dataclass(frozen=True)
+class SubEnvSpec:
+    """A member as it describes itself: how many rows it steps, their spaces, and when it resets those whose episode is over."""
+
+    rows: int
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    autoreset_mode: AutoresetMode | None
+
+
+def sub_env_spec(env: Any, where: str) -> SubEnvSpec:
+    """The specification of a member.
+
+    Args:
+        env: The member.
+        where: What it is called in messages.
+
+    Raises:
+        TypeError: If it is not a vector environment.
+        ValueError: If it does not step all its rows together.
+    """
+    if missing := [name for name in _SURFACE if not hasattr(env, name)]:
+        raise TypeError(
+            f"{where} is not a vector environment but {env!r}, without {', '.join(missing)}. ReactorVectorEnv.of takes functions "
+            "that make vector environments; give functions that make single ones to ReactorVectorEnv itself"
+        )
+    rows = operator.index(env.num_envs)
+    config = getattr(env, "config", None)  # EnvPool's
+    together = config.get("batch_size") if isinstance(config, Mapping) else getattr(env, "batch_size", None)
+    if (together or rows) != rows:
+        raise ValueError(f"{where} steps {together} of its {rows} environments at a time: make it without batch_size")
+    return SubEnvSpec(
+        rows, env.single_observation_space, env.single_action_space, getattr(env, "metadata", {}).get("autoreset_mode")
+    )
 
 
 class VectorUnit:

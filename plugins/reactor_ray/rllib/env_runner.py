@@ -20,7 +20,7 @@ from ray.rllib.utils.metrics import (
 )
 
 from reactor_ray.rllib.environments import PREFIX, as_taken
-from reactor_ray.rllib.fragment import Fragment, continued, fill
+from reactor_ray.rllib.fragment import Fragment, continued
 from reactor_ray.rllib.inference import ColumnPolicy, evaluating
 from reactor_ray.rllib.settings import custom_connectors, exploration_step, overridden, runner_seeds
 
@@ -119,7 +119,8 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
                     actions = for_env = self.env.action_space.sample()
                     extras: dict[str, Any] = {}
                 else:
-                    actions, for_env, extras = self._act(explore, taken)
+                    step = exploration_step(self, taken)
+                    actions, for_env, extras = self._actor.act(self._fragment.observations, explore=explore, step=step)
                 results = self._try_env_step(for_env)
                 if results == ENV_STEP_FAILURE:
                     self._fill_ended()
@@ -162,9 +163,6 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
             self._column_policy = ColumnPolicy(self.module, self._device, clipping, self.env.single_action_space, self.num_envs)
         return self._column_policy
 
-    def _act(self, explore: bool, taken: int) -> tuple[Any, Any, dict[str, Any]]:
-        return self._actor.act(self._fragment.observations, explore=explore, step=exploration_step(self, taken))
-
     def _account(self, observations: Any, infos: list[Any], terminations: Any, truncations: Any, num_episodes: int | None) -> int:
         """Begin and end the episodes that the newest step begins and ends. Returns how many environments took a step."""
         resets = self._resets.copy()
@@ -189,9 +187,7 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
     def _end_episode(self, env: int, steps: int, terminated: bool, truncated: bool) -> None:
         episode, lo = self._ongoing_episodes[env], int(self._first[env])
         if self._watched:
-            began, ended = self._fragment.times(lo, steps)
-            rows = self._fragment.items(env, lo, steps, episode.t_started)
-            fill(episode, rows, terminated=terminated, truncated=truncated, began=began, ended=ended)
+            self._fragment.fill(episode, env, lo, steps, terminated, truncated, listed=True)
             self._make_on_episode_callback("on_episode_end", env, self._ongoing_episodes)
             episode.to_numpy()
         else:
@@ -202,10 +198,8 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
 
     def _fill_ended(self) -> None:
         """Give the episodes that have ended their steps."""
-        for episode, env, lo, hi, terminated, truncated in self._ended:
-            began, ended = self._fragment.times(lo, hi)
-            rows = self._fragment.rows(env, lo, hi, episode.t_started)
-            fill(episode, rows, terminated=terminated, truncated=truncated, began=began, ended=ended)
+        for ended in self._ended:
+            self._fragment.fill(*ended)
         self._ended = []
 
     def _cut(self) -> list[Any]:
@@ -214,9 +208,7 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         for env, episode in enumerate(self._ongoing_episodes):
             lo = int(self._first[env])
             if not self._resets[env] and lo < steps:
-                began, ended = self._fragment.times(lo, steps)
-                rows = self._fragment.rows(env, lo, steps, episode.t_started)
-                fill(episode, rows, terminated=False, truncated=False, began=began, ended=ended)
+                self._fragment.fill(episode, env, lo, steps)
                 self._ongoing_episodes_for_metrics[episode.id_].append(episode)
                 chunks.append(episode)
                 self._ongoing_episodes[env] = continued(episode)

@@ -7,7 +7,7 @@ lookback. Columns may be nested, as spaces are.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,66 +157,46 @@ class Fragment:
     def __len__(self) -> int:
         return len(self._actions) - self._before
 
-    def times(self, lo: int, hi: int) -> tuple[float, float]:
-        """When an environment's steps from ``lo`` to before ``hi`` began, and when the last was taken."""
-        return self._times[self._before + lo], self._times[self._before + hi]
+    def fill(
+        self, episode: Any, env: int, lo: int, hi: int, terminated: bool = False, truncated: bool = False, *, listed: bool = False
+    ) -> None:
+        """Give an episode its steps from ``lo`` to before ``hi`` of an environment; see :func:`fill`.
 
-    def rows(self, env: int, lo: int, hi: int, taken: int) -> Rows:
-        """An environment's steps from ``lo`` to before ``hi`` as arrays, which are views of the fragment's.
-
-        Args:
-            env: Which environment.
-            lo: The first step.
-            hi: One more than the last.
-            taken: How many steps of the same episode came before this fragment.
+        They are arrays, views of the fragment's, or with ``listed`` lists of single items, as it has them while it goes on.
         """
+        back = min(self._before, episode.t_started) if lo == 0 else 0
+        first, end = self._before + lo - back, self._before + hi
+        lists = self._observations, self._actions, self._rewards, self._extras
+        observations, actions, rewards, extras = lists if listed else self._arrays()
+
+        def cut(column: Any, rows: slice) -> Any:
+            if listed:
+                return [tree.map_structure(lambda leaf: leaf[env], row) for row in column[rows]]
+            return tree.map_structure(lambda leaf: leaf[env, rows], column)
+
+        def said(name: str) -> slice:  # the same rows of what the module may have begun to say with this fragment
+            late = len(self._actions) - len(self._extras[name])
+            return slice(max(first - late, 0), end - late)
+
+        rows = Rows(
+            observations=cut(observations, slice(first, end + 1)),
+            actions=cut(actions, slice(first, end)),
+            rewards=cut(rewards, slice(first, end)),
+            infos=[row[env] for row in self._infos[first : end + 1]],
+            extras={name: cut(column, said(name)) for name, column in extras.items()},
+            steps=hi - lo,
+            lookback=back,
+        )
+        began, ended = self._times[self._before + lo], self._times[end]
+        fill(episode, rows, terminated=terminated, truncated=truncated, began=began, ended=ended)
+
+    def _arrays(self) -> tuple[Any, Any, Any, dict[str, Any]]:
         if self._stacked is None:
             extras = {name: _joined(column) for name, column in self._extras.items()}
             self._stacked = _joined(self._observations), _joined(self._actions), np.stack(self._rewards, axis=1), extras
-        observations, actions, rewards, extras = self._stacked
-        back, first, end = self._cut(lo, hi, taken)
-        return Rows(
-            observations=tree.map_structure(_of(env, slice(first, end + 1)), observations),
-            actions=tree.map_structure(_of(env, slice(first, end)), actions),
-            rewards=rewards[env, first:end],
-            infos=[row[env] for row in self._infos[first : end + 1]],
-            extras={name: tree.map_structure(_of(env, self._cut_of(name, first, end)), column) for name, column in extras.items()},
-            steps=hi - lo,
-            lookback=back,
-        )
-
-    def items(self, env: int, lo: int, hi: int, taken: int) -> Rows:
-        """The same as lists of single items, as an episode has them while it goes on."""
-        back, first, end = self._cut(lo, hi, taken)
-
-        def single(rows: list[Any]) -> list[Any]:
-            return [tree.map_structure(lambda leaf: leaf[env], row) for row in rows]
-
-        return Rows(
-            observations=single(self._observations[first : end + 1]),
-            actions=single(self._actions[first:end]),
-            rewards=[row[env] for row in self._rewards[first:end]],
-            infos=[row[env] for row in self._infos[first : end + 1]],
-            extras={name: single(column[self._cut_of(name, first, end)]) for name, column in self._extras.items()},
-            steps=hi - lo,
-            lookback=back,
-        )
-
-    def _cut(self, lo: int, hi: int, taken: int) -> tuple[int, int, int]:
-        """How many steps of lookback, and the first and one more than the last row, lookback included."""
-        back = min(self._before, taken) if lo == 0 else 0
-        return back, self._before + lo - back, self._before + hi
-
-    def _cut_of(self, name: str, first: int, end: int) -> slice:
-        """The same rows of what the module said besides, which it may have begun to say with this fragment."""
-        late = len(self._actions) - len(self._extras[name])
-        return slice(max(first - late, 0), end - late)
+        return self._stacked
 
 
 def _joined(rows: list[Any]) -> Any:
     """Rows ``(N, *shape)`` as arrays ``(N, K, *shape)``, so that what belongs to an environment lies together."""
     return tree.map_structure(lambda *leaves: np.stack(leaves, axis=1), *rows)
-
-
-def _of(env: int, cut: slice) -> Callable[[Any], Any]:
-    return lambda leaf: leaf[env, cut]

@@ -148,7 +148,6 @@ class ColumnPolicy:
         self._into_space = action_converter(action_space, normalize=clipping.normalize_actions, clip=clipping.clip_actions)
         self._stateful = module.is_stateful()
         self._state: Any = None
-        self._num_envs = num_envs
         if self._stateful:
             initial = convert_to_numpy(module.get_initial_state())
             self._initial = initial

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from ray.rllib.env.vector.vector_multi_agent_env import VectorMultiAgentEnv
 
-from reactor_gymnasium.plugin import HostStyle, ShardPorts
+from reactor_gymnasium.plugin import HostStyle
 from reactor_pettingzoo import ParallelVectorEnv
 from reactor_ray.rllib.multi_agent_env import AsMultiAgentEnv, MakesParallel
 
@@ -25,8 +25,7 @@ _Bools = npt.NDArray[np.bool_]
 class _Envs(ParallelVectorEnv):
     """Infos row by row, as environments returned them, where Gymnasium's come as columns; and who is there as a column."""
 
-    _style = HostStyle(makers_option=None, infos="rows")
-    _ports = ShardPorts(columns=True)
+    _style = HostStyle(columns=True, makers_option=None, infos="rows")
 
     def there(self) -> _Bools:
         """``(rows,)``: who is there, or was until the last step."""
@@ -139,9 +138,9 @@ class ReactorVectorMultiAgentEnv(VectorMultiAgentEnv):
     def _take(self, observations: Any, rewards: Any, terminated: _Bools, truncated: _Bools, infos: dict[str, Any]) -> AgentColumns:
         there, of_rows = self._envs.there(), infos.get("infos", {})
         # The padding of an episode's end is flagged as terminated; nobody is there who could be.
-        rows = AgentColumns(observations, rewards, terminated & there, truncated & there, there, there, of_rows)
-        over: _Bools = np.logical_not(rows.acting.reshape(self.num_envs, -1).any(1))
-        self.rows = AgentColumns(observations, rewards, rows.terminated, rows.truncated, there, over, of_rows)
+        terminated, truncated = terminated & there, truncated & there
+        over: _Bools = np.logical_not((there & ~(terminated | truncated)).reshape(self.num_envs, -1).any(1))
+        self.rows = AgentColumns(observations, rewards, terminated, truncated, there, over, of_rows)
         return self.rows
 
     def _filled(self, actions: Sequence[dict[Any, Any]]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from reactor_gymnasium.plugin import checked_seed
+from reactor_sb3.environments.vec_env import OfVectorEnv
 
 __all__ = ["from_vector_env"]
 
@@ -87,13 +86,12 @@ class _PaddingEnds(dict[str, Any]):
         """Nothing for ``VecMonitor``'s ``info_keywords``, which it takes from every row that is done."""
 
 
-class _FromVectorEnv(VecEnv):
+class _FromVectorEnv(OfVectorEnv):
     """The ``VecEnv`` that :func:`from_vector_env` returns."""
 
     def __init__(self, vector_env: VectorEnv[Any, Any, Any]) -> None:
         self.vector_env = vector_env
-        super().__init__(vector_env.num_envs, vector_env.single_observation_space, vector_env.single_action_space)
-        self.metadata = {name: value for name, value in vector_env.metadata.items() if name != "autoreset_mode"}
+        super().__init__(vector_env)
 
     # ------------------------------------------------------------------ steps
 
@@ -132,20 +130,11 @@ class _FromVectorEnv(VecEnv):
             raise ValueError("a vector environment resets with one dict of options for all its environments; these differ")
         # The first seed stands for all: they are consecutive, here and there. Rows that share an environment share its seed.
         seed = self._seeds[0]
-        observations, batched = self.vector_env.reset(seed=None if seed is None else seed, options=options or None)
+        observations, batched = self.vector_env.reset(seed=seed, options=options or None)
         self.reset_infos = _apart(batched, self.num_envs)
         self._reset_seeds()
         self._reset_options()
         return observations  # type: ignore[no-any-return]
-
-    def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Set the seeds ``seed``, ``seed + 1``, ... of the next reset; random ones, if ``seed`` is ``None``.
-
-        Raises:
-            TypeError: If it is not an integer.
-            ValueError: If it is negative.
-        """
-        return super().seed(None if seed is None else checked_seed(seed))
 
     # ------------------------------------------------------------------ calls
 
@@ -187,16 +176,6 @@ class _FromVectorEnv(VecEnv):
     ) -> list[bool]:
         """``False`` for each: a vector environment does not tell."""
         return [False for _ in self._get_indices(indices)]
-
-    def get_images(self) -> Sequence[npt.NDArray[Any] | None]:
-        """The environments' pictures, ``None`` where ``render_mode`` is not ``"rgb_array"``."""
-        if self.render_mode != "rgb_array":
-            warnings.warn(
-                f"The render mode is {self.render_mode}, but this method assumes it is `rgb_array` to obtain images.", stacklevel=2
-            )
-            return [None] * self.num_envs
-        frames: Any = self.vector_env.render()
-        return list(frames)
 
     def _all(self, indices: VecEnvIndices) -> None:
         if sorted(self._get_indices(indices)) != list(range(self.num_envs)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from itertools import repeat
@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
@@ -28,7 +28,7 @@ from reactor_sb3.environments.makers import EnvMaker
 if TYPE_CHECKING:
     from reactor_rl.plugin import Tracing
 
-__all__ = ["warn_of_threads", "ReactorVecEnv"]
+__all__ = ["warn_of_threads", "OfVectorEnv", "ReactorVecEnv"]
 
 
 @cache
@@ -60,14 +60,42 @@ class _Envs(ReactorVectorEnv):
         title="ReactorVecEnv", context_option="start_method", spin=1e-3, casting="unsafe", infos="rows", actions="list"
     )
 
-    def apply(self, function: Callable[..., Any], args: tuple[Any, ...], indices: Sequence[int]) -> list[Any]:
+    def apply(self, function: Callable[..., Any], args: tuple[Any, ...], indices: Iterable[int]) -> list[Any]:
         """Call ``function(env, *args)`` with some environments."""
         chosen = [range(self.num_envs)[index] for index in indices]
         results = self.call_units(function, dict.fromkeys(chosen, args))
         return [results[index] for index in chosen]
 
 
-class ReactorVecEnv(VecEnv):
+class OfVectorEnv(VecEnv):
+    """A ``VecEnv`` whose environments are those of a Gymnasium vector environment."""
+
+    def __init__(self, vector_env: VectorEnv[Any, Any, Any]) -> None:
+        self._envs = vector_env
+        super().__init__(vector_env.num_envs, vector_env.single_observation_space, vector_env.single_action_space)
+        self.metadata = {name: value for name, value in vector_env.metadata.items() if name != "autoreset_mode"}
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Set the seeds ``seed``, ``seed + 1``, ... of the next reset; random ones, if ``seed`` is ``None``.
+
+        Raises:
+            TypeError: If it is not an integer.
+            ValueError: If it is negative.
+        """
+        return super().seed(None if seed is None else checked_seed(seed))
+
+    def get_images(self) -> Sequence[npt.NDArray[Any] | None]:
+        """The environments' pictures, ``None`` where ``render_mode`` is not ``"rgb_array"``."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"The render mode is {self.render_mode}, but this method assumes it is `rgb_array` to obtain images.", stacklevel=2
+            )
+            return [None] * self.num_envs
+        frames: Any = self._envs.render()
+        return list(frames)
+
+
+class ReactorVecEnv(OfVectorEnv):
     """Steps many environments on all cores: a drop-in for ``SubprocVecEnv`` that gives what ``DummyVecEnv`` gives, bit for bit.
 
     Args:
@@ -97,6 +125,8 @@ class ReactorVecEnv(VecEnv):
         >>> env.close()
     """
 
+    _envs: _Envs
+
     def __init__(
         self,
         env_fns: Sequence[EnvFn],
@@ -113,7 +143,7 @@ class ReactorVecEnv(VecEnv):
         self.waiting = False
         parts = type(self).step_async, type(self).step_wait
         self._split = parts != (ReactorVecEnv.step_async, ReactorVecEnv.step_wait)  # whether somebody has to see both
-        self._envs = envs = _Envs(
+        envs = _Envs(
             [EnvMaker(env_fn) for env_fn in env_fns],
             shared_memory=False,
             context=start_method,
@@ -126,11 +156,10 @@ class ReactorVecEnv(VecEnv):
             step_timeout=step_timeout,
         )
         try:
-            super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+            super().__init__(envs)
         except BaseException:
-            self.close()
+            envs.close()
             raise
-        self.metadata = {name: value for name, value in envs.metadata.items() if name != "autoreset_mode"}
 
     # ------------------------------------------------------------------ steps
 
@@ -201,50 +230,29 @@ class ReactorVecEnv(VecEnv):
         self._reset_options()
         return observations  # type: ignore[no-any-return]
 
-    def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Set the seeds ``seed``, ``seed + 1``, ... of the next reset; random ones, if ``seed`` is ``None``.
-
-        Raises:
-            TypeError: If it is not an integer.
-            ValueError: If it is negative.
-        """
-        return super().seed(None if seed is None else checked_seed(seed))
-
     # ------------------------------------------------------------------ calls
 
     def has_attr(self, attr_name: str) -> bool:
         """Whether every environment has an attribute of that name."""
-        return all(self._envs.apply(_has_attr, (attr_name,), range(self.num_envs)))
+        return all(self.env_method("has_wrapper_attr", attr_name))
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """An attribute of some environments, or of the wrapper around each that has one."""
-        return self._envs.apply(_get_attr, (attr_name,), self._chosen(indices))
+        return self.env_method("get_wrapper_attr", attr_name, indices=indices)
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Set an attribute of the outermost wrapper of some environments."""
-        self._envs.apply(setattr, (attr_name, value), self._chosen(indices))
+        self._envs.apply(setattr, (attr_name, value), self._get_indices(indices))
 
     def env_method(self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any) -> list[Any]:
         """Call a method of some environments."""
-        return self._envs.apply(_call, (method_name, method_args, method_kwargs), self._chosen(indices))
+        return self._envs.apply(_call, (method_name, method_args, method_kwargs), self._get_indices(indices))
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
     ) -> list[bool]:
         """Whether some environments are wrapped by a class."""
-        return self._envs.apply(is_wrapped, (wrapper_class,), self._chosen(indices))
-
-    def get_images(self) -> Sequence[npt.NDArray[Any] | None]:
-        """The environments' pictures, ``None`` where ``render_mode`` is not ``"rgb_array"``."""
-        if self.render_mode != "rgb_array":
-            warnings.warn(
-                f"The render mode is {self.render_mode}, but this method assumes it is `rgb_array` to obtain images.", stacklevel=2
-            )
-            return [None] * self.num_envs
-        return self.env_method("render")
-
-    def _chosen(self, indices: VecEnvIndices) -> list[int]:
-        return list(self._get_indices(indices))
+        return self._envs.apply(is_wrapped, (wrapper_class,), self._get_indices(indices))
 
     def ask_envs(self, function: Callable[[Any], Any]) -> list[Any]:
         """For trainers: call a function with each environment, in the process where that is, and return the results."""
@@ -326,18 +334,6 @@ class ReactorVecEnv(VecEnv):
 
     def _repr_html_(self) -> str | None:
         return self._envs._repr_html_()
-
-
-def _has_attr(env: gymnasium.Env[Any, Any], name: str) -> bool:
-    try:
-        env.get_wrapper_attr(name)
-    except AttributeError:
-        return False
-    return True
-
-
-def _get_attr(env: gymnasium.Env[Any, Any], name: str) -> Any:
-    return env.get_wrapper_attr(name)
 
 
 def _saved(env: gymnasium.Env[Any, Any], make: Any, name: str) -> bytes:

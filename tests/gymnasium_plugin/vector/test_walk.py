@@ -26,7 +26,7 @@ from reactor_rl.runtime import numeric_threads
 
 ENGINE, PLUGIN = (Path(str(package.__file__)).parent for package in (reactor_rl, reactor_gymnasium))
 PAGE = (Path(__file__).parents[3] / "docs" / "concepts" / "internals.md").read_text()
-MOST = 15
+MOST = 14
 WARM_UP, STEPS = 40, 20
 """A kernel takes over within the warm-up; a step in which the caller had to look after a slow helper does not count."""
 
