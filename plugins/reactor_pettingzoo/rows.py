@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 
 from reactor_gymnasium.plugin import ColumnSpec, StepBuffers, make_probe, own
-from reactor_pettingzoo.agent_record import RecordWriter
+from reactor_pettingzoo.agent_record import AgentRecord, CopyRecord
 from reactor_pettingzoo.agents import as_parallel, listed_agents, padding
 from reactor_pettingzoo.copies import Copy, ParallelCopy
 from reactor_pettingzoo.reading import AgentID
@@ -43,7 +43,8 @@ class AgentsUnit:
     infos: Mapping[int, Any] = {}
 
     def __init__(self, copy: Copy, places: Sequence[tuple[int, int]] | None = None) -> None:
-        self.copy, self.env, self.rows, self.places = copy, copy.env, len(copy.agents), places
+        self.copy, self.env, self.rows = copy, copy.env, len(copy.agents)
+        self.places = [(0, row) for row in range(self.rows)] if places is None else places
         self.takes_batch, self.over = places is not None, True
         self.rewards: Sequence[Any] = copy.none
         self.ended: Sequence[tuple[int, bool, bool]] = ()
@@ -52,14 +53,10 @@ class AgentsUnit:
         self._out: StepBuffers | None = None
         self._acts: Sequence[AgentID] | None = None
         self._there: Sequence[AgentID] | None = None
-        # Looked up once per change of agents: where their actions are.
+        # Looked up once per change of agents: where their actions are; or the group that acts for everybody, in their order.
         self._known: Sequence[AgentID] | None = None
-        self._in_order = False
-        self._does: list[tuple[AgentID, Any]] = []
-        # The group that acts for all of them, each with its own row, in their order.
-        groups = {group for group, _ in places or ()}
-        rows = [row for _, row in places or ()]
-        self._only = groups.pop() if len(groups) == 1 and rows == list(range(self.rows)) else None
+        self._does: list[tuple[AgentID, tuple[int, int]]] = []
+        self._only: int | None = None
 
     @property
     def state(self) -> AgentsUnit:
@@ -86,23 +83,18 @@ class AgentsUnit:
 
     def step(self, actions: Any) -> None:
         """Take a step: an action of everybody who is there or, where agents take turns, of one."""
-        copy = self.copy
-        before = copy.live
-        if self._in_order and before is self._known:  # as in nearly every step of agents that act together
-            copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
-        elif copy.turns:
-            if self.places is None:
-                copy.act(actions[copy.index[copy.acts[0]]])
-            else:
-                group, row = self.places[copy.index[copy.acts[0]]]
-                copy.act(actions[group][row])
+        copy, before = self.copy, self.copy.live
+        groups = actions if self.takes_batch else (actions,)
+        if copy.turns:
+            group, row = self.places[copy.index[copy.acts[0]]]
+            copy.act(groups[group][row])
         else:
             if before is not self._known:
                 self._look(before)
-            if self.places is None:
-                copy.act({agent: actions[row] for agent, row in self._does})
+            if self._only is not None:  # as in nearly every step
+                copy.act(dict(zip(before, groups[self._only], strict=True)))
             else:
-                copy.act({agent: actions[group][row] for agent, (group, row) in self._does})
+                copy.act({agent: groups[group][row] for agent, (group, row) in self._does})
         self.rewards = copy.gains
         if copy.live is before and not copy.ends:  # as in nearly every step
             self.there, self.ended = before, ()
@@ -118,10 +110,10 @@ class AgentsUnit:
 
     def _look(self, agents: Sequence[AgentID]) -> None:
         """Find out where the actions of those are who are there."""
-        index = self.copy.index
-        self._known = agents
-        self._in_order = tuple(agents) == self.copy.agents and (self.places is None or self._only is not None)
-        self._does = [(agent, index[agent] if self.places is None else self.places[index[agent]]) for agent in agents]
+        places = [self.places[self.copy.index[agent]] for agent in agents]
+        self._known, self._does = agents, list(zip(agents, places, strict=True))
+        in_order = tuple(agents) == self.copy.agents and places == [(places[0][0], row) for row in range(len(agents))]
+        self._only = places[0][0] if in_order else None
 
     # ------------------------------------------------------------------ what is shown
 
@@ -142,10 +134,8 @@ class AgentsUnit:
         self._bind_observations(out, rows)
 
     def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
-        assert isinstance(out.put, RecordWriter)
-        record = out.put.of(rows.start // self.rows)
-        record.acts = None
-        self._write = record.write
+        assert isinstance(out.layout, AgentRecord)
+        self._write = CopyRecord(out.layout.specs, out.observations[rows.start // self.rows, ...]).write
 
     def _show_columns(self) -> None:
         acts, there, index = self.copy.acts, self.there, self.copy.index
