@@ -38,7 +38,7 @@ class PolicyGroup:
         names: Names of the policies.
         policy: The only one, encoded, if it is asked by itself.
         layers: Layers of all of them, if they are stacked.
-        block: The agents that they act for.
+        agent_group: The agents that they act for.
         first: Index of the first environment.
         copies: How many environments there are.
         seats: For each policy the rows that it may have to act for, as pairs of environment (from the first one on) and row of the
@@ -87,24 +87,17 @@ class PolicyGroup:
 
     def part(self, lo: int, hi: int) -> PolicyGroup | None:
         """The same for environments ``lo`` to ``hi - 1`` alone; ``None`` if the group acts for nobody there."""
-        served = [number for number, of_policy in enumerate(self.seats) if ((lo <= of_policy) & (of_policy < hi))[:, 0].any()]
+        rows, mine = self.seats.shape[1], self.agent_rows[lo:hi]
+        served = np.unique(mine[mine >= 0] // rows).tolist()
         if not served:
             return None
-        rows = self.seats.shape[1]
-        agent_rows = np.full((hi - lo, self.agent_rows.shape[1]), -1, np.int64)
-        kept: list[Array] = []
-        moved: dict[int, tuple[int, int]] = {}  # row -> policy and row among those that are kept
-        for at, number in enumerate(served):
-            copies = self.seats[number, :, 0]
-            mine = np.flatnonzero((lo <= copies) & (copies < hi))
-            moved.update((number * rows + row, (at, new)) for new, row in enumerate(mine.tolist()))
-            kept.append(self.seats[number, mine])
-        most = max(map(len, kept))
-        for copy, agent in np.argwhere(self.agent_rows[lo:hi] >= 0).tolist():
-            policy, row = moved[int(self.agent_rows[lo + copy, agent])]
-            agent_rows[copy, agent] = policy * most + row
-        seats = np.array([np.concatenate([one, np.repeat(one[-1:], most - len(one), 0)]) for one in kept])
-        seats[..., 0] -= lo
+        used = [np.unique(mine[mine // rows == number]) for number in served]  # rows of each policy
+        most = max(map(len, used))
+        agent_rows = np.full_like(mine, -1)
+        for at, of_policy in enumerate(used):
+            kept = np.isin(mine, of_policy)
+            agent_rows[kept] = at * most + np.searchsorted(of_policy, mine[kept])
+        seats = self.seats.reshape(-1, 2)[[np.pad(of_policy, (0, most - len(of_policy)), "edge") for of_policy in used]] - (lo, 0)
         return replace(
             self,
             names=tuple(self.names[number] for number in served),
@@ -148,23 +141,20 @@ def groups_of(
 
 
 def _seats(specs: AgentSpecs, agent_group: AgentGroup, names: list[str], acts: list[dict[AgentID, str]]) -> tuple[Array, Array]:
-    of_policy: list[list[tuple[int, int]]] = [[] for _ in names]
-    agent_rows = np.full((len(acts), len(specs.agents)), -1, np.int64)
-    row_of: dict[tuple[int, int, int], int] = {}
+    """See :class:`PolicyGroup`."""
+    rows_of: list[dict[tuple[int, int], int]] = [{} for _ in names]  # by environment and row of the agents
+    found = []
     for copy, by_agent in enumerate(acts):
         for agent in agent_group.agents:
             if by_agent[agent] in names:
-                number, row = names.index(by_agent[agent]), specs.group_of(agent)[1]
-                if (number, copy, row) not in row_of:  # agents that take turns share a row
-                    row_of[number, copy, row] = len(of_policy[number])
-                    of_policy[number].append((copy, row))
-    rows = max(map(len, of_policy))
-    for copy, by_agent in enumerate(acts):
-        for index, agent in enumerate(specs.agents):
-            if agent in agent_group.agents and by_agent[agent] in names:
-                number, row = names.index(by_agent[agent]), specs.group_of(agent)[1]
-                agent_rows[copy, index] = number * rows + row_of[number, copy, row]
-    return np.array([seats + seats[-1:] * (rows - len(seats)) for seats in of_policy], np.int64), agent_rows
+                number = names.index(by_agent[agent])
+                row = rows_of[number].setdefault((copy, specs.group_of(agent)[1]), len(rows_of[number]))
+                found.append((copy, specs.agents.index(agent), number, row))
+    rows = max(map(len, rows_of))
+    agent_rows = np.full((len(acts), len(specs.agents)), -1, np.int64)
+    for copy, index, number, row in found:
+        agent_rows[copy, index] = number * rows + row
+    return np.array([[*seats, *[*seats][-1:] * (rows - len(seats))] for seats in rows_of], np.int64), agent_rows
 
 
 class PolicyReactor(Reactor):
