@@ -51,6 +51,7 @@ class AgentsUnit:
         self.there: Sequence[AgentID] = ()  # who is there, or was until the last step
         # The memory in which they are shown, and who acts and is there as it was shown there last.
         self._out: StepBuffers | None = None
+        self._write: Callable[[Copy], None]
         self._acts: Sequence[AgentID] | None = None
         self._there: Sequence[AgentID] | None = None
         # Looked up once per change of agents: where their actions are; or the group that acts for everybody, in their order.
@@ -227,26 +228,21 @@ class PaddedUnit(AgentsUnit):
 
     # ------------------------------------------------------------------ what is shown
 
-    def show(self, out: StepBuffers, lo: int) -> None:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
-        if out is not self._out:
-            self._bind(out, lo)
-        if out.put is not None and (self._put_all is None or not _done(self._put_all, self.seen)):
-            self._show_each(out.put, lo)
-        if self.there is not self._there:
-            self._show_columns()
-
     def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
-        self._put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
+        put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
 
-    def _show_each(self, put: Callable[[int, Any], None], lo: int) -> None:
-        for row, agent in enumerate(self.copy.agents):
-            seen = self._given(row)
-            try:
-                put(lo + row, seen)
-            except Exception as error:
-                error.add_note(f"as {self.copy.call} of {self.copy.name} returned it for agent {agent!r}")
-                raise
+        def write(copy: Copy) -> None:
+            if out.put is None or (put_all is not None and _done(put_all, self.seen)):
+                return
+            for row, agent in enumerate(copy.agents):
+                seen = self._given(row)
+                try:
+                    out.put(rows.start + row, seen)
+                except Exception as error:
+                    error.add_note(f"as {self.copy.call} of {self.copy.name} returned it for agent {agent!r}")
+                    raise
+
+        self._write = write
 
     def _given(self, row: int) -> Any:
         seen = self.seen[row]

@@ -290,18 +290,18 @@ class GroupPolicies:
         """Of what has a row for each row of the policies, a view as ``(copies, rows of the agents, ...)``: where each agent has its
         own policy everywhere, or all of them have the same one. ``None`` if it is less simple.
         """
-        group = self.group
-        policies, rows = group.seats.shape[:2]
-        copies, agents = group.copies, group.agent_group.rows
-        if (policies, rows) == (1, copies * agents):
-            layout = _by_copy(copies, agents)
-        elif (policies, rows) == (agents, copies):
-            layout = _by_agent(copies, agents)
-        else:
+        copies, agents = self.group.copies, self.group.agent_group.rows
+
+        def by_copy(rows: Array) -> Array:
+            return rows.reshape(copies, agents, *rows.shape[1:])
+
+        def by_agent(rows: Array) -> Array:
+            return rows.reshape(agents, copies, *rows.shape[1:]).swapaxes(0, 1)
+
+        layout = {(agents, copies): by_agent, (1, copies * agents): by_copy}.get(self.group.seats.shape[:2])
+        if layout is None or self.agent_rows is None or not np.array_equal(self.agent_rows, layout(np.arange(copies * agents))):
             return None
-        return (
-            layout if self.agent_rows is not None and np.array_equal(self.agent_rows, layout(np.arange(copies * agents))) else None
-        )
+        return layout
 
     def _masks(self, masks: Array | None, acting: Array, drawn: Array | None) -> Array | None:
         """Masks of every row, ``(policies, rows, actions)``, if there are any; lets the sampler have its random numbers."""
@@ -374,16 +374,7 @@ class GroupPolicies:
             )
 
     def _refuse(self, spoilt: Array, outputs: Array, agent_rows: Array, alive: Array, acting: Array, record: Array) -> None:
-        """Refuse outputs that are not finite, if they are about an agent that is there: of others nobody knows what is observed.
-
-        Args:
-            spoilt: Which rows of the policies have such outputs.
-            outputs: Of all rows.
-            agent_rows: Which of them are whose.
-            alive: Who is there, ``(copies, rows of the agents)``.
-            acting: Whose turn it is in each environment, where agents take turns.
-            record: What they observe.
-        """
+        """Refuse outputs that are not finite, if they are about an agent that is there: of others nobody knows what is observed."""
         wrong = spoilt[agent_rows] & alive
         if not wrong.any():
             return
@@ -406,11 +397,3 @@ def _aligned_arrays(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[Array]
     step = max(-(-size // LINE), 1) * LINE
     block = aligned_zeros((max(1, TOGETHER // step), step), np.uint8)
     return [row[:size].view(dtype).reshape(shape) for row in block]
-
-
-def _by_copy(copies: int, agents: int) -> Callable[[Array], Array]:
-    return lambda rows: rows.reshape(copies, agents, *rows.shape[1:])
-
-
-def _by_agent(copies: int, agents: int) -> Callable[[Array], Array]:
-    return lambda rows: rows.reshape(agents, copies, *rows.shape[1:]).swapaxes(0, 1)

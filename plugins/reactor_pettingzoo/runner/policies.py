@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +13,15 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs
+from reactor_pettingzoo.agents import AgentGroup, AgentSpecs
+from reactor_pettingzoo.reading import MASK, AgentID
 from reactor_pettingzoo.runner.actions import ActionSampler, uniform_choice
 from reactor_pettingzoo.runner.distributions import choose_by
 from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax, naming_spoilt, refuse_spoilt
 
 __all__ = [
-    "SinglePolicy",
     "RandomPolicy",
     "acting_part",
-    "check_policy",
     "callable_policy",
     "dense_layers",
     "assigned",
@@ -32,14 +30,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-
-
-class SinglePolicy(Protocol):
-    """A policy as an inference reactor asks it."""
-
-    @abstractmethod
-    def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
-        """Actions, ``(rows, ...)``."""
+SinglePolicy = Callable[[Any, Array | None, ActionSampler], Array]
+"""From a batch of observations, and action masks, to the actions ``(rows, ...)`` of a policy that is asked by itself."""
 
 
 class RandomPolicy:
@@ -322,7 +314,7 @@ def _sb3_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | 
 
     if policy.observation_space != group.space or is_image_space(group.space):
         return None
-    if type(policy).__name__ == "ActorCriticPolicy" and type(policy) is ActorCriticPolicy:
+    if type(policy) is ActorCriticPolicy:
         if type(policy.pi_features_extractor) is FlattenExtractor and type(policy.mlp_extractor) is MlpExtractor:
             return dense_network_of(nn.Sequential(nn.Flatten(), policy.mlp_extractor.policy_net, policy.action_net), group.space)
     elif greedy and type(policy) is DQNPolicy and type(policy.q_net.features_extractor) is FlattenExtractor:

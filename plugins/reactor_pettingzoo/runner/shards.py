@@ -233,11 +233,8 @@ class ActingShard(RunnerShard):
     @reaction(startup)
     def prepare(self) -> None:
         """Build the networks, here where they will be used."""
-        self.policies: list[tuple[int, GroupPolicies]] = []
-        for group in self.groups:
-            part = group.part(self.first, self.first + self.count)
-            if part is not None:
-                self.policies.append((group.number, GroupPolicies(part, self.specs)))
+        parts = [group.part(self.first, self.first + self.count) for group in self.groups]
+        self.policies = [(part.number, GroupPolicies(part, self.specs)) for part in parts if part is not None]
         self.failed: tuple[tuple[int, int, int], Failure] | None = None
 
     @reaction(RunnerShard.begin, every, uses=RunnerShard.collect, effects=RunnerShard.results)
