@@ -52,8 +52,6 @@ class AgentsUnit:
         # The memory in which they are shown, and who acts and is there as it was shown there last.
         self._out: StepBuffers | None = None
         self._write: Callable[[Copy], None]
-        self._acts: Sequence[AgentID] | None = None
-        self._there: Sequence[AgentID] | None = None
         # Looked up once per change of agents: where their actions are; or the group that acts for everybody, in their order.
         self._known: Sequence[AgentID] | None = None
         self._does: list[tuple[AgentID, tuple[int, int]]] = []
@@ -100,14 +98,9 @@ class AgentsUnit:
         if copy.live is before and not copy.ends:  # as in nearly every step
             self.there, self.ended = before, ()
         else:
-            self._change(before)
-
-    def _change(self, before: Sequence[AgentID]) -> None:
-        """Take account of who has ended, left or joined."""
-        copy = self.copy
-        self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in copy.ends]
-        self.there = [*before, *[agent for agent in copy.live if agent not in before]]
-        self.over = copy.over
+            self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in copy.ends]
+            self.there = [*before, *[agent for agent in copy.live if agent not in before]]
+            self.over = copy.over
 
     def _look(self, agents: Sequence[AgentID]) -> None:
         """Find out where the actions of those are who are there."""
@@ -131,7 +124,8 @@ class AgentsUnit:
         """Find out where a memory has what is shown."""
         self._out, rows = out, slice(lo, lo + self.rows)
         self._acting, self._present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
-        self._acts = self._there = None
+        self._acts: Sequence[AgentID] | None = None
+        self._there: Sequence[AgentID] | None = None
         self._bind_observations(out, rows)
 
     def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
@@ -139,13 +133,12 @@ class AgentsUnit:
         self._write = CopyRecord(out.layout.specs, out.observations[rows.start // self.rows, ...]).write
 
     def _show_columns(self) -> None:
-        acts, there, index = self.copy.acts, self.there, self.copy.index
-        if acts is not self._acts:
-            self._acts = acts
-            _mark(self._acting, acts, index)
-        if there is not self._there:
-            self._there = there
-            _mark(self._present, there, index)
+        self._acts, self._there, index = self.copy.acts, self.there, self.copy.index
+        for column, agents in ((self._acting, self._acts), (self._present, self._there)):
+            if column is not None:
+                column.fill(False)
+                for agent in agents:
+                    column[index[agent]] = True
 
     def leaves(self, layout: Any) -> list[tuple[Any, ...] | None]:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`; a record has nothing but arrays."""
@@ -229,11 +222,17 @@ class PaddedUnit(AgentsUnit):
     # ------------------------------------------------------------------ what is shown
 
     def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
-        put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
+        put_all: Any = None if out.put is None else out.layout.batch_writer(out.observations[rows])
 
         def write(copy: Copy) -> None:
-            if out.put is None or (put_all is not None and _done(put_all, self.seen)):
+            if out.put is None:
                 return
+            if put_all is not None:
+                try:
+                    put_all(self.seen)
+                    return
+                except (TypeError, ValueError):  # one of them has another shape: which, is found out below
+                    pass
             for row, agent in enumerate(copy.agents):
                 seen = self._given(row)
                 try:
@@ -371,22 +370,6 @@ class AgentsProbe:
     def _actions(self, action: Any) -> Any:
         """Return what the unit is given for an action."""
         return action
-
-
-def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:
-    """Whether all observations could be written at once; if not, one of them has another shape."""
-    try:
-        write(observations)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _mark(column: Array | None, agents: Sequence[AgentID], index: Mapping[AgentID, int]) -> None:
-    if column is not None:
-        column.fill(False)
-        for agent in agents:
-            column[index[agent]] = True
 
 
 _NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})

@@ -189,13 +189,10 @@ class PolicyReactor(Reactor):
             self.policies.begin(int(self.begin.value["seed"]))
         buffer = self.actions.buffer
         view = self.views.get(id(buffer))
-        self.policies(self.observations.value, view[1] if view is not None else self._viewed(buffer))
-
-    def _viewed(self, buffer: Array) -> Array:
-        """The actions' slot as actions; what lies behind them is zeros."""
-        buffer.fill(0)
-        self.views[id(buffer)] = buffer, self.group.view(buffer)
-        return self.views[id(buffer)][1]
+        if view is None:
+            buffer.fill(0)  # what lies behind the actions is zeros
+            view = self.views[id(buffer)] = buffer, self.group.view(buffer)
+        self.policies(self.observations.value, view[1])
 
 
 class GroupPolicies:
@@ -248,8 +245,7 @@ class GroupPolicies:
             Exception: What a policy raised.
             ValueError, TypeError: If it gives something that is not an action.
         """
-        known = self.records.get(id(record))
-        _, alive, acting, seen, masked = known or self._known(record)
+        _, alive, acting, seen, masked = self.records.get(id(record)) or self._known(record)
         if self.agent_rows is None:
             agent_rows = self.group.agent_rows[self.every, acting][:, None]
             alive = alive & (agent_rows >= 0)

@@ -26,7 +26,6 @@ __all__ = [
     "dense_layers",
     "assigned",
     "checked",
-    "single",
 ]
 
 Array = npt.NDArray[Any]
@@ -323,14 +322,18 @@ def _sb3_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | 
 
 
 def assigned(
-    specs: AgentSpecs, policies: Mapping[str, Any], policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None
-) -> dict[AgentID, str]:
-    """The name of every agent's policy.
+    specs: AgentSpecs, policies: Mapping[str, Any] | Any, policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None
+) -> tuple[Mapping[str, Any], dict[AgentID, str]]:
+    """Policies by name, where there may be a single one for all agents; and the name of every agent's policy.
 
     Raises:
-        TypeError: If something is not a policy.
+        TypeError: If something is not a policy, such as a list of policies.
         ValueError: If an agent has none, or a policy does not fit its agents.
     """
+    if isinstance(policies, list | tuple | set | str | bytes | type(None)):
+        raise TypeError(f'policies is {policies!r}; pass a dict of policies by name, such as {{"all": policy}}, or a single policy')
+    if not isinstance(policies, Mapping):
+        policies = {"all": policies}
     if not policies:
         raise ValueError("there are no policies; pass a dict with at least one, by name")
     names = {}
@@ -349,18 +352,7 @@ def assigned(
             raise ValueError(f"policy_of({agent!r}) is {name!r}, which is not among the policies {list(policies)}")
         names[agent] = name
     checked(specs, policies, [names])
-    return names
-
-
-def single(policy: Any) -> dict[str, Any]:
-    """One policy for all agents, where a mapping may be given.
-
-    Raises:
-        TypeError: If it is something else, such as a list of policies.
-    """
-    if isinstance(policy, list | tuple | set | str | bytes | type(None)):
-        raise TypeError(f'policies is {policy!r}; pass a dict of policies by name, such as {{"all": policy}}, or a single policy')
-    return {"all": policy}
+    return policies, names
 
 
 def checked(specs: AgentSpecs, policies: Mapping[str, Any], acts: list[dict[AgentID, str]]) -> None:

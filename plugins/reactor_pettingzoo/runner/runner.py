@@ -14,7 +14,7 @@ from reactor_gymnasium.plugin import ExecutionOptions, checked_number
 from reactor_pettingzoo.agents import EnvFn, probe_agents
 from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram, RunLog
-from reactor_pettingzoo.runner.policies import assigned, single
+from reactor_pettingzoo.runner.policies import assigned
 from reactor_pettingzoo.runner.report import Episode, Report, write_movie
 from reactor_pettingzoo.runner.shard_log import EpisodeRecord
 from reactor_pettingzoo.runner.shards import RunSeeds
@@ -97,9 +97,7 @@ class MultiAgentRunner(MultiAgentProgram):
         checked_number("num_envs", num_envs, 1)
         num_envs = int(num_envs)
         specs = probe_agents(env_fn)
-        if not isinstance(policies, Mapping):
-            policies = single(policies)
-        names = assigned(specs, policies, policy_of)
+        policies, names = assigned(specs, policies, policy_of)
         options = ExecutionOptions(workers, executor, nodes, start_method, True, restarts, step_timeout)
         super().__init__(env_fn, specs, policies, [names] * num_envs, RunSeeds(range(num_envs)), deterministic, options)
         self.policy_of = names
