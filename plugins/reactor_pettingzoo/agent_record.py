@@ -22,6 +22,8 @@ __all__ = ["AgentRecord", "CopyRecord", "ObservedArray"]
 
 Array = npt.NDArray[Any]
 
+_Plan = tuple[list[Any], list[Any], list[Any], list[Any]]
+"""What :meth:`CopyRecord._plan` finds."""
 PLANS = 64
 """How many are kept of a copy."""
 
@@ -227,12 +229,3 @@ class AgentFields:
         if self.mask is not None and self.masked is not None:
             self.mask[...] = 1
             self.masked[...] = False
-
-
-_Plan = tuple[
-    list[tuple[AgentID, Array, Any, tuple[int, ...], ObservedArray]],
-    list[tuple[AgentID, ObservedArray]],
-    list[tuple[AgentID, AgentFields]],
-    list[tuple[AgentID, AgentFields]],
-]
-"""What :meth:`CopyRecord._plan` finds."""

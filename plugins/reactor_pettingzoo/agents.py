@@ -82,12 +82,7 @@ def agents_of(env: ParallelEnv) -> tuple[AgentID, ...]:
 
 
 def travelling(env_fn: EnvFn, owner: str, name: str = "env_fn") -> Any:
-    """The function, pickled, which every environment is made from.
-
-    Args:
-        env_fn: The function.
-        owner: Name of what the user calls.
-        name: Name of its parameter.
+    """The function, pickled, which every environment is made from: parameter ``name`` of ``owner``, which the user calls.
 
     Raises:
         ProgramError: If it cannot be pickled.

@@ -40,7 +40,6 @@ class PolicyGroup:
         layers: Layers of all of them, if they are stacked.
         agent_group: The agents that they act for.
         first: Index of the first environment.
-        copies: How many environments there are.
         seats: For each policy the rows that it may have to act for, as pairs of environment (from the first one on) and row of the
             group, ``(policies, rows, 2)``; the shorter ones are filled up with seats of their own.
         agent_rows: For each environment and agent which row of the policies is its own, counted over all of them; -1 if another
@@ -55,11 +54,15 @@ class PolicyGroup:
     layers: tuple[DenseNetwork, ...]
     agent_group: AgentGroup
     first: int
-    copies: int
     seats: Array
     agent_rows: Array
     greedy: bool
     by_row: bool
+
+    @property
+    def copies(self) -> int:
+        """How many environments there are."""
+        return len(self.agent_rows)
 
     @property
     def title(self) -> str:
@@ -103,23 +106,15 @@ class PolicyGroup:
             names=tuple(self.names[number] for number in served),
             layers=tuple(self.layers[number] for number in served) if self.layers else (),
             first=self.first + lo,
-            copies=hi - lo,
             seats=seats,
             agent_rows=agent_rows,
         )
 
 
-def groups_of(
-    specs: AgentSpecs, copies: int, policies: dict[str, Any], acts: list[dict[AgentID, str]], greedy: bool
-) -> list[PolicyGroup]:
+def groups_of(specs: AgentSpecs, policies: dict[str, Any], acts: list[dict[AgentID, str]], greedy: bool) -> list[PolicyGroup]:
     """Which policies are asked together: those of one group of agents that have equal layers, every other one by itself.
 
-    Args:
-        specs: The agents.
-        copies: How many environments there are.
-        policies: Policies by name.
-        acts: For each environment the name of every agent's policy.
-        greedy: Whether the best action is taken.
+    Arguments as for :class:`~reactor_pettingzoo.runner.multi_agent_program.MultiAgentProgram`.
     """
     groups: list[PolicyGroup] = []
     for agent_group in specs.groups:
@@ -135,7 +130,7 @@ def groups_of(
             policy = None if stacked else encode(acting_part(policies[names[0]]))
             by_row = is_compiled(stacked[0]) if stacked else isinstance(policies[names[0]], RandomPolicy)
             groups.append(
-                PolicyGroup(len(groups), tuple(names), policy, stacked, agent_group, 0, copies, seats, agent_rows, greedy, by_row)
+                PolicyGroup(len(groups), tuple(names), policy, stacked, agent_group, 0, seats, agent_rows, greedy, by_row)
             )
     return groups
 

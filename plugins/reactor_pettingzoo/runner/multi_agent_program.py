@@ -127,7 +127,7 @@ class MultiAgentProgram(RunOwner):
             workers = int(workers)
         check_timeout("step_timeout", options.step_timeout)
         self.specs, self.num_envs = specs, len(acts)
-        self._groups = groups_of(specs, len(acts), dict(policies), list(acts), deterministic)
+        self._groups = groups_of(specs, dict(policies), list(acts), deterministic)
         alone = all(group.by_row for group in self._groups)
         self._pace = PACE if alone else 1  # steps of a tick
         transport = transport_for(executor, options.nodes, workers)

@@ -183,7 +183,6 @@ class ObservingShard(RunnerShard):
     def prepare(self) -> None:
         """Make what every step uses."""
         self.bytes = self.seen.view(np.uint8)
-        self.slots: dict[int, tuple[Array, Array]] = {}
         self.views: dict[int, tuple[Array, list[Array]]] = {}
 
     @reaction(RunnerShard.begin, actions, uses=RunnerShard.collect, effects=(observations, RunnerShard.results))
@@ -194,11 +193,7 @@ class ObservingShard(RunnerShard):
             self._begin(self.begin.value, renders)
         else:
             self._act(renders)
-        buffer = self.observations.buffer
-        slot = self.slots.get(id(buffer))
-        if slot is None:
-            slot = self.slots[id(buffer)] = buffer, buffer.view(np.uint8)
-        slot[1][...] = self.bytes  # field by field takes ten times as long
+        self.observations.buffer.view(np.uint8)[...] = self.bytes  # field by field takes ten times as long
         if self.collect.present:
             self.results.set(self._collected())
 
