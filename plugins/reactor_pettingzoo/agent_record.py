@@ -5,8 +5,8 @@ An agent's rows of the record are looked at before they are written: shape, dtyp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,12 @@ from reactor_pettingzoo.agents import AgentSpecs
 from reactor_pettingzoo.copies import Copy
 from reactor_pettingzoo.reading import MASK, AgentID
 
-__all__ = ["AgentRecord", "RecordWriter"]
+__all__ = ["AgentRecord", "CopyRecord", "ObservedArray"]
 
 Array = npt.NDArray[Any]
 
+_Plan = tuple[list[Any], list[Any], list[Any], list[Any]]
+"""What :meth:`CopyRecord._plan` finds."""
 PLANS = 64
 """How many are kept of a copy."""
 
@@ -47,35 +49,12 @@ class AgentRecord:
         """See :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`."""
         return (), self.specs.record()
 
-    def writer(self, rows: Any) -> RecordWriter:
-        """Return the writer of what is seen in a copy into the record of an environment."""
-        return RecordWriter(self.specs, rows)
+    def writer(self, rows: Any) -> Callable[[int, Any], None]:
+        """See :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`; a copy's record is written by :class:`CopyRecord`."""
+        return rows.__setitem__  # type: ignore[no-any-return]
 
     def batch_writer(self, rows: Any) -> None:
         """One by one is as cheap."""
-
-
-class RecordWriter:
-    """Writes what is seen in copies into their records.
-
-    Args:
-        specs: The agents.
-        records: A record for each environment.
-    """
-
-    def __init__(self, specs: AgentSpecs, records: Any) -> None:
-        self.specs, self.records = specs, records
-        self._bound: dict[int, CopyRecord] = {}
-
-    def __call__(self, env: int, copy: Copy) -> None:
-        self.of(env).write(copy)
-
-    def of(self, env: int) -> CopyRecord:
-        """The record of an environment."""
-        bound = self._bound.get(env)
-        if bound is None:
-            bound = self._bound[env] = CopyRecord(self.specs, self.records[env, ...])
-        return bound
 
 
 class CopyRecord:
@@ -92,7 +71,7 @@ class CopyRecord:
         self.acting: Array = record["acting"]
         self.masked = False  # whether an agent has a mask now, where nobody had one after the first reset
         self.acts: Sequence[AgentID] | None = None
-        self.plans: dict[tuple[AgentID, ...], Plan] = {}  # by those who act
+        self.plans: dict[tuple[AgentID, ...], _Plan] = {}  # by those who act
 
     def write(self, copy: Copy) -> None:
         """Write what those see who act next.
@@ -147,42 +126,25 @@ class CopyRecord:
         if plan is None:
             if len(self.plans) >= PLANS:
                 self.plans.clear()
-            plan = self.plans[key] = Plan.of(self.places, acts)
+            plan = self.plans[key] = self._plan(acts)
         self.whole, self.nested, self.masks, self.may_be_masked = plan
         self.acts = acts
 
+    def _plan(self, agents: Sequence[AgentID]) -> _Plan:
+        """Where what some agents see is written.
 
-class Plan(NamedTuple):
-    """Where what some agents see is written.
-
-    Attributes:
-        whole: Arrays that are all that an agent sees: agent, array, its dtype and shape, and how to write what does not fit it.
-        nested: Parts of what an agent sees.
-        masks: Agents that have an action mask.
-        may_be_masked: Agents whose info may have one, which nobody had after the first reset.
-    """
-
-    whole: list[tuple[AgentID, Array, Any, tuple[int, ...], ObservedArray]]
-    nested: list[tuple[AgentID, ObservedArray]]
-    masks: list[tuple[AgentID, AgentFields]]
-    may_be_masked: list[tuple[AgentID, AgentFields]]
-
-    @classmethod
-    def of(cls, places: dict[AgentID, AgentFields], agents: Sequence[AgentID]) -> Plan:
-        """The plan for some agents, whose places are among those of all."""
-        plan = cls([], [], [], [])
-        for agent in agents:
-            place = places[agent]
-            for part in place.observed:
-                if part.path:
-                    plan.nested.append((agent, part))
-                else:
-                    plan.whole.append((agent, part.array, part.dtype, part.shape, part))
-            if place.may_be_masked:
-                plan.may_be_masked.append((agent, place))
-            elif place.mask is not None:
-                plan.masks.append((agent, place))
-        return plan
+        Returns:
+            Arrays that are all that an agent sees, with what does not fit one of them written by their last item; parts of what an
+            agent sees; agents that have an action mask; and agents whose info may have one, which nobody had after the first reset.
+        """
+        places = [(agent, self.places[agent]) for agent in agents]
+        observed = [(agent, part) for agent, place in places for part in place.observed]
+        return (
+            [(agent, part.array, part.dtype, part.shape, part) for agent, part in observed if not part.path],
+            [(agent, part) for agent, part in observed if part.path],
+            [(agent, place) for agent, place in places if place.group.mask in ("observation", "info")],
+            [(agent, place) for agent, place in places if place.group.mask in ("later", "")],
+        )
 
 
 class ObservedArray:
@@ -238,7 +200,6 @@ class AgentFields:
 
     Attributes:
         group: The agents with equal spaces.
-        row: Its row among them.
         alive: Its flag, of shape ``()``.
         observed: The arrays that it sees.
         mask: Its action mask; ``None`` where there is no room for one.
@@ -246,17 +207,13 @@ class AgentFields:
     """
 
     def __init__(self, specs: AgentSpecs, record: Array, agent: AgentID) -> None:
-        self.group, self.row = group, row = specs.group_of(agent)
+        group, row = specs.group_of(agent)
+        self.group = group
         self.alive: Array = record[group.field("alive")][row, ...]
         fields = ((record[group.field(f"observation.{key}")][row, ...], part, group.path(key)) for key, part in group.parts.items())
         self.observed = [ObservedArray(*field) for field in fields]
         self.mask: Array | None = record[group.field(MASK)][row].view(np.bool_) if group.mask else None
         self.masked: Array | None = record[group.field("masked")][row, ...] if group.mask == "later" else None
-
-    @property
-    def may_be_masked(self) -> bool:
-        """Whether a mask in its info is to be looked for, which nobody had after the first reset."""
-        return self.group.mask in ("", "later")
 
     def write_mask(self, copy: Copy, agent: AgentID) -> bool:
         """Write down the agent's action mask, if it has one; whether it has."""

@@ -28,9 +28,7 @@ from reactor_pettingzoo.reading import (
 )
 
 __all__ = [
-    "MASK",
     "AgentGroup",
-    "AgentID",
     "AgentSpecs",
     "EnvFn",
     "agents_of",
@@ -84,12 +82,7 @@ def agents_of(env: ParallelEnv) -> tuple[AgentID, ...]:
 
 
 def travelling(env_fn: EnvFn, owner: str, name: str = "env_fn") -> Any:
-    """The function, pickled, which every environment is made from.
-
-    Args:
-        env_fn: The function.
-        owner: Name of what the user calls.
-        name: Name of its parameter.
+    """The function, pickled, which every environment is made from: parameter ``name`` of ``owner``, which the user calls.
 
     Raises:
         ProgramError: If it cannot be pickled.
@@ -270,17 +263,15 @@ def _specs_of(env: Any) -> AgentSpecs:
     agents = listed_agents(env) or tuple(agents_listed(env.agents, {}, broken))
     if not agents:
         raise ValueError(f"{env} has no agents after reset()")
-    alike: list[tuple[Space[Any], Space[Any], list[AgentID]]] = []
+    alike: list[tuple[tuple[Space[Any], Space[Any]], list[AgentID]]] = []
     for agent in agents:
-        observation_space, action_space = env.observation_space(agent), env.action_space(agent)
-        for known, known_action, members in alike:
-            if (known, known_action) == (observation_space, action_space):
-                members.append(agent)
-                break
-        else:
-            alike.append((observation_space, action_space, [agent]))
+        both = env.observation_space(agent), env.action_space(agent)
+        members = next((members for known, members in alike if known == both), None)
+        if members is None:
+            alike.append((both, members := []))
+        members.append(agent)
     groups = []
-    for number, (observation_space, action_space, members) in enumerate(alike):
+    for number, ((observation_space, action_space), members) in enumerate(alike):
         mask = _mask(members[0], observation_space, action_space, [info_of(agent, infos, broken) for agent in members])
         if mask in ("later", "") and choices_of(action_space):
             for agent in members:

@@ -17,6 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -82,9 +83,19 @@ class Copy(ABC):
     def _forget(self) -> None:
         self.acts, self.observations, self.infos, self.gains, self.ends = (), _NOBODY, _NOBODY, self.none, ()
 
-    @abstractmethod
     def begin(self, **kwargs: Any) -> None:
         """Begin an episode; ``kwargs`` are those of the environment's ``reset()``, ``None`` where nothing is given."""
+        returned = reset_with(self.env, **kwargs)
+        self._forget()
+        self.present.clear()
+        self.live, self.over, self.cut = [], True, False
+        self._begun(returned)
+        if self.over:
+            raise self.broken("it has no agents after reset()")
+
+    @abstractmethod
+    def _begun(self, returned: Any) -> None:
+        """Take account of what ``reset()`` has returned, and of who is there."""
 
     @abstractmethod
     def act(self, actions: Any) -> None:
@@ -182,10 +193,6 @@ class Copy(ABC):
             if agent not in before and agent in self.present:
                 raise self.broken(f"agent {agent!r} came back within an episode, which PettingZoo does not allow")
 
-    def _some_are_there(self) -> None:
-        if self.over:
-            raise self.broken("it has no agents after reset()")
-
     def _note_ends(self, ends: list[tuple[AgentID, bool, bool]]) -> None:
         self.ends = ends
         if ends:
@@ -193,10 +200,8 @@ class Copy(ABC):
 
     # ------------------------------------------------------------------ what was paid
 
-    def _numbers(self, gains: Sequence[Any]) -> Sequence[Any]:
+    def _numbers(self, gains: Sequence[Any]) -> list[Any]:
         """Rewards by row as numbers."""
-        if NUMBERS.issuperset(map(type, gains)):
-            return gains
         return [reward_number(agent, reward) for agent, reward in zip(self.agents, gains, strict=True)]
 
 
@@ -216,14 +221,9 @@ class ParallelCopy(Copy):
         self._rows: list[int] | None = None
         self._quiet: tuple[bool, ...] = ()  # the flags of a step that ends nothing
 
-    def begin(self, **kwargs: Any) -> None:
-        """See :class:`Copy`."""
-        self._forget()
-        self.observations, self.infos = first_of(reset_with(self.env, **kwargs), self.broken)
-        self.present.clear()
-        self.cut = False
+    def _begun(self, returned: Any) -> None:
+        self.observations, self.infos = first_of(returned, self.broken)
         self._arrive(self.env.agents)
-        self._some_are_there()
 
     def act(self, actions: dict[AgentID, Any]) -> None:
         """See :class:`Copy`; actions of those who are there."""
@@ -239,19 +239,14 @@ class ParallelCopy(Copy):
                 calm = False
             if calm and type(observations) is dict and type(infos) is dict:
                 if self._rows is not None:
-                    gains = self._spread(gains)
+                    of_all = [*self.none]
+                    for row, gain in zip(self._rows, gains, strict=True):
+                        of_all[row] = gain
+                    gains = of_all
                 self.observations, self.infos, self.ends = observations, infos, ()
                 self.gains = gains if NUMBERS.issuperset(map(type, gains)) else self._numbers(gains)
                 return
         self._account(*step_of(returned, self.broken), names)
-
-    def _spread(self, gains: Sequence[Any]) -> list[Any]:
-        """Spread the rewards of the agents that are there over the rows of all agents."""
-        assert self._rows is not None
-        of_all = [*self.none]
-        for row, gain in zip(self._rows, gains, strict=True):
-            of_all[row] = gain
-        return of_all
 
     def _account(
         self,
@@ -294,8 +289,10 @@ class ParallelCopy(Copy):
             self._arrive(names)
             for agent in names:
                 if agent not in before:
-                    gains[index[agent]] = _or_nothing(rewards, agent)
-        self.observations, self.infos, self.gains = observations, infos, self._numbers(gains)
+                    with suppress(KeyError):
+                        gains[index[agent]] = rewards[agent]
+        self.observations, self.infos = observations, infos
+        self.gains = gains if NUMBERS.issuperset(map(type, gains)) else self._numbers(gains)
         self._note_ends([(agent, *flags) for agent, flags in ended.items()])
 
     def _arrive(self, names: Iterable[AgentID]) -> None:
@@ -325,13 +322,8 @@ class AECCopy(Copy):
         self._looked, self._told, self._ledger = False, None, None
         self._pays = self._accumulates = False  # whether `rewards`, and what last() says, have ever been anything but 0
 
-    def begin(self, **kwargs: Any) -> None:
-        """See :class:`Copy`."""
-        reset_with(self.env, **kwargs)
-        self._forget()
+    def _begun(self, returned: Any) -> None:
         self.inner = within_checks(self.env)
-        self.present.clear()
-        self.live, self.over, self.cut = [], True, False
         self._ended: dict[AgentID, None] = {}
         self._since: dict[AgentID, Any] = {}  # what `rewards` have paid each agent since its last turn, where that is not 0
         self._owed: dict[AgentID, Any] = {}  # what was paid before the first step
@@ -339,7 +331,6 @@ class AECCopy(Copy):
             self._looked, (self._told, self._ledger) = True, _told_by(self.env)
         self._account()
         self.ends = ()
-        self._some_are_there()
 
     def act(self, actions: Any) -> None:
         """See :class:`Copy`; the action of the one whose turn it is, which its mask allows."""
@@ -354,7 +345,7 @@ class AECCopy(Copy):
             there = {*before, *self._listed(env.agents)}
             gains = [rewards.get(agent, 0.0) if agent in there else 0.0 for agent in agents]
         if not NUMBERS.issuperset(map(type, gains)):
-            gains = [reward_number(agent, gain) for agent, gain in zip(agents, gains, strict=True)]
+            gains = self._numbers(gains)
         if any(gains):
             self._pays, since = True, self._since
             for agent, gain in zip(agents, gains, strict=True):
@@ -463,13 +454,6 @@ def _getter(agents: Sequence[AgentID]) -> Callable[[Any], tuple[Any, ...]]:
 
 def _of_few(agents: Sequence[AgentID], of: Any) -> tuple[Any, ...]:
     return tuple([of[agent] for agent in agents])
-
-
-def _or_nothing(rewards: Mapping[AgentID, Any], agent: AgentID) -> Any:
-    try:
-        return rewards[agent]
-    except KeyError:
-        return 0.0
 
 
 def _flagged(terminations: Mapping[AgentID, Any], truncations: Mapping[AgentID, Any]) -> dict[AgentID, tuple[bool, bool]]:

@@ -23,7 +23,7 @@ from reactor_pettingzoo.joint_env import JointEnv
 from reactor_pettingzoo.reading import AgentID, broken
 from reactor_pettingzoo.rows import AgentsUnit
 from reactor_pettingzoo.runner.actions import ActionSampler, illegal, width_of
-from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, assigned, callable_policy, single
+from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, assigned, callable_policy
 from reactor_rl.plugin import decode, encode
 
 if TYPE_CHECKING:
@@ -86,9 +86,7 @@ def evaluate(
         ['return.agent_0', 'return.agent_1', 'return.agent_2']
     """
     specs = probe_agents(env_fn)
-    if not isinstance(policies, Mapping):
-        policies = single(policies)
-    names = assigned(specs, policies, policy_of)
+    policies, names = assigned(specs, policies, policy_of)
     policy = JointPolicy(specs, policies, names, deterministic)
     travelling(env_fn, "evaluate")
     return evaluate_joint(

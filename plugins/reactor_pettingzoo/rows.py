@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 
 from reactor_gymnasium.plugin import ColumnSpec, StepBuffers, make_probe, own
-from reactor_pettingzoo.agent_record import RecordWriter
+from reactor_pettingzoo.agent_record import AgentRecord, CopyRecord
 from reactor_pettingzoo.agents import as_parallel, listed_agents, padding
 from reactor_pettingzoo.copies import Copy, ParallelCopy
 from reactor_pettingzoo.reading import AgentID
@@ -43,23 +43,19 @@ class AgentsUnit:
     infos: Mapping[int, Any] = {}
 
     def __init__(self, copy: Copy, places: Sequence[tuple[int, int]] | None = None) -> None:
-        self.copy, self.env, self.rows, self.places = copy, copy.env, len(copy.agents), places
+        self.copy, self.env, self.rows = copy, copy.env, len(copy.agents)
+        self.places = [(0, row) for row in range(self.rows)] if places is None else places
         self.takes_batch, self.over = places is not None, True
         self.rewards: Sequence[Any] = copy.none
         self.ended: Sequence[tuple[int, bool, bool]] = ()
         self.there: Sequence[AgentID] = ()  # who is there, or was until the last step
         # The memory in which they are shown, and who acts and is there as it was shown there last.
         self._out: StepBuffers | None = None
-        self._acts: Sequence[AgentID] | None = None
-        self._there: Sequence[AgentID] | None = None
-        # Looked up once per change of agents: where their actions are.
+        self._write: Callable[[Copy], None]
+        # Looked up once per change of agents: where their actions are; or the group that acts for everybody, in their order.
         self._known: Sequence[AgentID] | None = None
-        self._in_order = False
-        self._does: list[tuple[AgentID, Any]] = []
-        # The group that acts for all of them, each with its own row, in their order.
-        groups = {group for group, _ in places or ()}
-        rows = [row for _, row in places or ()]
-        self._only = groups.pop() if len(groups) == 1 and rows == list(range(self.rows)) else None
+        self._does: list[tuple[AgentID, tuple[int, int]]] = []
+        self._only: int | None = None
 
     @property
     def state(self) -> AgentsUnit:
@@ -86,42 +82,32 @@ class AgentsUnit:
 
     def step(self, actions: Any) -> None:
         """Take a step: an action of everybody who is there or, where agents take turns, of one."""
-        copy = self.copy
-        before = copy.live
-        if self._in_order and before is self._known:  # as in nearly every step of agents that act together
-            copy.act(dict(zip(before, actions if self._only is None else actions[self._only], strict=True)))
-        elif copy.turns:
-            if self.places is None:
-                copy.act(actions[copy.index[copy.acts[0]]])
-            else:
-                group, row = self.places[copy.index[copy.acts[0]]]
-                copy.act(actions[group][row])
+        copy, before = self.copy, self.copy.live
+        groups = actions if self.takes_batch else (actions,)
+        if copy.turns:
+            group, row = self.places[copy.index[copy.acts[0]]]
+            copy.act(groups[group][row])
         else:
             if before is not self._known:
                 self._look(before)
-            if self.places is None:
-                copy.act({agent: actions[row] for agent, row in self._does})
+            if self._only is not None:  # as in nearly every step
+                copy.act(dict(zip(before, groups[self._only], strict=True)))
             else:
-                copy.act({agent: actions[group][row] for agent, (group, row) in self._does})
+                copy.act({agent: groups[group][row] for agent, (group, row) in self._does})
         self.rewards = copy.gains
         if copy.live is before and not copy.ends:  # as in nearly every step
             self.there, self.ended = before, ()
         else:
-            self._change(before)
-
-    def _change(self, before: Sequence[AgentID]) -> None:
-        """Take account of who has ended, left or joined."""
-        copy = self.copy
-        self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in copy.ends]
-        self.there = [*before, *[agent for agent in copy.live if agent not in before]]
-        self.over = copy.over
+            self.ended = [(copy.index[agent], terminated, truncated) for agent, terminated, truncated in copy.ends]
+            self.there = [*before, *[agent for agent in copy.live if agent not in before]]
+            self.over = copy.over
 
     def _look(self, agents: Sequence[AgentID]) -> None:
         """Find out where the actions of those are who are there."""
-        index = self.copy.index
-        self._known = agents
-        self._in_order = tuple(agents) == self.copy.agents and (self.places is None or self._only is not None)
-        self._does = [(agent, index[agent] if self.places is None else self.places[index[agent]]) for agent in agents]
+        places = [self.places[self.copy.index[agent]] for agent in agents]
+        self._known, self._does = agents, list(zip(agents, places, strict=True))
+        in_order = tuple(agents) == self.copy.agents and places == [(places[0][0], row) for row in range(len(agents))]
+        self._only = places[0][0] if in_order else None
 
     # ------------------------------------------------------------------ what is shown
 
@@ -138,23 +124,21 @@ class AgentsUnit:
         """Find out where a memory has what is shown."""
         self._out, rows = out, slice(lo, lo + self.rows)
         self._acting, self._present = (out.columns[name][rows] if name in out.columns else None for name in AGENT_COLUMNS)
-        self._acts = self._there = None
+        self._acts: Sequence[AgentID] | None = None
+        self._there: Sequence[AgentID] | None = None
         self._bind_observations(out, rows)
 
     def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
-        assert isinstance(out.put, RecordWriter)
-        record = out.put.of(rows.start // self.rows)
-        record.acts = None
-        self._write = record.write
+        assert isinstance(out.layout, AgentRecord)
+        self._write = CopyRecord(out.layout.specs, out.observations[rows.start // self.rows, ...]).write
 
     def _show_columns(self) -> None:
-        acts, there, index = self.copy.acts, self.there, self.copy.index
-        if acts is not self._acts:
-            self._acts = acts
-            _mark(self._acting, acts, index)
-        if there is not self._there:
-            self._there = there
-            _mark(self._present, there, index)
+        self._acts, self._there, index = self.copy.acts, self.there, self.copy.index
+        for column, agents in ((self._acting, self._acts), (self._present, self._there)):
+            if column is not None:
+                column.fill(False)
+                for agent in agents:
+                    column[index[agent]] = True
 
     def leaves(self, layout: Any) -> list[tuple[Any, ...] | None]:
         """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`; a record has nothing but arrays."""
@@ -237,26 +221,27 @@ class PaddedUnit(AgentsUnit):
 
     # ------------------------------------------------------------------ what is shown
 
-    def show(self, out: StepBuffers, lo: int) -> None:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
-        if out is not self._out:
-            self._bind(out, lo)
-        if out.put is not None and (self._put_all is None or not _done(self._put_all, self.seen)):
-            self._show_each(out.put, lo)
-        if self.there is not self._there:
-            self._show_columns()
-
     def _bind_observations(self, out: StepBuffers, rows: slice) -> None:
-        self._put_all = None if out.put is None else out.layout.batch_writer(out.observations[rows])
+        put_all: Any = None if out.put is None else out.layout.batch_writer(out.observations[rows])
 
-    def _show_each(self, put: Callable[[int, Any], None], lo: int) -> None:
-        for row, agent in enumerate(self.copy.agents):
-            seen = self._given(row)
-            try:
-                put(lo + row, seen)
-            except Exception as error:
-                error.add_note(f"as {self.copy.call} of {self.copy.name} returned it for agent {agent!r}")
-                raise
+        def write(copy: Copy) -> None:
+            if out.put is None:
+                return
+            if put_all is not None:
+                try:
+                    put_all(self.seen)
+                    return
+                except (TypeError, ValueError):  # one of them has another shape: which, is found out below
+                    pass
+            for row, agent in enumerate(copy.agents):
+                seen = self._given(row)
+                try:
+                    out.put(rows.start + row, seen)
+                except Exception as error:
+                    error.add_note(f"as {self.copy.call} of {self.copy.name} returned it for agent {agent!r}")
+                    raise
+
+        self._write = write
 
     def _given(self, row: int) -> Any:
         seen = self.seen[row]
@@ -385,22 +370,6 @@ class AgentsProbe:
     def _actions(self, action: Any) -> Any:
         """Return what the unit is given for an action."""
         return action
-
-
-def _done(write: Callable[[Any], Any], observations: Sequence[Any]) -> bool:
-    """Whether all observations could be written at once; if not, one of them has another shape."""
-    try:
-        write(observations)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _mark(column: Array | None, agents: Sequence[AgentID], index: Mapping[AgentID, int]) -> None:
-    if column is not None:
-        column.fill(False)
-        for agent in agents:
-            column[index[agent]] = True
 
 
 _NO_STATE = frozenset({"observations", "infos", "gains", "ends", "none"})

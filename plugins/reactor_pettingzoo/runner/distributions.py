@@ -30,17 +30,8 @@ def choose_by(
 ) -> Array:
     """Actions of rows.
 
-    Scores and normal distributions are left to :class:`ActionSampler`, which has a stream for each environment and agent; all
-    others draw themselves, by torch's generator.
-
-    Args:
-        sampler: Chooses.
-        name: Name of the policy, for messages.
-        space: The action space.
-        distribution: One of all rows, or SB3's list of one for each component.
-        masks: Which actions are legal, of scores.
-        rows: How many rows.
-        greedy: Whether the mode is taken.
+    Scores, of which ``masks`` say which are legal, and normal distributions are left to :class:`ActionSampler`, which has a stream
+    for each environment and agent; all others (SB3's are a list of one for each component) draw themselves, by torch's generator.
 
     Raises:
         TypeError: If actions cannot be drawn, if there is no mode and it is wanted, or if draws are no actions.

@@ -38,9 +38,8 @@ class PolicyGroup:
         names: Names of the policies.
         policy: The only one, encoded, if it is asked by itself.
         layers: Layers of all of them, if they are stacked.
-        block: The agents that they act for.
+        agent_group: The agents that they act for.
         first: Index of the first environment.
-        copies: How many environments there are.
         seats: For each policy the rows that it may have to act for, as pairs of environment (from the first one on) and row of the
             group, ``(policies, rows, 2)``; the shorter ones are filled up with seats of their own.
         agent_rows: For each environment and agent which row of the policies is its own, counted over all of them; -1 if another
@@ -55,11 +54,15 @@ class PolicyGroup:
     layers: tuple[DenseNetwork, ...]
     agent_group: AgentGroup
     first: int
-    copies: int
     seats: Array
     agent_rows: Array
     greedy: bool
     by_row: bool
+
+    @property
+    def copies(self) -> int:
+        """How many environments there are."""
+        return len(self.agent_rows)
 
     @property
     def title(self) -> str:
@@ -87,46 +90,31 @@ class PolicyGroup:
 
     def part(self, lo: int, hi: int) -> PolicyGroup | None:
         """The same for environments ``lo`` to ``hi - 1`` alone; ``None`` if the group acts for nobody there."""
-        served = [number for number, of_policy in enumerate(self.seats) if ((lo <= of_policy) & (of_policy < hi))[:, 0].any()]
+        rows, mine = self.seats.shape[1], self.agent_rows[lo:hi]
+        served = np.unique(mine[mine >= 0] // rows).tolist()
         if not served:
             return None
-        rows = self.seats.shape[1]
-        agent_rows = np.full((hi - lo, self.agent_rows.shape[1]), -1, np.int64)
-        kept: list[Array] = []
-        moved: dict[int, tuple[int, int]] = {}  # row -> policy and row among those that are kept
-        for at, number in enumerate(served):
-            copies = self.seats[number, :, 0]
-            mine = np.flatnonzero((lo <= copies) & (copies < hi))
-            moved.update((number * rows + row, (at, new)) for new, row in enumerate(mine.tolist()))
-            kept.append(self.seats[number, mine])
-        most = max(map(len, kept))
-        for copy, agent in np.argwhere(self.agent_rows[lo:hi] >= 0).tolist():
-            policy, row = moved[int(self.agent_rows[lo + copy, agent])]
-            agent_rows[copy, agent] = policy * most + row
-        seats = np.array([np.concatenate([one, np.repeat(one[-1:], most - len(one), 0)]) for one in kept])
-        seats[..., 0] -= lo
+        used = [np.unique(mine[mine // rows == number]) for number in served]  # rows of each policy
+        most = max(map(len, used))
+        agent_rows = np.full_like(mine, -1)
+        for at, of_policy in enumerate(used):
+            kept = np.isin(mine, of_policy)
+            agent_rows[kept] = at * most + np.searchsorted(of_policy, mine[kept])
+        seats = self.seats.reshape(-1, 2)[[np.pad(of_policy, (0, most - len(of_policy)), "edge") for of_policy in used]] - (lo, 0)
         return replace(
             self,
             names=tuple(self.names[number] for number in served),
             layers=tuple(self.layers[number] for number in served) if self.layers else (),
             first=self.first + lo,
-            copies=hi - lo,
             seats=seats,
             agent_rows=agent_rows,
         )
 
 
-def groups_of(
-    specs: AgentSpecs, copies: int, policies: dict[str, Any], acts: list[dict[AgentID, str]], greedy: bool
-) -> list[PolicyGroup]:
+def groups_of(specs: AgentSpecs, policies: dict[str, Any], acts: list[dict[AgentID, str]], greedy: bool) -> list[PolicyGroup]:
     """Which policies are asked together: those of one group of agents that have equal layers, every other one by itself.
 
-    Args:
-        specs: The agents.
-        copies: How many environments there are.
-        policies: Policies by name.
-        acts: For each environment the name of every agent's policy.
-        greedy: Whether the best action is taken.
+    Arguments as for :class:`~reactor_pettingzoo.runner.multi_agent_program.MultiAgentProgram`.
     """
     groups: list[PolicyGroup] = []
     for agent_group in specs.groups:
@@ -142,29 +130,26 @@ def groups_of(
             policy = None if stacked else encode(acting_part(policies[names[0]]))
             by_row = is_compiled() if stacked else isinstance(policies[names[0]], RandomPolicy)
             groups.append(
-                PolicyGroup(len(groups), tuple(names), policy, stacked, agent_group, 0, copies, seats, agent_rows, greedy, by_row)
+                PolicyGroup(len(groups), tuple(names), policy, stacked, agent_group, 0, seats, agent_rows, greedy, by_row)
             )
     return groups
 
 
 def _seats(specs: AgentSpecs, agent_group: AgentGroup, names: list[str], acts: list[dict[AgentID, str]]) -> tuple[Array, Array]:
-    of_policy: list[list[tuple[int, int]]] = [[] for _ in names]
-    agent_rows = np.full((len(acts), len(specs.agents)), -1, np.int64)
-    row_of: dict[tuple[int, int, int], int] = {}
+    """See :class:`PolicyGroup`."""
+    rows_of: list[dict[tuple[int, int], int]] = [{} for _ in names]  # by environment and row of the agents
+    found = []
     for copy, by_agent in enumerate(acts):
         for agent in agent_group.agents:
             if by_agent[agent] in names:
-                number, row = names.index(by_agent[agent]), specs.group_of(agent)[1]
-                if (number, copy, row) not in row_of:  # agents that take turns share a row
-                    row_of[number, copy, row] = len(of_policy[number])
-                    of_policy[number].append((copy, row))
-    rows = max(map(len, of_policy))
-    for copy, by_agent in enumerate(acts):
-        for index, agent in enumerate(specs.agents):
-            if agent in agent_group.agents and by_agent[agent] in names:
-                number, row = names.index(by_agent[agent]), specs.group_of(agent)[1]
-                agent_rows[copy, index] = number * rows + row_of[number, copy, row]
-    return np.array([seats + seats[-1:] * (rows - len(seats)) for seats in of_policy], np.int64), agent_rows
+                number = names.index(by_agent[agent])
+                row = rows_of[number].setdefault((copy, specs.group_of(agent)[1]), len(rows_of[number]))
+                found.append((copy, specs.agents.index(agent), number, row))
+    rows = max(map(len, rows_of))
+    agent_rows = np.full((len(acts), len(specs.agents)), -1, np.int64)
+    for copy, index, number, row in found:
+        agent_rows[copy, index] = number * rows + row
+    return np.array([[*seats, *[*seats][-1:] * (rows - len(seats))] for seats in rows_of], np.int64), agent_rows
 
 
 class PolicyReactor(Reactor):
@@ -199,13 +184,10 @@ class PolicyReactor(Reactor):
             self.policies.begin(int(self.begin.value["seed"]))
         buffer = self.actions.buffer
         view = self.views.get(id(buffer))
-        self.policies(self.observations.value, view[1] if view is not None else self._viewed(buffer))
-
-    def _viewed(self, buffer: Array) -> Array:
-        """The actions' slot as actions; what lies behind them is zeros."""
-        buffer.fill(0)
-        self.views[id(buffer)] = buffer, self.group.view(buffer)
-        return self.views[id(buffer)][1]
+        if view is None:
+            buffer.fill(0)  # what lies behind the actions is zeros
+            view = self.views[id(buffer)] = buffer, self.group.view(buffer)
+        self.policies(self.observations.value, view[1])
 
 
 class GroupPolicies:
@@ -258,8 +240,7 @@ class GroupPolicies:
             Exception: What a policy raised.
             ValueError, TypeError: If it gives something that is not an action.
         """
-        known = self.records.get(id(record))
-        _, alive, acting, seen, masked = known or self._known(record)
+        _, alive, acting, seen, masked = self.records.get(id(record)) or self._known(record)
         if self.agent_rows is None:
             agent_rows = self.group.agent_rows[self.every, acting][:, None]
             alive = alive & (agent_rows >= 0)
@@ -300,18 +281,18 @@ class GroupPolicies:
         """Of what has a row for each row of the policies, a view as ``(copies, rows of the agents, ...)``: where each agent has its
         own policy everywhere, or all of them have the same one. ``None`` if it is less simple.
         """
-        group = self.group
-        policies, rows = group.seats.shape[:2]
-        copies, agents = group.copies, group.agent_group.rows
-        if (policies, rows) == (1, copies * agents):
-            layout = _by_copy(copies, agents)
-        elif (policies, rows) == (agents, copies):
-            layout = _by_agent(copies, agents)
-        else:
+        copies, agents = self.group.copies, self.group.agent_group.rows
+
+        def by_copy(rows: Array) -> Array:
+            return rows.reshape(copies, agents, *rows.shape[1:])
+
+        def by_agent(rows: Array) -> Array:
+            return rows.reshape(agents, copies, *rows.shape[1:]).swapaxes(0, 1)
+
+        layout = {(agents, copies): by_agent, (1, copies * agents): by_copy}.get(self.group.seats.shape[:2])
+        if layout is None or self.agent_rows is None or not np.array_equal(self.agent_rows, layout(np.arange(copies * agents))):
             return None
-        return (
-            layout if self.agent_rows is not None and np.array_equal(self.agent_rows, layout(np.arange(copies * agents))) else None
-        )
+        return layout
 
     def _masks(self, masks: Array | None, acting: Array, drawn: Array | None) -> Array | None:
         """Masks of every row, ``(policies, rows, actions)``, if there are any; lets the sampler have its random numbers."""
@@ -384,16 +365,7 @@ class GroupPolicies:
             )
 
     def _refuse(self, spoilt: Array, outputs: Array, agent_rows: Array, alive: Array, acting: Array, record: Array) -> None:
-        """Refuse outputs that are not finite, if they are about an agent that is there: of others nobody knows what is observed.
-
-        Args:
-            spoilt: Which rows of the policies have such outputs.
-            outputs: Of all rows.
-            agent_rows: Which of them are whose.
-            alive: Who is there, ``(copies, rows of the agents)``.
-            acting: Whose turn it is in each environment, where agents take turns.
-            record: What they observe.
-        """
+        """Refuse outputs that are not finite, if they are about an agent that is there: of others nobody knows what is observed."""
         wrong = spoilt[agent_rows] & alive
         if not wrong.any():
             return
@@ -416,11 +388,3 @@ def _aligned_arrays(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[Array]
     step = max(-(-size // LINE), 1) * LINE
     block = aligned_zeros((max(1, TOGETHER // step), step), np.uint8)
     return [row[:size].view(dtype).reshape(shape) for row in block]
-
-
-def _by_copy(copies: int, agents: int) -> Callable[[Array], Array]:
-    return lambda rows: rows.reshape(copies, agents, *rows.shape[1:])
-
-
-def _by_agent(copies: int, agents: int) -> Callable[[Array], Array]:
-    return lambda rows: rows.reshape(agents, copies, *rows.shape[1:]).swapaxes(0, 1)

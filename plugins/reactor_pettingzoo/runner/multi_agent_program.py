@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reactor_gymnasium.plugin import (
+    ExecutionOptions,
     StepCosts,
     checked_executor,
     checked_number,
@@ -23,10 +24,10 @@ from reactor_gymnasium.plugin import (
 )
 from reactor_pettingzoo.agents import AgentSpecs, EnvFn, travelling
 from reactor_pettingzoo.reading import AgentID
-from reactor_pettingzoo.runner.inference import PolicyGroup, PolicyReactor, groups_of
+from reactor_pettingzoo.runner.inference import PolicyReactor, groups_of
 from reactor_pettingzoo.runner.probe import RecordProbe
 from reactor_pettingzoo.runner.shard_log import EpisodeRecord, ShardResults
-from reactor_pettingzoo.runner.shards import BEGIN, PACE, ActingShard, ObservingShard, RunnerShard, RunSeeds
+from reactor_pettingzoo.runner.shards import BEGIN, PACE, ActingShard, ObservingShard, RunSeeds
 from reactor_pettingzoo.runner.streams import normals_kept
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import (
@@ -44,45 +45,11 @@ from reactor_rl.plugin import (
 
 if TYPE_CHECKING:
     from reactor_rl import Run
-    from reactor_rl.plugin import ExecutorName
 
-__all__ = ["SPIN", "MultiAgentProgram", "RunLog", "choose_workers"]
+__all__ = ["MultiAgentProgram", "RunLog"]
 
 SPIN = 1e-3
 """Seconds that workers stay awake: others evaluate policies meanwhile."""
-
-
-def choose_workers(
-    env_fn: EnvFn, specs: AgentSpecs, copies: int, workers: int, executor: ExecutorName, pace: int, restarts: int
-) -> tuple[ExecutorName, int, str]:
-    """The executor, the number of workers, and why.
-
-    Args:
-        env_fn: Makes one environment.
-        specs: Its agents.
-        copies: How many environments.
-        workers: How many workers there may be.
-        executor: What the user asked for.
-        pace: Steps that a worker takes by itself in a tick; with 1, others ask the policies in between.
-        restarts: How often workers may be replaced.
-    """
-
-    def helper_cost(work: float) -> float:
-        """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
-        return tick_cost(SPIN) / pace if pace > 1 else 2.0 * tick_cost(SPIN)
-
-    choice = choose_executor(lambda: _costs(env_fn, specs, copies), copies, workers, executor, True, helper_cost, restarts, 1e-6)
-    return choice.executor, choice.workers, choice.why
-
-
-def _costs(env_fn: EnvFn, specs: AgentSpecs, copies: int) -> StepCosts:
-    with no_traces(), contextlib.closing(RecordProbe(env_fn(), specs)) as copy:
-        return StepCosts.alike(median_step(lambda seed: copy.reset(seed=seed), copy.sample, copy.act), copies)
-
-
-Cuts = list[tuple[int, int]]
-"""The first copy of each shard, and one past its last."""
-
 STRETCH = 0.2
 """Seconds after which the results of the shards are collected."""
 MOST_STEPS = 4096
@@ -93,10 +60,11 @@ class RunLog:
 
     Attributes:
         stretches: For each stretch of steps the results of every shard, in the order of the environments.
+        seconds: How long it took.
     """
 
-    def __init__(self, stretches: list[list[ShardResults]]) -> None:
-        self.stretches = stretches
+    def __init__(self, stretches: list[list[ShardResults]], seconds: float) -> None:
+        self.stretches, self.seconds = stretches, seconds
 
     @property
     def steps(self) -> int:
@@ -137,13 +105,8 @@ class MultiAgentProgram(RunOwner):
         policies: Policies by name.
         acts: For each copy the name of every agent's policy.
         seeds: What the copies are reset with.
-        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
-        executor: ``"inline"``, ``"threads"``, ``"processes"``, ``"ray"``, or ``"auto"``.
         deterministic: Whether the best action is taken, or one drawn.
-        start_method: How helper processes start.
-        restarts: How often worker processes that die are replaced.
-        step_timeout: Seconds that the caller waits for a worker process at most.
-        nodes: Machines, with ``executor="ray"``.
+        options: What the user asked for.
     """
 
     def __init__(
@@ -153,108 +116,93 @@ class MultiAgentProgram(RunOwner):
         policies: Mapping[str, Any],
         acts: Sequence[dict[AgentID, str]],
         seeds: RunSeeds,
-        workers: int | None,
-        executor: ExecutorName,
         deterministic: bool,
-        start_method: str | None,
-        restarts: int = 0,
-        step_timeout: float | None = None,
-        nodes: Any = None,
+        options: ExecutionOptions,
     ) -> None:
         self._guard = InterruptGuard()
+        workers, executor, restarts = options.workers, options.executor, options.restarts
         checked_executor(executor)
         if workers is not None:
             checked_number("workers", workers, 1)
             workers = int(workers)
-        check_timeout("step_timeout", step_timeout)
+        check_timeout("step_timeout", options.step_timeout)
         self.specs, self.num_envs = specs, len(acts)
-        self._groups = groups = groups_of(specs, len(acts), dict(policies), list(acts), deterministic)
-        alone = all(group.by_row for group in groups)
+        self._groups = groups_of(specs, dict(policies), list(acts), deterministic)
+        alone = all(group.by_row for group in self._groups)
         self._pace = PACE if alone else 1  # steps of a tick
-        transport = transport_for(executor, nodes, workers)
+        transport = transport_for(executor, options.nodes, workers)
         most = min((workers or usable_cores()) if transport is None else sum(transport.workers), len(acts))
-        chosen, count, self._why = choose_workers(env_fn, specs, len(acts), most, executor, self._pace, restarts)
-        cuts = list(pairwise(len(acts) * worker // count for worker in range(count + 1)))
-        build = self._act_in_shards if alone else self._act_between
+
+        def costs() -> StepCosts:
+            with no_traces(), contextlib.closing(RecordProbe(env_fn(), specs)) as copy:
+                return StepCosts.alike(median_step(lambda seed: copy.reset(seed=seed), copy.sample, copy.act), len(acts))
+
+        def helper_cost(work: float) -> float:
+            """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
+            return tick_cost(SPIN) / PACE if alone else 2.0 * tick_cost(SPIN)
+
+        choice = choose_executor(costs, len(acts), most, executor, True, helper_cost, restarts, 1e-6)
+        chosen, count, self._why = choice.executor, choice.workers, choice.why
         made = travelling(env_fn, "tournament" if type(self) is MultiAgentProgram else type(self).__name__)
-        program, placement = build(Program(f"{specs.name} x {len(acts)}"), made, seeds, groups, cuts)
+        program = Program(f"{specs.name} x {len(acts)}")
+        placement = self._build(program, made, seeds, count, alone)
         # Shards come first; the policies that they ask are at home, where there are several machines.
         on = None if transport is None else dict(zip(placement, spread_workers(transport.workers, count), strict=False))
         self._run = program.start(
-            executor=chosen if transport is None else transport, workers=count if transport is None else None, context=start_method,
-            placement=placement if transport is None else None, on=on, fingerprint="off", spin=SPIN,
-            recover=recover_for(restarts, chosen, map(encode, [partial(RecordProbe.of, made, specs)])), tick_timeout=step_timeout,
+            executor=chosen if transport is None else transport, workers=count if transport is None else None,
+            context=options.context, placement=placement if transport is None else None, on=on, fingerprint="off", spin=SPIN,
+            tick_timeout=options.step_timeout,
+            recover=recover_for(restarts, chosen, map(encode, [partial(RecordProbe.of, made, specs)])),
         )  # fmt: skip
 
-    def _act_in_shards(
-        self, program: Program, env_fn: Any, seeds: RunSeeds, groups: list[PolicyGroup], cuts: Cuts
-    ) -> tuple[Program, dict[str, int]]:
-        """Shards that ask the policies themselves."""
-        names = "".join(f" policies[{group.title}]" for group in groups)
-        begin = program.input("begin", (), BEGIN)
-        shards = self._shards(program, begin, ActingShard, env_fn, seeds, groups, cuts, names)
-        return program, {name: worker for worker, (name, _) in enumerate(shards)}
+    def _build(self, program: Program, env_fn: Any, seeds: RunSeeds, count: int, alone: bool) -> dict[str, int]:
+        """Add shards, one for each worker, which ask the policies themselves; or shards of copies -> a reactor for each group of
+        policies -> the shards, a tick later.
 
-    def _act_between(
-        self, program: Program, env_fn: Any, seeds: RunSeeds, groups: list[PolicyGroup], cuts: Cuts
-    ) -> tuple[Program, dict[str, int]]:
-        """Shards of copies -> a reactor for each group of policies -> the shards, a tick later."""
-        width = -(-max(group.width for group in groups) // 8) * 8
+        Returns:
+            The worker of each reactor, by name.
+        """
+        groups, copies = self._groups, self.num_envs
+        begin, collect, results = program.input("begin", (), BEGIN), program.input("collect"), program.output("results")
+        suffix = "".join(f" policies[{group.title}]" for group in groups) if alone else ""
+        placement: dict[str, int] = {}
+        shards: list[tuple[int, int, Any]] = []
         # Before the policies, so that an environment's error comes before that of a policy that gets no observations then.
-        begin = program.input("begin", (), BEGIN)
-        shards = self._shards(program, begin, ObservingShard, env_fn, seeds, groups, cuts, "")
-        placement = {name: worker for worker, (name, _) in enumerate(shards)}
-        for number, group in enumerate(groups):
+        for worker, (lo, hi) in enumerate(pairwise(copies * worker // count for worker in range(count + 1))):
+            name = f"environments[{lo}:{hi}]{suffix}"
+            kind = ActingShard if alone else ObservingShard
+            shard: Any = program.add(kind, env_fn, lo, seeds.part(lo, hi), self.specs, groups, name=name)
+            program.connect(begin, shard.begin)
+            program.connect(collect, shard.collect)
+            program.connect(shard.results, results.rows[worker])
+            shards.append((lo, hi, shard))
+            placement[name] = worker
+        width = -(-max(group.width for group in groups) // 8) * 8
+        for number, group in enumerate([] if alone else groups):
             name = f"policies[{group.title}]"
             if name in placement:  # of 0 and "0"
                 name += f" ({number})"
             inference = program.add(PolicyReactor, group, self.specs, width, name=name)
-            placement[name] = number % len(cuts)
+            placement[name] = number % count
             program.connect(begin, inference.begin)
-            for (_, shard), (lo, hi) in zip(shards, cuts, strict=True):
+            for lo, hi, shard in shards:
                 program.connect(shard.observations, inference.observations.rows[lo:hi])
                 program.connect(inference.actions, shard.actions.rows[number], after=1)
-        return program, placement
-
-    def _shards(
-        self,
-        program: Program,
-        begin: Any,
-        kind: type[RunnerShard],
-        env_fn: Any,
-        seeds: RunSeeds,
-        groups: list[PolicyGroup],
-        cuts: Cuts,
-        suffix: str,
-    ) -> list[tuple[str, Any]]:
-        """The shards with their names, one for each worker, between the boundary inputs and the output."""
-        collect, results = program.input("collect"), program.output("results")
-        source = np.full((self.num_envs, len(self.specs.agents)), -1, np.int64)
-        for number, group in enumerate(groups):
-            source[group.agent_rows >= 0] = number
-        shards = []
-        for worker, (lo, hi) in enumerate(cuts):
-            name = f"environments[{lo}:{hi}]{suffix}"
-            shard = program.add(kind, env_fn, lo, seeds.part(lo, hi), self.specs, groups, source[lo:hi], name=name)
-            program.connect(begin, shard.begin)
-            program.connect(collect, shard.collect)
-            program.connect(shard.results, results.rows[worker])
-            shards.append((name, shard))
-        return shards
+        return placement
 
     # ------------------------------------------------------------------ playing
 
     def _play(self, steps: float, episodes: int, seed: int, record: bool, progress_bar: bool | None, total: int) -> RunLog:
         """Take steps in stretches, after each of which results are collected. How long those are changes nothing."""
         self._running()  # before there is a bar
-        stretches = []
+        began, stretches = time.perf_counter(), []
         with self._guard, progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
             for results in self._ticks(episodes, seed, record, _stretches(steps)):
                 stretches.append(results)
                 advance(sum(len(one.episodes) for one in results) if episodes else sum(one.steps for one in results))
                 if not sum(one.busy for one in results):
                     break
-        return RunLog(stretches)
+        return RunLog(stretches, time.perf_counter() - began)
 
     def _ticks(
         self, episodes: int, seed: int, record: bool, stretches: Iterable[int], render: bool = False

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,32 +13,24 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs
+from reactor_pettingzoo.agents import AgentGroup, AgentSpecs
+from reactor_pettingzoo.reading import MASK, AgentID
 from reactor_pettingzoo.runner.actions import ActionSampler, uniform_choice
 from reactor_pettingzoo.runner.distributions import choose_by
 from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax, naming_spoilt, refuse_spoilt
 
 __all__ = [
-    "SinglePolicy",
     "RandomPolicy",
     "acting_part",
-    "check_policy",
     "callable_policy",
     "dense_layers",
     "assigned",
     "checked",
-    "single",
 ]
 
 Array = npt.NDArray[Any]
-
-
-class SinglePolicy(Protocol):
-    """A policy as an inference reactor asks it."""
-
-    @abstractmethod
-    def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
-        """Actions, ``(rows, ...)``."""
+SinglePolicy = Callable[[Any, Array | None, ActionSampler], Array]
+"""From a batch of observations, and action masks, to the actions ``(rows, ...)`` of a policy that is asked by itself."""
 
 
 class RandomPolicy:
@@ -322,7 +313,7 @@ def _sb3_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | 
 
     if policy.observation_space != group.space or is_image_space(group.space):
         return None
-    if type(policy).__name__ == "ActorCriticPolicy" and type(policy) is ActorCriticPolicy:
+    if type(policy) is ActorCriticPolicy:
         if type(policy.pi_features_extractor) is FlattenExtractor and type(policy.mlp_extractor) is MlpExtractor:
             return dense_network_of(nn.Sequential(nn.Flatten(), policy.mlp_extractor.policy_net, policy.action_net), group.space)
     elif greedy and type(policy) is DQNPolicy and type(policy.q_net.features_extractor) is FlattenExtractor:
@@ -331,14 +322,18 @@ def _sb3_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | 
 
 
 def assigned(
-    specs: AgentSpecs, policies: Mapping[str, Any], policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None
-) -> dict[AgentID, str]:
-    """The name of every agent's policy.
+    specs: AgentSpecs, policies: Mapping[str, Any] | Any, policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None
+) -> tuple[Mapping[str, Any], dict[AgentID, str]]:
+    """Policies by name, where there may be a single one for all agents; and the name of every agent's policy.
 
     Raises:
-        TypeError: If something is not a policy.
+        TypeError: If something is not a policy, such as a list of policies.
         ValueError: If an agent has none, or a policy does not fit its agents.
     """
+    if isinstance(policies, list | tuple | set | str | bytes | type(None)):
+        raise TypeError(f'policies is {policies!r}; pass a dict of policies by name, such as {{"all": policy}}, or a single policy')
+    if not isinstance(policies, Mapping):
+        policies = {"all": policies}
     if not policies:
         raise ValueError("there are no policies; pass a dict with at least one, by name")
     names = {}
@@ -357,18 +352,7 @@ def assigned(
             raise ValueError(f"policy_of({agent!r}) is {name!r}, which is not among the policies {list(policies)}")
         names[agent] = name
     checked(specs, policies, [names])
-    return names
-
-
-def single(policy: Any) -> dict[str, Any]:
-    """One policy for all agents, where a mapping may be given.
-
-    Raises:
-        TypeError: If it is something else, such as a list of policies.
-    """
-    if isinstance(policy, list | tuple | set | str | bytes | type(None)):
-        raise TypeError(f'policies is {policy!r}; pass a dict of policies by name, such as {{"all": policy}}, or a single policy')
-    return {"all": policy}
+    return policies, names
 
 
 def checked(specs: AgentSpecs, policies: Mapping[str, Any], acts: list[dict[AgentID, str]]) -> None:

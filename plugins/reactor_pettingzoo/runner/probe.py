@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from reactor_gymnasium.plugin import make_probe
-from reactor_pettingzoo.agent_record import AgentRecord
+from reactor_pettingzoo.agent_record import CopyRecord
 from reactor_pettingzoo.agents import AgentSpecs
 from reactor_pettingzoo.copies import copy_of
 from reactor_pettingzoo.reading import choices_of, segments
@@ -32,7 +32,7 @@ class RecordProbe(AgentsProbe):
         places = [(group.number, row) for group, row in map(specs.group_of, specs.agents)]
         super().__init__(AgentsUnit(copy_of(env, specs.agents, specs.turns), places), spaces.Discrete(2**31))
         self._specs, self._record = specs, np.zeros(1, specs.record())
-        self._write = AgentRecord(specs).writer(self._record).of(0).write
+        self._write = CopyRecord(specs, self._record[0, ...]).write
 
     @classmethod
     def of(cls, env_fn: Any, specs: AgentSpecs) -> RecordProbe:

@@ -115,17 +115,15 @@ class Report:
     @property
     def returns(self) -> dict[Any, Summary]:
         """Return of an episode, for each agent."""
-        return {
-            agent: Summary.of([one.returns[agent] for one in self.episodes if agent in one.returns]) for agent in self.policy_of
-        }
+        return self._of_agents([one.returns for one in self.episodes])
 
     @property
     def lengths(self) -> dict[Any, Summary]:
         """Steps of an episode in which an agent acted, for each agent."""
-        return {
-            agent: Summary.of([float(one.lengths[agent]) for one in self.episodes if agent in one.lengths])
-            for agent in self.policy_of
-        }
+        return self._of_agents([one.lengths for one in self.episodes])
+
+    def _of_agents(self, episodes: Sequence[Mapping[Any, float]]) -> dict[Any, Summary]:
+        return {agent: Summary.of([float(one[agent]) for one in episodes if agent in one]) for agent in self.policy_of}
 
     @property
     def returns_of_policies(self) -> dict[str, Summary]:

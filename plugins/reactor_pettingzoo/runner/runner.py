@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import checked_number
+from reactor_gymnasium.plugin import ExecutionOptions, checked_number
 from reactor_pettingzoo.agents import EnvFn, probe_agents
 from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram, RunLog
-from reactor_pettingzoo.runner.policies import assigned, single
+from reactor_pettingzoo.runner.policies import assigned
 from reactor_pettingzoo.runner.report import Episode, Report, write_movie
 from reactor_pettingzoo.runner.shard_log import EpisodeRecord
 from reactor_pettingzoo.runner.shards import RunSeeds
@@ -98,13 +97,9 @@ class MultiAgentRunner(MultiAgentProgram):
         checked_number("num_envs", num_envs, 1)
         num_envs = int(num_envs)
         specs = probe_agents(env_fn)
-        if not isinstance(policies, Mapping):
-            policies = single(policies)
-        names = assigned(specs, policies, policy_of)
-        acts, seeds = [names] * num_envs, RunSeeds(range(num_envs))
-        super().__init__(
-            env_fn, specs, policies, acts, seeds, workers, executor, deterministic, start_method, restarts, step_timeout, nodes
-        )
+        policies, names = assigned(specs, policies, policy_of)
+        options = ExecutionOptions(workers, executor, nodes, start_method, True, restarts, step_timeout)
+        super().__init__(env_fn, specs, policies, [names] * num_envs, RunSeeds(range(num_envs)), deterministic, options)
         self.policy_of = names
 
     # ------------------------------------------------------------------ running
@@ -144,13 +139,11 @@ class MultiAgentRunner(MultiAgentProgram):
         checked_number(name, total, 1)
         seed, total = checked_seed(seed), int(total or 0)
         limit = math.inf if steps is None else -(-total // self.num_envs)
-        began = time.perf_counter()
         played = self._play(limit, 0 if episodes is None else total, seed, record, progress_bar, total)
-        seconds = time.perf_counter() - began
         return Report(
             seed=seed,
             steps=played.steps,
-            seconds=seconds,
+            seconds=played.seconds,
             episodes=tuple(self._episode(one) for one in played.episodes),
             policy_of=self.policy_of,
             fingerprint=played.fingerprint,

@@ -60,7 +60,6 @@ class RunnerShard(Reactor):
         seeds: What they are reset with.
         specs: The agents.
         groups: The groups of policies.
-        source: For each copy and agent, the number of the group that acts for it, ``(count, agents)``.
     """
 
     begin = Input()
@@ -69,20 +68,18 @@ class RunnerShard(Reactor):
     results = Output()
     """The events since they were last handed over: :class:`~reactor_pettingzoo.runner.shard_log.ShardResults`."""
 
-    def __init__(
-        self, env_fn: Any, first: int, seeds: RunSeeds, specs: AgentSpecs, groups: Sequence[PolicyGroup], source: Array
-    ) -> None:
-        self.env_fn, self.first, self.seeds, self.specs = env_fn, first, seeds, specs
+    def __init__(self, env_fn: Any, first: int, seeds: RunSeeds, specs: AgentSpecs, groups: Sequence[PolicyGroup]) -> None:
+        self.env_fn, self.first, self.seeds, self.specs, self.groups = env_fn, first, seeds, specs, tuple(groups)
         self.count = len(seeds.offsets)
-        self.groups, self.source = tuple(groups), source
         self.copies: list[Copy] = []
         columns = {"acting": AGENT_COLUMNS["acting"]}
         self.rows = UnitRows(first, AutoresetMode.SAME_STEP, self._unit, AgentRecord(specs), columns, seeds=self._next)
         self.rows.keep_infos = self.rows.keep_finals = False
 
     def _unit(self, env: Any, index: int) -> AgentsUnit:
-        specs, source = self.specs, self.source[index - self.first].tolist()
-        places = [(group, specs.group_of(agent)[1]) for group, agent in zip(source, specs.agents, strict=True)]
+        specs = self.specs
+        acting = {at: group.number for group in self.groups for at in np.flatnonzero(group.agent_rows[index] >= 0).tolist()}
+        places = [(acting[at], specs.group_of(agent)[1]) for at, agent in enumerate(specs.agents)]
         copy = copy_of(env, specs.agents, specs.turns)
         self.copies.append(copy)
         return AgentsUnit(copy, places)
@@ -132,15 +129,17 @@ class RunnerShard(Reactor):
         self.begun[number] += 1
         return {"seed": self.seeds.seed(self.seed, number, episode)}
 
-    def _step(self, actions: Sequence[Any], renders: bool) -> None:
+    def _step(self, actions: Sequence[Array], renders: bool) -> None:
         """Take a step in every copy.
 
         Args:
-            actions: For each copy those of each group of policies.
+            actions: For each group of policies those of every copy.
             renders: Whether the first copy is rendered.
         """
         self.renders, rows = renders, self.rows
-        rows.step(actions, None)
+        # Plain numbers are what most environments expect; arrays are theirs to keep.
+        columns = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]
+        rows.step(list(zip(*columns, strict=True)), None)
         if rows.failures:
             rows.raise_failure()
         if renders and 0 not in rows.over:
@@ -165,8 +164,10 @@ class RunnerShard(Reactor):
             raise RunError("the hashes of what has happened in a MultiAgentRunner's environments cannot be saved")
         return self.__dict__.copy()
 
-    def _busy(self) -> int:
-        return int(np.count_nonzero(self.playing))
+    def _collected(self) -> ShardResults:
+        """The results since this was last called."""
+        frames, self.frames = self.frames, []
+        return self.log.collect(int(np.count_nonzero(self.playing)), frames)
 
 
 class ObservingShard(RunnerShard):
@@ -184,7 +185,6 @@ class ObservingShard(RunnerShard):
     def prepare(self) -> None:
         """Make what every step uses."""
         self.bytes = self.seen.view(np.uint8)
-        self.slots: dict[int, tuple[Array, Array]] = {}
         self.views: dict[int, tuple[Array, list[Array]]] = {}
 
     @reaction(RunnerShard.begin, actions, uses=RunnerShard.collect, effects=(observations, RunnerShard.results))
@@ -195,22 +195,15 @@ class ObservingShard(RunnerShard):
             self._begin(self.begin.value, renders)
         else:
             self._act(renders)
-        buffer = self.observations.buffer
-        slot = self.slots.get(id(buffer))
-        if slot is None:
-            slot = self.slots[id(buffer)] = buffer, buffer.view(np.uint8)
-        slot[1][...] = self.bytes  # field by field takes ten times as long
+        self.observations.buffer.view(np.uint8)[...] = self.bytes  # field by field takes ten times as long
         if self.collect.present:
-            self.results.set(self.log.collect(self._busy(), self.frames))
-            self.frames = []
+            self.results.set(self._collected())
 
     def _act(self, renders: bool) -> None:
         actions = self.log.begin_step(self.acting, self.playing, self.seen)
         for of_group, answered in zip(actions, self._views(self.actions.value), strict=True):
             of_group[...] = answered
-        # Plain numbers are what most environments expect; arrays are theirs to keep.
-        columns = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]
-        self._step(list(zip(*columns, strict=True)), renders)
+        self._step(actions, renders)
 
     def _views(self, actions: Array) -> list[Array]:
         """This shard's part of each group's actions, as what they are."""
@@ -237,11 +230,8 @@ class ActingShard(RunnerShard):
     @reaction(startup)
     def prepare(self) -> None:
         """Build the networks, here where they will be used."""
-        self.policies: list[tuple[int, GroupPolicies]] = []
-        for group in self.groups:
-            part = group.part(self.first, self.first + self.count)
-            if part is not None:
-                self.policies.append((group.number, GroupPolicies(part, self.specs)))
+        parts = [group.part(self.first, self.first + self.count) for group in self.groups]
+        self.policies = [(part.number, GroupPolicies(part, self.specs)) for part in parts if part is not None]
         self.failed: tuple[tuple[int, int, int], Failure] | None = None
 
     @reaction(RunnerShard.begin, every, uses=RunnerShard.collect, effects=RunnerShard.results)
@@ -265,7 +255,7 @@ class ActingShard(RunnerShard):
                 name = f"environments[{self.first}:{self.first + self.count}]"
                 self.failed = (self.now, *where), Failure.of(0, name, (self.now, 0), error)
         if collects:
-            self.results.set(self._results())
+            self.results.set(self._collected() if self.failed is None else ShardResults([], 0, 0, [], {}, [], self.failed))
 
     def _play(self, renders: bool) -> None:
         """Take a step in every copy."""
@@ -274,16 +264,4 @@ class ActingShard(RunnerShard):
         for self.group, policies in self.policies:  # noqa: B020
             policies(self.seen, actions[self.group])
         self.group = -1
-        if len(actions) == 1 and actions[0].ndim == 2:
-            of_copies: Any = [(of_copy,) for of_copy in actions[0].tolist()]  # plain numbers are what most environments expect
-        else:
-            columns = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]
-            of_copies = list(zip(*columns, strict=True))
-        self._step(of_copies, renders)
-
-    def _results(self) -> ShardResults:
-        if self.failed is not None:
-            return ShardResults([], 0, 0, [], {}, [], self.failed)
-        results = self.log.collect(self._busy(), self.frames)
-        self.frames = []
-        return results
+        self._step(actions, renders)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import checked_number
+from reactor_gymnasium.plugin import ExecutionOptions, checked_number
 from reactor_pettingzoo.agents import AgentSpecs, EnvFn, probe_agents
 from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram
@@ -190,15 +189,9 @@ def tournament(
     checked(specs, population, acts)
     offsets = [copy for _ in pairings for copy in range(num_envs)]
     total = episodes * len(pairings)
-    seeds = RunSeeds(offsets, each=True)
-    ensemble = MultiAgentProgram(
-        env_fn, specs, population, acts, seeds, workers, executor, deterministic, start_method,
-        step_timeout=step_timeout, nodes=nodes,
-    )  # fmt: skip
-    with ensemble:
-        began = time.perf_counter()
+    options = ExecutionOptions(workers, executor, nodes, start_method, True, 0, step_timeout)
+    with MultiAgentProgram(env_fn, specs, population, acts, RunSeeds(offsets, each=True), deterministic, options) as ensemble:
         played = ensemble._play(math.inf, total, seed, False, progress_bar, total)
-        seconds = time.perf_counter() - began
     returns: list[list[list[float]]] = [[[] for _ in pairings] for _ in range(2)]
     won: list[list[float]] = [[] for _ in pairings]
     for episode in played.episodes:
@@ -218,7 +211,7 @@ def tournament(
     )
     ahead = np.array([fmean(of_pairing or [0.0]) for of_pairing in won]).reshape(shape[1:])
     shares = (np.array([ahead, -ahead]) + 1) / 2
-    return Tournament(names, payoffs, low, high, episodes, seed, seconds, played.fingerprint, shares)
+    return Tournament(names, payoffs, low, high, episodes, seed, played.seconds, played.fingerprint, shares)
 
 
 def _sides(specs: AgentSpecs, side_of: Callable[[AgentID], int] | None) -> dict[AgentID, int]:
