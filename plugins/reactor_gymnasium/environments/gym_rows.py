@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from sys import getrefcount
 from typing import Any
 
@@ -33,6 +34,10 @@ Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
 
 
+def _held(kernels: bool, env: Any, index: int) -> WrapperBypass:
+    return WrapperBypass(env, kernels)
+
+
 class GymRows(EnvRows):
     """Single environments, of a row each.
 
@@ -51,7 +56,7 @@ class GymRows(EnvRows):
     """
 
     def __init__(self, first: int, autoreset: AutoresetMode, seeds: MakeSeeds | None = None, kernels: bool = True) -> None:
-        super().__init__(first, autoreset, lambda env, _: WrapperBypass(env, kernels), seeds)
+        super().__init__(first, autoreset, partial(_held, kernels), seeds)
         self.stepper = "" if kernels else in_words("kernels=False")
         self.observations: list[Any] = []
         self._envs = Bypassed(self._held)

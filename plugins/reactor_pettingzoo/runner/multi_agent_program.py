@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reactor_gymnasium.plugin import (
-    ExecutionOptions,
     StepCosts,
     checked_executor,
     checked_number,
@@ -45,6 +44,7 @@ from reactor_rl.plugin import (
 
 if TYPE_CHECKING:
     from reactor_rl import Run
+    from reactor_rl.plugin import ExecutorName
 
 __all__ = ["MultiAgentProgram", "RunLog"]
 
@@ -106,7 +106,7 @@ class MultiAgentProgram(RunOwner):
         acts: For each copy the name of every agent's policy.
         seeds: What the copies are reset with.
         deterministic: Whether the best action is taken, or one drawn.
-        options: What the user asked for.
+        workers: As the user asked for; likewise all that follow.
     """
 
     def __init__(
@@ -117,20 +117,24 @@ class MultiAgentProgram(RunOwner):
         acts: Sequence[dict[AgentID, str]],
         seeds: RunSeeds,
         deterministic: bool,
-        options: ExecutionOptions,
+        workers: int | None,
+        executor: ExecutorName,
+        nodes: Any,
+        start_method: str | None,
+        restarts: int,
+        step_timeout: float | None,
     ) -> None:
         self._guard = InterruptGuard()
-        workers, executor, restarts = options.workers, options.executor, options.restarts
         checked_executor(executor)
         if workers is not None:
             checked_number("workers", workers, 1)
             workers = int(workers)
-        check_timeout("step_timeout", options.step_timeout)
+        check_timeout("step_timeout", step_timeout)
         self.specs, self.num_envs = specs, len(acts)
         self._groups = groups_of(specs, dict(policies), list(acts), deterministic)
         alone = all(group.by_row for group in self._groups)
         self._pace = PACE if alone else 1  # steps of a tick
-        transport = transport_for(executor, options.nodes, workers)
+        transport = transport_for(executor, nodes, workers)
         most = min((workers or usable_cores()) if transport is None else sum(transport.workers), len(acts))
 
         def costs() -> StepCosts:
@@ -150,8 +154,8 @@ class MultiAgentProgram(RunOwner):
         on = None if transport is None else dict(zip(placement, spread_workers(transport.workers, count), strict=False))
         self._run = program.start(
             executor=chosen if transport is None else transport, workers=count if transport is None else None,
-            context=options.context, placement=placement if transport is None else None, on=on, fingerprint="off", spin=SPIN,
-            tick_timeout=options.step_timeout,
+            context=start_method, placement=placement if transport is None else None, on=on, fingerprint="off", spin=SPIN,
+            tick_timeout=step_timeout,
             recover=recover_for(restarts, chosen, map(encode, [partial(RecordProbe.of, made, specs)])),
         )  # fmt: skip
 

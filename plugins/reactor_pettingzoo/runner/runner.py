@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import ExecutionOptions, checked_number
+from reactor_gymnasium.plugin import checked_number
 from reactor_pettingzoo.agents import EnvFn, probe_agents
 from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram, RunLog
@@ -98,8 +98,10 @@ class MultiAgentRunner(MultiAgentProgram):
         num_envs = int(num_envs)
         specs = probe_agents(env_fn)
         policies, names = assigned(specs, policies, policy_of)
-        options = ExecutionOptions(workers, executor, nodes, start_method, True, restarts, step_timeout)
-        super().__init__(env_fn, specs, policies, [names] * num_envs, RunSeeds(range(num_envs)), deterministic, options)
+        super().__init__(
+            env_fn, specs, policies, [names] * num_envs, RunSeeds(range(num_envs)), deterministic,
+            workers, executor, nodes, start_method, restarts, step_timeout,
+        )  # fmt: skip
         self.policy_of = names
 
     # ------------------------------------------------------------------ running

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import ExecutionOptions, checked_number
+from reactor_gymnasium.plugin import checked_number
 from reactor_pettingzoo.agents import AgentSpecs, EnvFn, probe_agents
 from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram
@@ -189,8 +189,8 @@ def tournament(
     checked(specs, population, acts)
     offsets = [copy for _ in pairings for copy in range(num_envs)]
     total = episodes * len(pairings)
-    options = ExecutionOptions(workers, executor, nodes, start_method, True, 0, step_timeout)
-    with MultiAgentProgram(env_fn, specs, population, acts, RunSeeds(offsets, each=True), deterministic, options) as ensemble:
+    seeds, execution = RunSeeds(offsets, each=True), (workers, executor, nodes, start_method, 0, step_timeout)
+    with MultiAgentProgram(env_fn, specs, population, acts, seeds, deterministic, *execution) as ensemble:
         played = ensemble._play(math.inf, total, seed, False, progress_bar, total)
     returns: list[list[list[float]]] = [[[] for _ in pairings] for _ in range(2)]
     won: list[list[float]] = [[] for _ in pairings]
