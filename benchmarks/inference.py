@@ -4,8 +4,8 @@ Microseconds from observations that lie in memory to greedy actions, for the net
 Blackjack (32) and a larger one (256 and 256), for 1, 4 and 16 environments in one batch. ``reactor_rl`` is the compiled kernel as
 actors use it; ``torch, layer by layer`` is what they use where nobody compiled it; ``torch`` is what they use for networks of other
 layers: SB3's ``QNetwork`` under ``torch.inference_mode()``; ``torch, layers alone`` leaves out what SB3 does before the first
-layer. All have one thread, as actors do, and choose the same actions, which is checked first. A Nature CNN, which the kernel does not
-know, is there for comparison.
+layer. All have one thread, as actors do, and choose the same actions, which is checked first. A Nature CNN, which the kernel does
+not know, is there for comparison.
 """
 
 from __future__ import annotations
