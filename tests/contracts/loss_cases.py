@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from networks_today import MaskedBatch, Network, Networks, QBatch, TransitionBatch
 from sb3_plugin.continuous_models import Learner, model_of
 from stable_baselines3 import DQN, PPO
 from torch_plugin.contrib_models import MASKED, STEPS, allowed, masked, quantiles, recurrent, renormalised, truncated
@@ -22,7 +23,6 @@ from reactor_sb3.algorithms import pqn_policies, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.pqn import QLoss
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
-from reactor_torch import MaskedBatch, Network, Networks, QBatch, TransitionBatch
 
 ROWS = 200
 """Three leaves and a part of one: a tree of them is no sum from left to right."""
@@ -172,16 +172,17 @@ def surrogate_of_images(rows: int, kind: str, brightest: int = 255, **arguments:
     return Networks({"policy": Network(policy, policy.optimizer)}, losses), batch
 
 
-def several_agents(rows: int) -> Any:
+def several_agents(rows: int, kind: str) -> Any:
     """Two policies of SyncIPPO: what one of them does is sometimes forbidden."""
-    masks = torch.rand(rows, 3) < 0.6
-    parts = {name: Network(policy, policy.optimizer) for name in ("free", "bound") for policy in [ppo("discrete").policy]}
+    policies = {name: ppo(kind).policy for name in ("free", "bound")}
+    shaken(policies["bound"])
     losses = {
-        "free": PPOLoss(0.2, None, 0.01, 0.5, learns="free"), "bound": MaskedLoss(0.2, 0.2, 0.02, 0.5, learns="bound")
-    }  # fmt: skip
-    shaken(parts["bound"].module)  # type: ignore[arg-type]
-    batch = taken("discrete", rows)
-    masks[torch.arange(rows), batch.actions] = True
+        "free": PPOLoss(0.2, None, 0.01, 0.5, learns="free"),
+        "bound": MaskedLoss(0.2, 0.2, 0.02, 0.5, learns="bound"),
+    }
+    batch = taken(kind, rows)
+    masks = allowed(kind, batch.actions, torch.rand(rows, policies["bound"].action_net.out_features) < 0.6)
+    parts = {name: Network(policy, policy.optimizer) for name, policy in policies.items()}
     return Networks(parts, losses), {"free": batch, "bound": MaskedBatch(**vars(batch), action_masks=masks)}
 
 
@@ -234,7 +235,7 @@ CASES: dict[str, Case] = {
     "PPO, images as they are": Case(
         partial(surrogate_of_images, kind="discrete", brightest=1, normalize_images=False, net_arch=[16]), **FEW_ROWS, dear=True
     ),
-    "IPPO, two policies": Case(several_agents),
+    **{f"IPPO, {kind}": Case(partial(several_agents, kind=kind)) for kind in ("discrete", "multi-discrete")},
     **{
         f"MaskablePPO, {kind}, {vf}": Case(partial(with_masks, kind=kind, clip_range_vf=vf))
         for kind in MASKED

@@ -44,6 +44,10 @@ from reactor_torch import (
     tensors_of,
     write_parameters,
 )
+from reactor_torch import MaskedBatch as MaskedBatch  # those that cases of losses need
+from reactor_torch import Network as Network
+from reactor_torch import QBatch as QBatch
+from reactor_torch import TransitionBatch as TransitionBatch
 
 HAS_EXTENSION = kernels.compiled is not None
 LEAF: int = kernels.compiled.LEAF if HAS_EXTENSION else 64
