@@ -179,7 +179,8 @@ def forward(module: torch.nn.Module, calls: list[int]) -> None:
 
 
 def frozen(module: torch.nn.Module, calls: list[int]) -> None:
-    next(module.parameters()).requires_grad_(False)
+    *_, bias = module.parameters()
+    bias.requires_grad_(False)
     calls.append(1)
 
 
