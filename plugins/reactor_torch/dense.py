@@ -110,9 +110,10 @@ def layers_of(
     """
     layers = []
     for name, module in modules:
-        if not is_untouched(module):
+        parts = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if not is_untouched(module) or any(part.is_floating_point() and part.dtype != torch.float32 for part in parts):
             return None
-        if type(module) is nn.Linear and module.weight.dtype == torch.float32 and module.in_features == width:
+        if type(module) is nn.Linear and module.in_features == width:
             layers.append(Layer("linear", name, width, module.out_features))
             width = module.out_features
         elif type(module) is nn.LayerNorm and module.normalized_shape == (width,) and module.bias is not None:

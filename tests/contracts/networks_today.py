@@ -32,15 +32,14 @@ from reactor_torch import (
     Lstm,
     LstmWeights,
     Networks,
+    Stacked,
     Team,
     dense_network_of,
     image_layers_of,
-    is_compiled,
     kernels,
     layers_of,
     lstm_of,
     parameter_record,
-    stack,
     tensors_of,
     write_parameters,
 )
@@ -291,8 +290,6 @@ class Acting:
             if len(shape) == 1
             else ConvolvedForward(layers, 255 if seen.dtype == np.uint8 else 1)
         )
-        if one_hot or seen.dtype in (np.float32, np.float64):
-            assert len(shape) == 3 or forward.is_for_extension(seen.shape[1], seen.dtype)
         self.bound = forward.bind(weights, {"": seen})
 
     def __call__(self, step: int) -> Any:
@@ -306,10 +303,10 @@ class Acting:
 def all_at_once(modules: Sequence[nn.Module], seen: Any) -> tuple[Any, Any] | None:
     """Outputs of several modules of one architecture, ``(modules, rows, n)``, and where they are largest."""
     space = spaces.Box(-np.inf, np.inf, seen.shape[2:], np.float32)
-    networks = [one for module in modules if (one := dense_network_of(module, space)) is not None and is_compiled(one)]
+    networks = [one for module in modules if (one := dense_network_of(module, space)) is not None]
     if len(networks) < len(modules):
         return None
-    together = stack(tuple(networks), seen.shape[1])
+    together = Stacked(tuple(networks), seen.shape[1])
     together.inputs[...] = seen
     together()
     return together.scores, together.best

@@ -289,15 +289,8 @@ OWN = {
 }
 
 
-WIDE = pytest.mark.xfail(strict=True, reason="normalisations of float64 are read, and are refused where they are bound")
-
-
-@pytest.mark.parametrize(("name", "own"), [
-    pytest.param(name, own, marks=[WIDE] * (own == "double precision" and "norm" in name))
-    for name, case in CASES.items()
-    for own in OWN
-    if case.plain
-])  # fmt: skip
+@pytest.mark.parametrize("own", OWN)
+@cases(lambda case: case.plain)
 def test_modules_that_are_not_the_librarys_are_left_to_torch(name: str, own: str) -> None:
     case = CASES[name]
     assert read(case.make(), case.shape) is not None
