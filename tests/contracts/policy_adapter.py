@@ -1,7 +1,7 @@
 """The policies of today, as the checks of ``test_policy.py`` ask them: the one place that names today's classes.
 
-A policy by itself is a :class:`Bound` one: weights and observations lie in arrays, and it reads them there. Who acts with policies is
-a function in :data:`USERS`, by the doors that everybody takes.
+A policy by itself is a :class:`Bound` one: weights and observations lie in arrays, and it reads them there. Who acts with policies
+is a function in :data:`USERS`, by the doors that everybody takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from policy_cases import Agents, Array, Case, Gallery, MaskedGallery, Seen, policy_of
 from stable_baselines3.common.policies import ActorCriticPolicy
 
@@ -223,9 +222,8 @@ def by_runner(case: Case, model: Any, seen: Seen, masks: Array | None, draws: Dr
 def by_joint(case: Case, model: Any, seen: Seen, masks: Array | None, draws: Draws, copies: int = 1) -> Array:
     """An actor of many agents."""
     make = partial(Agents, case.observed, case.actions, column(seen), None if masks is None else masks[:, 0])
-    policy: Any = case.kind if isinstance(case.kind, str) else case.kind
     network = case.small() | case.network
-    many = SyncIPPO(policy, make, n_actors=1, seed=0, policy_kwargs=network, executor="inline", **case.more)
+    many = SyncIPPO(case.kind, make, n_actors=1, seed=0, policy_kwargs=network, executor="inline", **case.more)
     (own,) = many.policy.agents.values()
     assert isinstance(own, ActorCriticPolicy)
     own.load_state_dict(policy_of(model).state_dict())
@@ -259,8 +257,3 @@ STREAMS: dict[str, Callable[[int], Random]] = {
     "joint": np.random.default_rng,
 }
 """From a seed to the generator that the first row of a user draws from."""
-
-
-def quiet_torch() -> torch.Tensor:
-    """The state of torch's own generator."""
-    return torch.random.get_rng_state()
