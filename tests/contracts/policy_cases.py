@@ -283,6 +283,16 @@ def replaced(path: str) -> Callable[[Any], None]:
     return touch
 
 
+def saturate(path: str) -> Callable[[Any], None]:
+    """Let a policy say the largest of each number: only weights are others."""
+
+    def touch(policy: Any) -> None:
+        with torch.no_grad():
+            policy.get_submodule(path).bias.add_(40)
+
+    return touch
+
+
 class OwnFeatures(ActorCriticPolicy):
     """Which looks at observations in a way of its own."""
 
@@ -383,6 +393,8 @@ CASES: dict[str, Case] = {
     "crossq": Case(SyncCrossQ, BOX),
     "td3": Case(SyncTD3, BOX, **_Q),
     "td3, elu": Case(SyncTD3, BOX, network=ELU, plain=False, **_Q),
+    "sac at its bounds": Case(SyncSAC, BOX, touch=saturate("actor.mu")),
+    "td3 at its bounds": Case(SyncTD3, BOX, touch=saturate("actor.mu.4"), **_Q),
 }  # fmt: skip
 
 _MODULES = ("evaluate", "runner")

@@ -44,18 +44,30 @@ NOISE = {
 """Who draws other actions than an actor with the same generator, in cases whose names begin or end so, and why."""
 SAME_NOISE = ("ppo bits",)
 """Cases in whose names this is: of a uniform number a bit is the same, whichever way it is drawn."""
+BEYOND = "actions that are stretched are not clipped: rounding takes them beyond a bound, and the runner refuses them"
+STALE = "it draws no matrix of gSDE's: its noise is what the policy has drawn last, whatever the seed"
 FAULTS = {
     ("ppo choice, dense: hook of features", "runner"): "it leaves out hooks of the features extractor",
     ("ppo choice: own prediction", "runner"): "it does not ask a policy's own _predict()",
     ("dqn: hook of all", "runner"): "it leaves out hooks of the Q-network, and calls its layers",
     ("sac: hook of all", "evaluate"): "it leaves out hooks of the actor, and asks for its distribution",
+    ("sac at its bounds", "evaluate"): BEYOND,
+    ("sac at its bounds", "runner"): BEYOND,
+    ("td3 at its bounds", "runner"): BEYOND,
 }
-"""Who does not do what a policy computes."""
+"""Whose best actions are not what a policy says."""
+DRAWN_FAULTS = {
+    **{(name, "runner"): STALE for name in ("gsde", "gsde, elu", "gsde: forward")},
+    **{(name, "runner"): BEYOND for name in ("crossq", "crossq: hook", "sac at its bounds", "td3 at its bounds")},
+}
+"""Whose drawn actions are not."""
 SENTENCE = "today the answer is yes or no"
 
 
 def draws_otherwise(name: str, user: str) -> str | None:
     """Why somebody draws other actions than an actor with the same generator."""
+    if name == "td3 at its bounds" and user == "runner":
+        return BEYOND
     if not CASES[name].draws or any(part in name for part in SAME_NOISE):
         return None
     return next((why for (who, part), why in NOISE.items() if who == user and (name.startswith(part) or name.endswith(part))), None)
@@ -100,7 +112,7 @@ def _spread(
             reason = why(*one)
             marks: list[Any] = [pytest.mark.slow] * (number not in chosen)
             if reason is not None:
-                marks.append(pytest.mark.xfail(strict=True, reason=reason, raises=AssertionError))
+                marks.append(pytest.mark.xfail(strict=True, reason=reason, raises=(AssertionError, ValueError)))
             every.append(pytest.param(*one, marks=marks, id="-".join(one)))
         decorated: Test = pytest.mark.parametrize(parameters, every)(test)
         return decorated
@@ -193,7 +205,7 @@ def test_its_best_actions_are_what_the_library_predicts(name: str) -> None:
     found, expected = USERS[case.users[0]](case, model, seen, masks, None), predicted(case, model, seen, masks)
     assert found.shape == expected.shape
     same_numbers(found, expected)
-    assert len(np.unique(expected.reshape(steps * rows, -1), axis=0)) > 1  # else little is said
+    assert len(np.unique(expected.reshape(steps * rows, -1), axis=0)) > 1 or name.endswith("bounds")  # else little is said
 
 
 # ---------------------------------------------------------------------- (2) probabilities and values
@@ -317,7 +329,7 @@ def test_what_is_drawn_otherwise_is_noticed() -> None:
 
 def drawn(name: str, user: str) -> None:
     case, model = CASES[name], made(name)
-    steps = 1 if case.remembers or name.startswith("gsde") else 1000 if user == "evaluate" else 20
+    steps = {"actor": 1 if case.remembers or name.startswith("gsde") else 20, "evaluate": 1000}.get(user, 20)
     one, masks = case.seen(1, 1), case.masks(1, 1)
     seen = {key: np.repeat(part, steps, 0) for key, part in one.items()}
     masked = None if masks is None else np.repeat(masks, steps, 0)
@@ -330,10 +342,10 @@ def test_drawn_actions_are_as_likely_as_the_library_says(name: str) -> None:
     drawn(name, "actor")
 
 
-OTHERS = [name for name in DRAWN if name.endswith(", dense") or name.startswith(("masked", "module")) or name == "sac"]
+OTHERS = [name for name in DRAWN if name.endswith(", dense") or name.startswith(("masked", "module")) or name in ("sac", "gsde")]
 
 
-@users(OTHERS, 2, ("joint", "evaluate", "runner"))
+@users(OTHERS, 2, ("joint", "evaluate", "runner"), lambda *pair: DRAWN_FAULTS.get(pair))
 def test_so_are_those_of_others(name: str, user: str) -> None:
     drawn(name, user)
 
@@ -364,12 +376,12 @@ def test_twice_the_same_whatever_else_is_drawn(name: str) -> None:
     for one, other in zip(*found, strict=True):
         if one is not None:
             same_bits(one, other)
-    if CASES[name].draws:
+    if CASES[name].draws and not name.endswith("bounds"):
         other = bound(name)[0].round(np.random.default_rng(8))
         assert other.tobytes() != found[0][0].tobytes()
 
 
-@users(list(CASES), 5, ALL[1:])
+@users(list(CASES), 5, ALL[1:], lambda *pair: DRAWN_FAULTS.get(pair))
 def test_so_it_is_for_all_who_act(name: str, user: str) -> None:
     case, model = CASES[name], made(name)
     seen, masks = case.seen(24, 1), case.masks(24, 1)
@@ -380,7 +392,7 @@ def test_so_it_is_for_all_who_act(name: str, user: str) -> None:
     if user != "joint":  # a trainer of its own is made there
         assert torch.equal(before[0], torch.random.get_rng_state())
         np.testing.assert_equal(np.random.get_state(legacy=False)["state"], before[1])
-    if case.draws:
+    if case.draws and not name.endswith("bounds"):
         assert USERS[user](case, model, seen, masks, 4).tobytes() != first.tobytes()
 
 
@@ -424,7 +436,9 @@ def test_it_travels_without_weights_and_acts_the_same(name: str) -> None:
             same_bits(one, other)
 
 
-VALUES = [name for name in PLAIN if not CASES[name].remembers]  # today an LSTM policy has torch's module besides
+VALUES = [
+    name for name in PLAIN if not CASES[name].remembers and not CASES[name].touched
+]  # today an LSTM policy has torch's module besides
 
 
 @cases(VALUES, 8)
@@ -438,7 +452,7 @@ def test_what_the_extension_evaluates_is_compared_as_a_value(name: str) -> None:
 # ---------------------------------------------------------------------- (7) weights are read where they lie
 
 
-@cases(TRAINED, 14)
+@cases([name for name in TRAINED if not name.endswith("bounds")], 14)
 def test_weights_that_are_overwritten_are_seen(name: str) -> None:
     case, source = CASES[name], source_of(made(name))
     seen, masks, weights = case.seen(STEPS, ROWS), case.masks(STEPS, ROWS), source.weights()
@@ -503,6 +517,19 @@ def test_actions_are_in_their_space(name: str) -> None:
         assert all(map(space.contains, one.reshape(-1, *space.shape)))
     if policy.raw is not None:
         same_bits(np.array([fit(policy.policy, one) for one in policy.raw]), actions)
+
+
+LEAVE = [pair for pair, why in FAULTS.items() if why == BEYOND] + [(name, "evaluate") for name in ("crossq", "crossq: hook")]
+"""Whose actions are not in their space."""
+
+
+@users(list(CASES), 5, why=lambda *pair: BEYOND if pair in LEAVE else None)
+def test_so_are_those_of_all_who_act(name: str, user: str) -> None:
+    case, model = CASES[name], made(name)
+    seen, masks = case.seen(24, 1), case.masks(24, 1)
+    for draws in (None, 3):
+        actions = USERS[user](case, model, seen, masks, draws)
+        assert all(map(case.actions.contains, actions.reshape(-1, *case.actions.shape))), actions.max((0, 1))
 
 
 @cases([name for name in TRAINED if isinstance(CASES[name].actions, spaces.Box)], 8)
