@@ -436,9 +436,8 @@ def test_it_travels_without_weights_and_acts_the_same(name: str) -> None:
             same_bits(one, other)
 
 
-VALUES = [
-    name for name in PLAIN if not CASES[name].remembers and not CASES[name].touched
-]  # today an LSTM policy has torch's module besides
+VALUES = [name for name in PLAIN if not (CASES[name].remembers or CASES[name].touched)]
+"""Today an LSTM policy has torch's module besides."""
 
 
 @cases(VALUES, 8)
