@@ -17,7 +17,7 @@ from reactor_pettingzoo.agents import AgentGroup, AgentSpecs
 from reactor_pettingzoo.reading import MASK, AgentID
 from reactor_pettingzoo.runner.actions import ActionSampler, uniform_choice
 from reactor_pettingzoo.runner.distributions import choose_by
-from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax, naming_spoilt, refuse_spoilt
+from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax, is_untouched, naming_spoilt, refuse_spoilt
 
 __all__ = [
     "RandomPolicy",
@@ -248,7 +248,8 @@ class _Sb3:
         scores = isinstance(group.action_space, spaces.Discrete) and (hasattr(policy, "q_net") or hasattr(policy, "quantile_net"))
         self.scores = self._scores if scores else None
         self.distribution = hasattr(policy, "get_distribution") and not getattr(policy, "use_sde", False)
-        if not scores and not self.distribution and not isinstance(group.action_space, spaces.Box):
+        self.own = not _predicts_as_its_library(policy)
+        if (self.own or not (scores or self.distribution)) and not isinstance(group.action_space, spaces.Box):
             refuse_spoilt(policy, f"the policy {name!r}")  # its answers are choices, of which none is NaN
 
     def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
@@ -259,19 +260,25 @@ class _Sb3:
         if self.normalizer is not None:
             observations = self.normalizer(observations)
         tensors, _ = self.policy.obs_to_tensor(observations)
-        space = self.group.action_space
+        space, own = self.group.action_space, self.own and masks is None  # masks are for who chooses by scores
         with sampler.own, torch.inference_mode(), naming_spoilt(self.policy, f"the policy {self.name!r}"):
-            if self.distribution:
+            if self.distribution and not own:
                 found = self.policy.get_distribution(tensors)
                 found = getattr(found, "distributions", None) or found.distribution  # several choices that may be masked
                 chosen = choose_by(sampler, self.name, space, found, masks, rows, self.greedy)
-            elif self.scores is not None:
+            elif self.scores is not None and not own:
                 chosen = sampler.choose(self.name, space, self.scores(tensors), masks, rows, greedy=True)
             else:
-                chosen = sampler.by_torch(lambda: self.policy._predict(tensors, deterministic=self.greedy)).numpy()
+                chosen = sampler.by_torch(lambda: self._predicted(tensors, rows)).numpy()
         if isinstance(space, spaces.Box):
-            chosen = self.policy.unscale_action(chosen) if self.policy.squash_output else np.clip(chosen, space.low, space.high)
+            stretched = self.policy.unscale_action(chosen) if self.policy.squash_output else chosen
+            chosen = np.clip(stretched, space.low, space.high)  # rounding takes stretched ones beyond a bound, too
         return np.asarray(chosen)
+
+    def _predicted(self, tensors: Any, rows: int) -> Any:
+        if not self.greedy and getattr(getattr(self.policy, "actor", self.policy), "use_sde", False):
+            self.policy.reset_noise(rows)  # what it drew when it learned has stayed there
+        return self.policy._predict(tensors, deterministic=self.greedy)
 
     def _scores(self, tensors: Any) -> Array:
         policy = self.policy
@@ -304,6 +311,15 @@ def _sb3_policy(policy: Any) -> Any:
     return policy if isinstance(policy, BasePolicy) else None
 
 
+def _predicts_as_its_library(policy: Any) -> bool:
+    """Whether neither its class nor itself has a way of its own from observations to actions."""
+    ways = ("_predict", "get_distribution", "extract_features")
+    library = next(cls for cls in type(policy).__mro__ if cls.__module__.startswith(("stable_baselines3.", "sb3_contrib.")))
+    return not any(
+        way in vars(policy) or getattr(type(policy), way) is not getattr(library, way) for way in ways if hasattr(policy, way)
+    )
+
+
 def _sb3_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | None:
     """The layers of an MlpPolicy's actor or Q-network, if it consists of them alone: no action is drawn by Q-values."""
     from stable_baselines3.common.policies import ActorCriticPolicy
@@ -311,12 +327,15 @@ def _sb3_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | 
     from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
     from stable_baselines3.dqn.policies import DQNPolicy
 
-    if policy.observation_space != group.space or is_image_space(group.space):
+    if policy.observation_space != group.space or is_image_space(group.space) or not _predicts_as_its_library(policy):
         return None
     if type(policy) is ActorCriticPolicy:
-        if type(policy.pi_features_extractor) is FlattenExtractor and type(policy.mlp_extractor) is MlpExtractor:
+        parts = policy.pi_features_extractor, policy.mlp_extractor
+        if tuple(map(type, parts)) == (FlattenExtractor, MlpExtractor) and all(map(is_untouched, parts)):
             return dense_network_of(nn.Sequential(nn.Flatten(), policy.mlp_extractor.policy_net, policy.action_net), group.space)
     elif greedy and type(policy) is DQNPolicy and type(policy.q_net.features_extractor) is FlattenExtractor:
+        if not all(map(is_untouched, (policy.q_net, policy.q_net.features_extractor))):
+            return None
         return dense_network_of(nn.Sequential(nn.Flatten(), policy.q_net.q_net), group.space)
     return None
 

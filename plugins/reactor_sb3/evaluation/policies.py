@@ -30,7 +30,16 @@ from reactor_sb3.acting.actor_critic import FORBIDDEN
 from reactor_sb3.acting.forwards import as_written, copied
 from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_sb3.evaluation.normalizer import Normalizer, changes_of, normalizer_of
-from reactor_torch import DenseNetwork, Stacked, dense_network_of, is_compiled, naming_spoilt, refuse_spoilt, spoilt_rows
+from reactor_torch import (
+    DenseNetwork,
+    Stacked,
+    dense_network_of,
+    is_compiled,
+    is_untouched,
+    naming_spoilt,
+    refuse_spoilt,
+    spoilt_rows,
+)
 
 __all__ = ["asked"]
 
@@ -325,14 +334,13 @@ class SB3Policy(_TorchPolicy):
         return outputs
 
     def _fitting(self, actions: Array) -> Array:
-        """Actions as the environment is given them: stretched or cut off, as ``predict`` does."""
+        """Actions as the environment is given them: stretched as ``predict`` does, which may round beyond a bound, or cut off."""
         space = self.context.action_space
         if not isinstance(space, spaces.Box):
             return actions
         actions = actions.reshape(len(actions), *space.shape)
         if self.module.squash_output:
-            stretched: Array = self.module.unscale_action(actions)
-            return stretched
+            actions = self.module.unscale_action(actions)
         return np.clip(actions, space.low, space.high)
 
     def without_masks(self, env: Any) -> None:
@@ -384,7 +392,7 @@ def _kind_of(policy: Any) -> str:
     if isinstance(policy, DQNPolicy) and type(policy)._predict is DQNPolicy._predict:
         return "scores"
     if isinstance(policy, SACPolicy) and type(policy)._predict is SACPolicy._predict and not policy.actor.use_sde:
-        return "squashed"
+        return "squashed" if is_untouched(policy.actor) else "any"
     if isinstance(policy, TD3Policy) and type(policy)._predict is TD3Policy._predict:
         return "bounded"
     return "any"
