@@ -86,7 +86,7 @@ class GymRows(EnvRows):
         if (
             not bypassed.settled
             or (bypassed.leaves_out and not (WRAPPERS.look([], object) or WRAPPERS.same([], object)))
-            or any(kind.changed() for kind in bypassed.screens)
+            or (bypassed.screens and any(kind.changed() for kind in bypassed.screens))
         ):
             self._write_back()
             self.failures = []  # an exception refers to the frames that it has left, and what they refer to is not left out

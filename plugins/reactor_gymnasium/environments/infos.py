@@ -117,7 +117,7 @@ def _alike(rows: Rows, infos: Sequence[dict[Any, Any]]) -> dict[str, Column] | N
     """The columns of infos that have the same keys in the same order; ``None`` if they have not, or a key is no string."""
     keys = [*infos[0]]
     # One after the other tells, since no info has a key twice.
-    if [*chain.from_iterable(infos)] != keys * len(infos) or set(map(type, keys)) - {str}:
+    if [*chain.from_iterable(infos)] != keys * len(infos) or [*map(type, keys)].count(str) < len(keys):
         return None
     columns = zip(keys, zip(*map(dict.values, infos)))  # noqa: B905, which takes time
     return {key: _column(key, rows, values) for key, values in columns}
@@ -292,7 +292,7 @@ def merged_at_once(finals: dict[int, tuple[Any, Any]], infos: Any, n: int) -> di
                 return None
     else:
         of_rows = [*infos.values()]
-        if finals or len(of_rows) < n or set(map(type, of_rows)) != {dict}:
+        if finals or len(of_rows) < n or [*map(type, of_rows)].count(dict) < n:
             return None
         columns = _alike(range(n), of_rows)
         if columns is None:
