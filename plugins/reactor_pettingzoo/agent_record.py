@@ -23,7 +23,7 @@ __all__ = ["AgentRecord", "CopyRecord", "ObservedArray"]
 Array = npt.NDArray[Any]
 
 _Plan = tuple[list[Any], list[Any], list[Any], list[Any]]
-"""What :meth:`CopyRecord._plan` finds."""
+"""See :meth:`CopyRecord._plan`."""
 PLANS = 64
 """How many are kept of a copy."""
 

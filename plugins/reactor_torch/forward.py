@@ -171,7 +171,7 @@ def bind_torch(network: DenseForward, weights: Array, observations: Array) -> Bo
 
 
 def _evaluated(layer: Layer, parts: Mapping[str, torch.Tensor], values: torch.Tensor) -> torch.Tensor:
-    """What a layer makes of rows."""
+    """Evaluate a layer for some rows."""
     if layer.kind in ("relu", "tanh"):
         return values.relu() if layer.kind == "relu" else values.tanh()
     weight, bias = (parts.get(f"{layer.name}.{part}") for part in PARTS[layer.kind])

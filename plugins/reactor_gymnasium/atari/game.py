@@ -229,7 +229,7 @@ class OpenCVFrames:
 
 
 Frames = CompiledFrames | OpenCVFrames
-"""What :func:`frames_of` makes; both make the same frames."""
+"""Either kind that :func:`frames_of` makes; both make the same frames."""
 
 
 @cache

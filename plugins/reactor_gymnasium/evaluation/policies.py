@@ -58,7 +58,7 @@ class Noise(NamedTuple):
 
 
 def draws_of(noise: Noise | None, generators: Sequence[np.random.Generator | None]) -> Any:
-    """What a policy is told of chance, see :class:`Turn`.
+    """The random numbers that a policy is given, see :class:`Turn`.
 
     Args:
         noise: What it needs.

@@ -88,7 +88,7 @@ class Block:
 
     @cached_property
     def _start(self) -> Any:
-        """The first of the environment's choices; ``None`` if that is 0, or there are none."""
+        """The first of the environment's choices; ``None`` if that is 0, or it has no choices."""
         start = getattr(self.group.action_space, "start", None)
         return start if np.any(start) else None
 
