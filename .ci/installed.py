@@ -91,8 +91,8 @@ def use_compiled() -> None:
         network = products.Network(2, layers)
         network.run(observations[0])
         assert values.tolist() == [[0.0, 0.0], [2.0, 1.0]]
-        network.observe(observations, False, np.zeros(2, np.int64))
-        assert network.greedy(0).tolist() == [0, 0] and values.tolist() == [[-1.0, 0.0], [2.0, 1.0]]
+        network.observe(observations[:, ::-1].copy(), False, np.ones(2, np.int64))
+        assert network.greedy(0).tolist() == [0, 0] and values.tolist() == [[2.0, 1.0], [0.0, 0.0]]
 
 
 def main() -> None:

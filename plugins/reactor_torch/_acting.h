@@ -143,15 +143,15 @@ pick(const Layer *layer, const int64_t *numbers, long rows)
 
 /* Batches by running statistics: divided by the root at once, where a learner multiplies by one over it. */
 static void
-renormalise(const Products *with, const Layer *layer, long rows, const float *x, float *factor)
+renormalise(const Kernels *with, const Layer *layer, long rows, const float *x, float *factor)
 {
     const Batch *batch = &layer->batch;
 
     for (long j = 0; j < layer->n; j++) {
         factor[j] = layer->w[j] / sqrtf(batch->variance[j] + layer->epsilon);
     }
-    with->shifted(rows, layer->n, x, layer->n, batch->mean, factor, layer->b, layer->y);
-    with->activate(layer->kind, layer->y, rows * layer->n);
+    with->affine(rows, layer->n, x, layer->n, batch->mean, factor, layer->b, layer->y);
+    with->activation(layer->kind, layer->y, rows * layer->n);
 }
 
 /* Evaluate a network for the observations of a step; -1 with an error set. */
@@ -159,7 +159,7 @@ static int
 act_at(const Network *self, Py_ssize_t step)
 {
     const struct Acting *acting = self->acting;
-    const Products *with = products;
+    const Kernels *with = kernels;
 
     if (acting == NULL) {
         PyErr_SetString(PyExc_ValueError, "observe(observations, one_hot, actions) comes before");
@@ -184,7 +184,7 @@ act_at(const Network *self, Py_ssize_t step)
             } else {
                 with->linear_acting(self->rows, layer->k, layer->n, x, layer->k, layer->w, layer->b, layer->y);
             }
-            with->activate(layer->kind, layer->y, self->rows * layer->n);
+            with->activation(layer->kind, layer->y, self->rows * layer->n);
         }
         x = layer->y;
     }

@@ -62,7 +62,7 @@ NAME(columns_of)(const Summed what, const int vectors, long m, const float *x, l
 
 /* centre and g are looked at where a sum is about them */
 TARGET static void
-NAME(columns)(Summed what, long m, long n, const float *x, long ldx, const float *centre, const float *g, long ldg, float *sums)
+NAME(column_sums)(Summed what, long m, long n, const float *x, long ldx, const float *centre, const float *g, long ldg, float *sums)
 {
     long j = 0;
     switch (what) {
@@ -81,7 +81,7 @@ NAME(columns)(Summed what, long m, long n, const float *x, long ldx, const float
 
 /* y[row][j] = (x[row][j] - centre[j]) factor[j] + b[j] */
 TARGET static void
-NAME(shifted)(long m, long n, const float *x, long ldx, const float *centre, const float *factor, const float *b, float *y)
+NAME(affine)(long m, long n, const float *x, long ldx, const float *centre, const float *factor, const float *b, float *y)
 {
     for (long row = 0; row < m; row++, x += ldx, y += n) {
         for (long j = 0; j < n; j += WIDTH) {
@@ -94,7 +94,7 @@ NAME(shifted)(long m, long n, const float *x, long ldx, const float *centre, con
 
 /* dx[row][j] = factor[j] g[row][j] + along[j] (x[row][j] - centre[j]) + shift[j], and through the activation that gave x */
 TARGET static void
-NAME(combined)(Kind kind, long m, long n, const float *g, const float *x, long ldx, const float *centre, const float *factor,
+NAME(batch_norm_backward)(Kind kind, long m, long n, const float *g, const float *x, long ldx, const float *centre, const float *factor,
                const float *along, const float *shift, float *dx)
 {
     for (long row = 0; row < m; row++, g += n, x += ldx, dx += n) {
@@ -110,7 +110,7 @@ NAME(combined)(Kind kind, long m, long n, const float *g, const float *x, long l
 
 /* dx[row][j] = factor[j] g[row][j] */
 TARGET static void
-NAME(weighted)(long m, long n, const float *g, long ldg, const float *factor, float *dx)
+NAME(scale_columns)(long m, long n, const float *g, long ldg, const float *factor, float *dx)
 {
     for (long row = 0; row < m; row++, g += ldg, dx += n) {
         for (long j = 0; j < n; j += WIDTH) {

@@ -1,8 +1,8 @@
 /* Distributions of actions: log-probabilities, entropies, and their derivatives; computed in _losses.h. */
 
-FUNCTION(py_squash)
+FUNCTION(py_squashed_gaussian)
 {
-    ARGUMENTS(10, "squash(mean, raw, noise, actions, spread, slack, log_prob, part, low, high)");
+    ARGUMENTS(10, "squashed_gaussian(mean, raw, noise, actions, spread, slack, log_prob, part, low, high)");
     const float *mean = IN(0, "mean", -1);
     Py_ssize_t size = LENGTH(0);
     const float *raw = IN(1, "raw", size), *noise = IN(2, "noise", size);
@@ -12,14 +12,14 @@ FUNCTION(py_squash)
     WHOLE_ROWS
     UNLESS_FAILED
     if (rows) {
-        products->squash((long)rows, (long)(size / rows), low, high, mean, raw, noise, actions, spread, slack, log_prob, part);
+        kernels->squashed_gaussian((long)rows, (long)(size / rows), low, high, mean, raw, noise, actions, spread, slack, log_prob, part);
     }
     return done(&held);
 }
 
-FUNCTION(py_unsquash)
+FUNCTION(py_squashed_gaussian_backward)
 {
-    ARGUMENTS(10, "unsquash(by_actions, by_log_prob, actions, spread, slack, raw, by_mean, by_log_std, low, high)");
+    ARGUMENTS(10, "squashed_gaussian_backward(by_actions, by_log_prob, actions, spread, slack, raw, by_mean, by_log_std, low, high)");
     const float *by_actions = IN(0, "by_actions", -1);
     Py_ssize_t size = LENGTH(0);
     const float *actions = IN(2, "actions", size), *spread = IN(3, "spread", size), *slack = IN(4, "slack", size);
@@ -27,7 +27,7 @@ FUNCTION(py_unsquash)
     float *by_mean = OUT(6, "by_mean", size), *by_log_std = OUT(7, "by_log_std", size);
     float by = number(args[1]), low = number(args[8]), high = number(args[9]);
     UNLESS_FAILED
-    products->unsquash((long)size, low, high, by_actions, by, actions, spread, slack, raw, by_mean, by_log_std);
+    kernels->squashed_gaussian_backward((long)size, low, high, by_actions, by, actions, spread, slack, raw, by_mean, by_log_std);
     return done(&held);
 }
 
@@ -53,9 +53,9 @@ width_of(long rows, long choices, const int64_t *sizes, const int64_t *taken)
     return width;
 }
 
-FUNCTION(py_choose)
+FUNCTION(py_categorical)
 {
-    ARGUMENTS(9, "choose(sizes, logits, taken, masks, logs, probabilities, entropies, log_prob, entropy)");
+    ARGUMENTS(9, "categorical(sizes, logits, taken, masks, logs, probabilities, entropies, log_prob, entropy)");
     const int64_t *sizes = NUMBERS(0, "sizes", -1);
     long choices = (long)LENGTH(0);
     float *log_prob = OUT(7, "log_prob", -1);
@@ -71,13 +71,13 @@ FUNCTION(py_choose)
     float *logs = OUT(4, "logs", size), *probabilities = OUT(5, "probabilities", size);
     float *entropies = OUT(6, "entropies", (Py_ssize_t)rows * choices), *entropy = OUT(8, "entropy", rows);
     UNLESS_FAILED
-    products->choose(rows, width, choices, sizes, logits, taken, masks, logs, probabilities, entropies, log_prob, entropy);
+    kernels->categorical(rows, width, choices, sizes, logits, taken, masks, logs, probabilities, entropies, log_prob, entropy);
     return done(&held);
 }
 
-FUNCTION(py_unchoose)
+FUNCTION(py_categorical_backward)
 {
-    ARGUMENTS(9, "unchoose(sizes, taken, masks, logs, probabilities, entropies, by_log_prob, by_entropy, gradient)");
+    ARGUMENTS(9, "categorical_backward(sizes, taken, masks, logs, probabilities, entropies, by_log_prob, by_entropy, gradient)");
     const int64_t *sizes = NUMBERS(0, "sizes", -1);
     long choices = (long)LENGTH(0);
     const float *by_log_prob = IN(6, "by_log_prob", -1);
@@ -94,13 +94,13 @@ FUNCTION(py_unchoose)
     float by_entropy = number(args[7]);
     float *gradient = OUT(8, "gradient", size);
     UNLESS_FAILED
-    products->unchoose(rows, width, choices, sizes, taken, masks, logs, probabilities, entropies, by_log_prob, by_entropy, gradient);
+    kernels->categorical_backward(rows, width, choices, sizes, taken, masks, logs, probabilities, entropies, by_log_prob, by_entropy, gradient);
     return done(&held);
 }
 
-FUNCTION(py_toss)
+FUNCTION(py_bernoulli)
 {
-    ARGUMENTS(6, "toss(logits, taken, probabilities, terms, log_prob, entropy)");
+    ARGUMENTS(6, "bernoulli(logits, taken, probabilities, terms, log_prob, entropy)");
     const float *logits = IN(0, "logits", -1);
     Py_ssize_t size = LENGTH(0);
     const float *taken = IN(1, "taken", size);
@@ -110,14 +110,14 @@ FUNCTION(py_toss)
     WHOLE_ROWS
     UNLESS_FAILED
     if (rows) {
-        products->toss((long)rows, (long)(size / rows), logits, taken, probabilities, terms, log_prob, entropy);
+        kernels->bernoulli((long)rows, (long)(size / rows), logits, taken, probabilities, terms, log_prob, entropy);
     }
     return done(&held);
 }
 
-FUNCTION(py_untoss)
+FUNCTION(py_bernoulli_backward)
 {
-    ARGUMENTS(6, "untoss(logits, taken, probabilities, by_log_prob, by_entropy, gradient)");
+    ARGUMENTS(6, "bernoulli_backward(logits, taken, probabilities, by_log_prob, by_entropy, gradient)");
     const float *logits = IN(0, "logits", -1);
     Py_ssize_t size = LENGTH(0);
     const float *taken = IN(1, "taken", size), *probabilities = IN(2, "probabilities", size), *by_log_prob = IN(3, "by_log_prob", -1);
@@ -127,14 +127,14 @@ FUNCTION(py_untoss)
     WHOLE_ROWS
     UNLESS_FAILED
     if (rows) {
-        products->untoss((long)rows, (long)(size / rows), logits, taken, probabilities, by_log_prob, by_entropy, gradient);
+        kernels->bernoulli_backward((long)rows, (long)(size / rows), logits, taken, probabilities, by_log_prob, by_entropy, gradient);
     }
     return done(&held);
 }
 
-FUNCTION(py_draw)
+FUNCTION(py_gaussian)
 {
-    ARGUMENTS(7, "draw(means, actions, log_std, inverse, distances, log_prob, entropy)");
+    ARGUMENTS(7, "gaussian(means, actions, log_std, inverse, distances, log_prob, entropy)");
     const float *log_std = IN(2, "log_std", -1);
     Py_ssize_t n = LENGTH(0);
     float *log_prob = OUT(5, "log_prob", -1);
@@ -142,13 +142,13 @@ FUNCTION(py_draw)
     const float *means = IN(0, "means", rows * n), *actions = IN(1, "actions", rows * n);
     float *inverse = OUT(3, "inverse", n), *distances = OUT(4, "distances", rows * n), *entropy = OUT(6, "entropy", rows);
     UNLESS_FAILED
-    products->draw((long)rows, (long)n, means, actions, log_std, inverse, distances, log_prob, entropy);
+    kernels->gaussian((long)rows, (long)n, means, actions, log_std, inverse, distances, log_prob, entropy);
     return done(&held);
 }
 
-FUNCTION(py_undraw)
+FUNCTION(py_gaussian_backward)
 {
-    ARGUMENTS(7, "undraw(inverse, distances, by_log_prob, by_entropy, gradient, terms, log_std_gradient)");
+    ARGUMENTS(7, "gaussian_backward(inverse, distances, by_log_prob, by_entropy, gradient, terms, log_std_gradient)");
     const float *inverse = IN(0, "inverse", -1);
     Py_ssize_t n = LENGTH(0);
     const float *by_log_prob = IN(2, "by_log_prob", -1);
@@ -157,14 +157,14 @@ FUNCTION(py_undraw)
     float by_entropy = number(args[3]);
     float *gradient = OUT(4, "gradient", rows * n), *terms = OUT(5, "terms", rows * n), *by_log_std = OUT(6, "log_std_gradient", n);
     UNLESS_FAILED
-    products->undraw((long)rows, (long)n, inverse, distances, by_log_prob, by_entropy, gradient, terms);
-    products->columns(VALUES, (long)rows, (long)n, terms, (long)n, NULL, NULL, 0, by_log_std);
+    kernels->gaussian_backward((long)rows, (long)n, inverse, distances, by_log_prob, by_entropy, gradient, terms);
+    kernels->column_sums(VALUES, (long)rows, (long)n, terms, (long)n, NULL, NULL, 0, by_log_std);
     return done(&held);
 }
 
-FUNCTION(py_vary)
+FUNCTION(py_gaussian_by_row)
 {
-    ARGUMENTS(8, "vary(means, actions, variances, epsilon, distances, inverse, log_prob, entropy)");
+    ARGUMENTS(8, "gaussian_by_row(means, actions, variances, epsilon, distances, inverse, log_prob, entropy)");
     const float *means = IN(0, "means", -1);
     Py_ssize_t size = LENGTH(0);
     const float *actions = IN(1, "actions", size), *variances = IN(2, "variances", size);
@@ -175,14 +175,14 @@ FUNCTION(py_vary)
     WHOLE_ROWS
     UNLESS_FAILED
     if (rows) {
-        products->vary((long)rows, (long)(size / rows), means, actions, variances, epsilon, distances, inverse, log_prob, entropy);
+        kernels->gaussian_by_row((long)rows, (long)(size / rows), means, actions, variances, epsilon, distances, inverse, log_prob, entropy);
     }
     return done(&held);
 }
 
-FUNCTION(py_unvary)
+FUNCTION(py_gaussian_by_row_backward)
 {
-    ARGUMENTS(6, "unvary(distances, inverse, by_log_prob, by_entropy, by_means, by_variances)");
+    ARGUMENTS(6, "gaussian_by_row_backward(distances, inverse, by_log_prob, by_entropy, by_means, by_variances)");
     const float *distances = IN(0, "distances", -1);
     Py_ssize_t size = LENGTH(0);
     const float *inverse = IN(1, "inverse", size), *by_log_prob = IN(2, "by_log_prob", -1);
@@ -192,18 +192,18 @@ FUNCTION(py_unvary)
     WHOLE_ROWS
     UNLESS_FAILED
     if (rows) {
-        products->unvary((long)rows, (long)(size / rows), distances, inverse, by_log_prob, by_entropy, by_means, by_variances);
+        kernels->gaussian_by_row_backward((long)rows, (long)(size / rows), distances, inverse, by_log_prob, by_entropy, by_means, by_variances);
     }
     return done(&held);
 }
 
-FUNCTION(py_variances)
+FUNCTION(py_exp_2x)
 {
-    ARGUMENTS(2, "variances(log_std, variances)");
+    ARGUMENTS(2, "exp_2x(log_std, variances)");
     const float *log_std = IN(0, "log_std", -1);
     Py_ssize_t n = LENGTH(0);
     float *variances = OUT(1, "variances", n);
     UNLESS_FAILED
-    products->variances((long)n, log_std, variances);
+    kernels->exp_2x((long)n, log_std, variances);
     return done(&held);
 }

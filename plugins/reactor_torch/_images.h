@@ -8,7 +8,7 @@ typedef struct {
     float *known; /* weights that are laid out, as they were given */
     float *weights; /* as output x window */
     float *panels;
-    const Products *laid_by;
+    const Kernels *laid_by;
     float divisor; /* of bytes; 0 if the images are float32 */
     int planes; /* whether bytes are channels x height x width */
     float *bordered; /* images with their borders, as float32 */
@@ -124,7 +124,7 @@ failed:
 
 /* Lay out weights given as output x channel x height x width. Those that an actor has stay the same for a whole rollout. */
 static void
-lay_out_weights(const Products *with, Images *images, const float *w)
+lay_out_weights(const Kernels *with, Images *images, const float *w)
 {
     const Windows *of = &images->windows;
     long area = of->tall * of->wide, size = window_size(of);
@@ -143,12 +143,12 @@ lay_out_weights(const Products *with, Images *images, const float *w)
             }
         }
     }
-    with->lay_out(size, of->outputs, images->weights, size, 1, images->panels);
+    with->pack_panels(size, of->outputs, images->weights, size, 1, images->panels);
 }
 
 /* Put an image within its borders. */
 static void
-put_image(const Products *with, const Images *images, const void *from, float *to)
+put_image(const Kernels *with, const Images *images, const void *from, float *to)
 {
     const Windows *of = &images->windows;
     const unsigned char *bytes = from;
@@ -158,7 +158,7 @@ put_image(const Products *with, const Images *images, const void *from, float *t
     to += (images->border_rows * of->width + images->border_columns) * of->channels;
     for (long i = 0; i < runs; i++, to += of->width * of->channels) {
         if (images->divisor != 0.0f) {
-            with->pixels(run, of->channels, bytes + i * run * (images->planes ? 1 : of->channels), images->planes ? area : 0, images->divisor, to);
+            with->bytes_to_floats(run, of->channels, bytes + i * run * (images->planes ? 1 : of->channels), images->planes ? area : 0, images->divisor, to);
         } else {
             memcpy(to, (const float *)from + i * run * of->channels, (size_t)(run * of->channels) * sizeof(float));
         }
@@ -167,7 +167,7 @@ put_image(const Products *with, const Images *images, const void *from, float *t
 
 /* Images `begin` to `end`, whose numbers or bytes are `stride` apart */
 static void
-images_forwards(const Products *with, const Images *images, Kind kind, long begin, long end, const void *x, long stride, const float *bias,
+images_forwards(const Kernels *with, const Images *images, Kind kind, long begin, long end, const void *x, long stride, const float *bias,
                 float *y)
 {
     const Windows *of = &images->windows;
@@ -177,15 +177,15 @@ images_forwards(const Products *with, const Images *images, Kind kind, long begi
         put_image(with, images, (const char *)x + at * stride * item, images->bordered + at * size);
     }
     if (images->bordered == NULL) {
-        with->windows(of, end - begin, (const float *)x + begin * stride, stride, images->panels, bias, kind, y + begin * n);
+        with->conv(of, end - begin, (const float *)x + begin * stride, stride, images->panels, bias, kind, y + begin * n);
     } else {
-        with->windows(of, end - begin, images->bordered + begin * size, size, images->panels, bias, kind, y + begin * n);
+        with->conv(of, end - begin, images->bordered + begin * size, size, images->panels, bias, kind, y + begin * n);
     }
 }
 
 /* Add a leaf to the one above it: some of its units, and biases if the first one is among them. */
 INLINE void
-add_leaf(const Products *with, const Images *images, float *leaf, long begin, long some)
+add_leaf(const Kernels *with, const Images *images, float *leaf, long begin, long some)
 {
     long biases = images->units * images->windows.outputs * UNIT;
     with->add(leaf - images->size + begin, leaf + begin, some);
@@ -196,7 +196,7 @@ add_leaf(const Products *with, const Images *images, float *leaf, long begin, lo
 
 /* Units `begin` to `end` of the gradient of weights, which is laid out as they are, and with the first one that of biases */
 static void
-units_backwards(const Products *with, const Images *images, long rows, const float *x, long stride, const float *g, long begin, long end,
+units_backwards(const Kernels *with, const Images *images, long rows, const float *x, long stride, const float *g, long begin, long end,
                 float *dw, float *db, float *tile)
 {
     const Windows *of = &images->windows;
@@ -213,7 +213,7 @@ units_backwards(const Products *with, const Images *images, long rows, const flo
     }
     for (long at = 0; at < rows; at += images->leaf, done++, leaf += images->size) {
         long count = rows - at < images->leaf ? rows - at : images->leaf;
-        with->leaf_of_units(of, count, x + at * stride, stride, g + at * n, begin, end, leaf + from,
+        with->conv_weight_leaf(of, count, x + at * stride, stride, g + at * n, begin, end, leaf + from,
                             begin ? NULL : leaf + (biases - images->leaves), tile);
         for (unsigned bits = done; bits & 1; bits >>= 1, leaf -= images->size) {
             add_leaf(with, images, leaf, from, some);
@@ -238,7 +238,7 @@ units_backwards(const Products *with, const Images *images, long rows, const flo
 
 /* Gradients by images `begin` to `end`; scratch has images_room numbers. */
 static void
-images_backwards(const Products *with, const Images *images, long begin, long end, const float *g, Kind kind, const float *values, float *dx,
+images_backwards(const Kernels *with, const Images *images, long begin, long end, const float *g, Kind kind, const float *values, float *dx,
                  float *scratch)
 {
     const Windows *of = &images->windows;
@@ -249,10 +249,10 @@ images_backwards(const Products *with, const Images *images, long begin, long en
     for (long at = begin, some; at < end; at += some) {
         some = end - at < most ? end - at : most;
         float *to = dx + at * k, *sums = images->bordered == NULL ? to : bordered;
-        with->multiply(some * pixels, of->outputs, size, g + at * pixels * of->outputs, of->outputs, images->weights, size, 0, by_windows, size,
+        with->matmul(some * pixels, of->outputs, size, g + at * pixels * of->outputs, of->outputs, images->weights, size, 0, by_windows, size,
                        NULL, NONE, NULL, NULL);
         memset(sums, 0, (size_t)(some * image_size(of)) * sizeof(float));
-        with->unwindow(of, some, by_windows, sums);
+        with->conv_backward_input(of, some, by_windows, sums);
         for (long image = 0; image < some && sums != to; image++) {
             const float *from = sums + image * image_size(of) + (images->border_rows * of->width + images->border_columns) * of->channels;
             for (long row = 0; row < images->height; row++) {
@@ -260,7 +260,7 @@ images_backwards(const Products *with, const Images *images, long begin, long en
             }
         }
         if (values != NULL) {
-            with->differentiate(kind, values + at * k, to, some * k);
+            with->activation_backward(kind, values + at * k, to, some * k);
         }
     }
 }

@@ -3,9 +3,9 @@
  * The product of a step has a few rows, and its right factor is the same in all steps: that one is laid out as panels beforehand.
  */
 
-FUNCTION(py_panels)
+FUNCTION(py_pack_panels)
 {
-    ARGUMENTS(5, "panels(k, n, weights, transposed, panels)");
+    ARGUMENTS(5, "pack_panels(k, n, weights, transposed, panels)");
     long k = PyLong_AsLong(args[0]), n = PyLong_AsLong(args[1]);
     if (!PyErr_Occurred() && (k < 1 || n < 1)) {
         PyErr_Format(PyExc_ValueError, "there are no %ld x %ld weights", k, n);
@@ -17,7 +17,7 @@ FUNCTION(py_panels)
     int transposed = PyObject_IsTrue(args[3]);
     float *panels = OUT(4, "panels", (Py_ssize_t)k * ((n + WIDEST - 1) / WIDEST * WIDEST));
     UNLESS_FAILED
-    products->lay_out(k, n, weights, transposed ? k : n, transposed, panels);
+    kernels->pack_panels(k, n, weights, transposed ? k : n, transposed, panels);
     return done(&held);
 }
 
@@ -65,13 +65,13 @@ FUNCTION(py_lstm)
     float *outputs = OUT(14, "outputs", all * s.hidden);
     UNLESS_FAILED
     PyThreadState *state = all * s.hidden * 4 * s.hidden >= LARGE ? PyEval_SaveThread() : NULL;
-    products->forward(NONE, (long)all, s.features, 4 * s.hidden, inputs, s.features, weights, bias, gates, NULL);
+    kernels->linear(NONE, (long)all, s.features, 4 * s.hidden, inputs, s.features, weights, bias, gates, NULL);
     for (long t = 0; t < s.steps; t++) {
         float *h_before = before + t * size, *c_before = before + (s.steps + t) * size, *of_step = gates + 4 * t * size;
         carried(s.rows, s.hidden, t ? outputs + (t - 1) * size : h, starts + t * s.rows, h_before);
         carried(s.rows, s.hidden, t ? cells + (t - 1) * size : c, starts + t * s.rows, c_before);
-        products->add_product(s.rows, s.hidden, 4 * s.hidden, h_before, s.hidden, panels, of_step, 4 * s.hidden);
-        products->cells(s.rows, s.hidden, of_step, c_before, cells + t * size, outputs + t * size);
+        kernels->add_packed(s.rows, s.hidden, 4 * s.hidden, h_before, s.hidden, panels, of_step, 4 * s.hidden);
+        kernels->lstm_cell(s.rows, s.hidden, of_step, c_before, cells + t * size, outputs + t * size);
     }
     if (state != NULL) {
         PyEval_RestoreThread(state);
@@ -79,9 +79,9 @@ FUNCTION(py_lstm)
     return done(&held);
 }
 
-FUNCTION(py_unlstm)
+FUNCTION(py_lstm_backward)
 {
-    ARGUMENTS(15, "unlstm(steps, rows, features, hidden, inputs, starts, panels, gates, before, cells, by_outputs, slopes, "
+    ARGUMENTS(15, "lstm_backward(steps, rows, features, hidden, inputs, starts, panels, gates, before, cells, by_outputs, slopes, "
                   "by_weights, by_recurrent, by_bias)");
     Sequences s = sequences_of(args);
     if (PyErr_Occurred()) {
@@ -111,16 +111,16 @@ FUNCTION(py_unlstm)
     for (long t = s.steps - 1; t >= 0; t--) {
         const float *c_before = before + (s.steps + t) * size;
         float *of_step = slopes + t * s.rows * wide;
-        products->uncells(s.rows, s.hidden, gates + t * s.rows * wide, c_before, cells + t * size, by_outputs + t * size, by_cells, of_step);
+        kernels->lstm_cell_backward(s.rows, s.hidden, gates + t * s.rows * wide, c_before, cells + t * size, by_outputs + t * size, by_cells, of_step);
         if (t) { /* nothing that came before the start of an episode has a part in what follows */
             carried(s.rows, s.hidden, by_cells, starts + t * s.rows, by_cells);
             carried(s.rows, (long)wide, of_step, starts + t * s.rows, passed);
-            products->add_product(s.rows, (long)wide, s.hidden, passed, (long)wide, panels, by_outputs + (t - 1) * size, s.hidden);
+            kernels->add_packed(s.rows, (long)wide, s.hidden, passed, (long)wide, panels, by_outputs + (t - 1) * size, s.hidden);
         }
     }
-    products->outer((long)all, (long)wide, s.features, slopes, (long)wide, inputs, s.features, by_weights, scratch);
-    products->outer((long)all, (long)wide, s.hidden, slopes, (long)wide, before, s.hidden, by_recurrent, scratch);
-    products->columns(VALUES, (long)all, (long)wide, slopes, (long)wide, NULL, NULL, 0, by_bias);
+    kernels->matmul_outer((long)all, (long)wide, s.features, slopes, (long)wide, inputs, s.features, by_weights, scratch);
+    kernels->matmul_outer((long)all, (long)wide, s.hidden, slopes, (long)wide, before, s.hidden, by_recurrent, scratch);
+    kernels->column_sums(VALUES, (long)all, (long)wide, slopes, (long)wide, NULL, NULL, 0, by_bias);
     if (state != NULL) {
         PyEval_RestoreThread(state);
     }

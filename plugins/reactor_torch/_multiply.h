@@ -161,9 +161,9 @@ NAME(multiply_some)(long m, long p, long depth, long k, long n, const float *a, 
                              values ? values + i * ldc + j : NULL, ldc, columns);
             for (int r = 0; r < rows && last && kind == TANH; r++) {
                 if (values == NULL) {
-                    NAME(activate)(kind, out + r * ldc, columns);
+                    NAME(activation)(kind, out + r * ldc, columns);
                 } else {
-                    NAME(differentiate)(kind, values + (i + r) * ldc + j, out + r * ldc, columns);
+                    NAME(activation_backward)(kind, values + (i + r) * ldc + j, out + r * ldc, columns);
                 }
             }
         }
@@ -211,9 +211,9 @@ NAME(multiply_few)(long m, long k, long n, const float *a, long lda, const float
                 out[j] = sums[j * PANEL + r];
             }
             if (values == NULL) {
-                NAME(activate)(kind, out, n);
+                NAME(activation)(kind, out, n);
             } else {
-                NAME(differentiate)(kind, values + (i + r) * ldc, out, n);
+                NAME(activation_backward)(kind, values + (i + r) * ldc, out, n);
             }
         }
     }
@@ -223,7 +223,7 @@ NAME(multiply_few)(long m, long k, long n, const float *a, long lda, const float
 
 /* With an activation behind it, or (values) the derivative of the one that gave these; left has room for ASIDE numbers, or is NULL. */
 TARGET static void
-NAME(multiply)(long m, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c, long ldc,
+NAME(matmul)(long m, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c, long ldc,
                const float *bias, Kind kind, const float *values, float *left)
 {
     /* Rows that lie a multiple of 4 KB apart fall into one set of the cache, which has fewer ways than a tile has rows. */

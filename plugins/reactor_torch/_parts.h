@@ -7,7 +7,7 @@
 enum { EVEN = 12 }; /* rows of the tallest tile: parts are multiples of it */
 
 typedef struct {
-    const Products *with;
+    const Kernels *with;
     Network *networks[MOST_NETWORKS];
     int count;
     long parts; /* of each network */
@@ -51,7 +51,7 @@ turn_over(long rows, long some, long others, const float *from, long ld, float *
 
 /* A layer forwards, of rows that are for themselves or all of them. */
 static void
-layer_forwards(const Products *with, const Layer *layer, long begin, long rows, const float *x, long ldx, int together, float *left)
+layer_forwards(const Kernels *with, const Layer *layer, long begin, long rows, const float *x, long ldx, int together, float *left)
 {
     long n = layer->n;
     float *y = layer->y + begin * n;
@@ -62,13 +62,13 @@ layer_forwards(const Products *with, const Layer *layer, long begin, long rows, 
     }
     x += begin * ldx;
     if (layer->type == LINEAR) {
-        with->forward(layer->kind, rows, layer->k, n, x, ldx, layer->w, layer->b, y, left);
+        with->linear(layer->kind, rows, layer->k, n, x, ldx, layer->w, layer->b, y, left);
         return;
     }
     if (layer->type == FLATTENED) {
         turn_over(rows, n / layer->channels, layer->channels, x, ldx, y, n);
     } else if (layer->type == NORMALISED) {
-        with->normalise(rows, n, x, ldx, layer->w, layer->b, layer->epsilon, y, layer->hat + begin * n, layer->scale + begin);
+        with->layer_norm(rows, n, x, ldx, layer->w, layer->b, layer->epsilon, y, layer->hat + begin * n, layer->scale + begin);
     } else if (layer->type == RENORMALISED) {
         if (together) {
             batch_of(with, &layer->batch, rows, n, x, ldx, layer->epsilon);
@@ -76,13 +76,13 @@ layer_forwards(const Products *with, const Layer *layer, long begin, long rows, 
             batch_before(&layer->batch, n, layer->epsilon);
         }
         weighted_by(&layer->batch, n, layer->w);
-        with->shifted(rows, n, x, ldx, CENTRE(&layer->batch, n), FACTOR(&layer->batch, n), layer->b, y);
+        with->affine(rows, n, x, ldx, CENTRE(&layer->batch, n), FACTOR(&layer->batch, n), layer->b, y);
     } else {
         for (long row = 0; row < rows; row++) {
             memcpy(y + row * n, x + row * ldx, (size_t)n * sizeof(float));
         }
     }
-    with->activate(layer->kind, y, rows * n);
+    with->activation(layer->kind, y, rows * n);
 }
 
 /* What comes into a layer, and the activation that gave it. */
@@ -136,7 +136,7 @@ forwards(void *what, long part)
 
 /* Gradients of some of a linear layer's outputs' weights and biases, part `at` of `parts`, or of some of a convolution's. */
 static void
-weights_backwards(const Products *with, const Network *self, const Layer *layer, const float *g, long at, long parts, float *scratch)
+weights_backwards(const Kernels *with, const Network *self, const Layer *layer, const float *g, long at, long parts, float *scratch)
 {
     Below under = below(self, layer);
     if (layer->type == CONVOLUTION) {
@@ -150,15 +150,15 @@ weights_backwards(const Products *with, const Network *self, const Layer *layer,
     if (end <= begin || layer->type == FLATTENED) {
         return;
     }
-    with->outer(self->rows, end - begin, layer->k, g + begin, layer->n, under.x, under.ldx, layer->dw + begin * layer->k, scratch);
+    with->matmul_outer(self->rows, end - begin, layer->k, g + begin, layer->n, under.x, under.ldx, layer->dw + begin * layer->k, scratch);
     if (layer->db != NULL) {
-        with->columns(VALUES, self->rows, end - begin, g + begin, layer->n, NULL, NULL, 0, layer->db + begin);
+        with->column_sums(VALUES, self->rows, end - begin, g + begin, layer->n, NULL, NULL, 0, layer->db + begin);
     }
 }
 
 /* Gradients by some rows of the inputs of a layer that is linear, a convolution, or flattens images */
 static void
-rows_backwards(const Products *with, const Network *self, const Layer *layer, const float *g, long begin, long end, float *left, float *scratch)
+rows_backwards(const Kernels *with, const Network *self, const Layer *layer, const float *g, long begin, long end, float *left, float *scratch)
 {
     Below under = below(self, layer);
     if (layer->dx == NULL || end <= begin) {
@@ -172,17 +172,17 @@ rows_backwards(const Products *with, const Network *self, const Layer *layer, co
         float *to = layer->dx + begin * layer->k;
         turn_over(end - begin, layer->channels, layer->n / layer->channels, g + begin * layer->n, layer->n, to, layer->k);
         if (under.values != NULL) {
-            with->differentiate(under.kind, under.values + begin * layer->k, to, (end - begin) * layer->k);
+            with->activation_backward(under.kind, under.values + begin * layer->k, to, (end - begin) * layer->k);
         }
         return;
     }
-    with->multiply(end - begin, layer->n, layer->k, g + begin * layer->n, layer->n, layer->w, layer->k, 0, layer->dx + begin * layer->k,
+    with->matmul(end - begin, layer->n, layer->k, g + begin * layer->n, layer->n, layer->w, layer->k, 0, layer->dx + begin * layer->k,
                    layer->k, NULL, under.kind, under.values == NULL ? NULL : under.values + begin * layer->k, left);
 }
 
 /* A layer that is not linear, backwards */
 static void
-others_backwards(const Products *with, const Network *self, const Layer *layer, float *g)
+others_backwards(const Kernels *with, const Network *self, const Layer *layer, float *g)
 {
     Below under = below(self, layer);
     long rows = self->rows, n = layer->n;
@@ -192,14 +192,14 @@ others_backwards(const Products *with, const Network *self, const Layer *layer, 
         return;
     }
     if (layer->type == NORMALISED) {
-        with->columns(VALUES, rows, n, g, n, NULL, NULL, 0, layer->db);
-        with->unnormalise(rows, n, g, layer->w, layer->hat, layer->scale, NULL, layer->dx);
-        with->columns(VALUES, rows, n, g, n, NULL, NULL, 0, layer->dw);
+        with->column_sums(VALUES, rows, n, g, n, NULL, NULL, 0, layer->db);
+        with->layer_norm_backward(rows, n, g, layer->w, layer->hat, layer->scale, NULL, layer->dx);
+        with->column_sums(VALUES, rows, n, g, n, NULL, NULL, 0, layer->dw);
     } else if (layer->dx != NULL) {
         memcpy(layer->dx, g, (size_t)(rows * n) * sizeof(float));
     }
     if (layer->dx != NULL && under.values != NULL) {
-        with->differentiate(under.kind, under.values, layer->dx, rows * layer->k);
+        with->activation_backward(under.kind, under.values, layer->dx, rows * layer->k);
     }
 }
 
@@ -279,7 +279,7 @@ static void
 slopes(void *what, long part)
 {
     const Pass *pass = what;
-    const Products *with = pass->with;
+    const Kernels *with = pass->with;
     int number = (int)(part / pass->parts);
     const Network *self = pass->networks[number];
     const int64_t *rows = pass->rows[number];
@@ -292,7 +292,7 @@ slopes(void *what, long part)
         return;
     }
     if (layer->kind != NONE) {
-        with->differentiate(layer->kind, picked_of(self, layer, rows, begin, end), g, some * layer->n);
+        with->activation_backward(layer->kind, picked_of(self, layer, rows, begin, end), g, some * layer->n);
     }
     for (; layer >= self->layer; layer--) {
         const Layer *under = layer > self->layer ? layer - 1 : NULL;
@@ -301,21 +301,21 @@ slopes(void *what, long part)
         long from = under ? 0 : pass->first, k = layer->k - from;
         float *to = (under ? layer->dx : pass->out[number]) + begin * k;
         if (layer->type == LINEAR) {
-            with->multiply(some, layer->n, k, g, layer->n, layer->w + from, layer->k, 0, to, k, NULL, kind, values, LEFT(self, at));
+            with->matmul(some, layer->n, k, g, layer->n, layer->w + from, layer->k, 0, to, k, NULL, kind, values, LEFT(self, at));
         } else {
             if (layer->type == RENORMALISED) {
-                with->weighted(some, layer->n - from, g + from, layer->n, FACTOR(&layer->batch, layer->n) + from, to);
+                with->scale_columns(some, layer->n - from, g + from, layer->n, FACTOR(&layer->batch, layer->n) + from, to);
             } else if (layer->type == NORMALISED) {
                 if (rows == NULL) {
-                    with->unnormalise(some, layer->n, g, layer->w, layer->hat + begin * layer->n, layer->scale + begin, NULL, to);
+                    with->layer_norm_backward(some, layer->n, g, layer->w, layer->hat + begin * layer->n, layer->scale + begin, NULL, to);
                 } else {
-                    with->unnormalise(some, layer->n, g, layer->w, layer->hat, layer->scale, rows + begin, to);
+                    with->layer_norm_backward(some, layer->n, g, layer->w, layer->hat, layer->scale, rows + begin, to);
                 }
             } else {
                 memcpy(to, g, (size_t)(some * layer->n) * sizeof(float));
             }
             if (values != NULL) {
-                with->differentiate(kind, values, to, some * layer->k);
+                with->activation_backward(kind, values, to, some * layer->k);
             }
         }
         g = to;

@@ -8,7 +8,7 @@ begin_pass(Pass *pass, PyObject *first, PyObject *const *others, Py_ssize_t give
         PyErr_Format(PyExc_TypeError, "up to %d networks go side by side, each with its arguments", MOST_NETWORKS);
         return -1;
     }
-    pass->with = products, pass->count = 1 + (int)(given / stride), pass->together = 0;
+    pass->with = kernels, pass->count = 1 + (int)(given / stride), pass->together = 0;
     pass->networks[0] = (Network *)first;
     for (int i = 1; i < pass->count; i++) {
         PyObject *other = others[(i - 1) * stride];
@@ -192,7 +192,7 @@ network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
     for (int i = 0; i < pass.count; i++) {
         const Network *self = pass.networks[i];
         const Layer *last = self->layer + self->layers - 1;
-        pass.with->differentiate(last->kind, last->y, pass.g[i], self->rows * last->n);
+        pass.with->activation_backward(last->kind, last->y, pass.g[i], self->rows * last->n);
     }
     if (pass.parts == 1) {
         compute_parts(team, pass.count, backwards, &pass);

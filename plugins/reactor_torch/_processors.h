@@ -48,56 +48,99 @@ typedef struct {
     const float *values, *log_prob, *entropy, *advantages, *returns, *old_log_prob, *old_values;
     float clip, clip_vf, ent_coef, vf_coef, share;
     float *by_values, *by_log_prob;
-} Surrogate;
+} PpoLoss;
 
+/* What is computed for each kind of processor. x are inputs and y outputs of a layer, w its weight as torch has it, (outputs, inputs); g is
+ * the gradient of the loss by what was given, grad_... that by what is named. Arrays have no gaps, but rows of x and of factors of
+ * products, which are `ld...` numbers apart. */
 typedef struct {
-    void (*forward)(Kind, long, long, long, const float *, long, const float *, const float *, float *, float *);
-    void (*multiply)(long, long, long, const float *, long, const float *, long, int, float *, long, const float *, Kind, const float *,
-                     float *);
-    void (*outer)(long, long, long, const float *, long, const float *, long, float *, float *);
-    void (*columns)(Summed, long, long, const float *, long, const float *, const float *, long, float *);
-    void (*shifted)(long, long, const float *, long, const float *, const float *, const float *, float *);
-    void (*combined)(Kind, long, long, const float *, const float *, long, const float *, const float *, const float *, const float *, float *);
-    void (*weighted)(long, long, const float *, long, const float *, float *);
-    void (*activate)(Kind, float *, long);
-    void (*differentiate)(Kind, const float *, float *, long);
-    void (*adam)(long, float *, const float *, float *, float *, const Adam *);
-    void (*blend)(long, float *, const float *, float, float);
-    double (*squares)(long, const float *);
-    void (*lay_out)(long, long, const float *, long, int, float *);
-    void (*add_product)(long, long, long, const float *, long, const float *, float *, long);
-    void (*add)(float *, const float *, long);
-    void (*pixels)(long, long, const unsigned char *, long, float, float *);
-    void (*windows)(const Windows *, long, const float *, long, const float *, const float *, Kind, float *);
-    void (*leaf_of_units)(const Windows *, long, const float *, long, const float *, long, long, float *, float *, float *);
-    void (*unwindow)(const Windows *, long, const float *, float *);
-    float (*exponential)(float);
-    void (*squash)(long, long, float, float, const float *, const float *, const float *, float *, float *, float *, float *, float *);
-    void (*unsquash)(long, float, float, const float *, float, const float *, const float *, const float *, const float *, float *, float *);
-    void (*choose)(long, long, long, const int64_t *, const float *, const int64_t *, const uint8_t *, float *, float *, float *, float *, float *);
-    void (*unchoose)(long, long, long, const int64_t *, const int64_t *, const uint8_t *, const float *, const float *, const float *,
-                     const float *, float, float *);
-    void (*toss)(long, long, const float *, const float *, float *, float *, float *, float *);
-    void (*untoss)(long, long, const float *, const float *, const float *, const float *, float, float *);
-    void (*draw)(long, long, const float *, const float *, const float *, float *, float *, float *, float *);
-    void (*undraw)(long, long, const float *, const float *, const float *, float, float *, float *);
-    void (*vary)(long, long, const float *, const float *, const float *, float, float *, float *, float *, float *);
-    void (*unvary)(long, long, const float *, const float *, const float *, float, float *, float *);
-    void (*variances)(long, const float *, float *);
-    void (*surrogate)(long, const Surrogate *, float *);
-    float (*td)(long, long, const float *, const float *, const float *, float, const float *, const float *, const float *, float, float,
-                float *);
-    void (*best)(long, long, const float *, const float *, const float *, const float *, const float *, float, float *);
-    float (*taken)(long, long, const float *, const int64_t *, const float *, int, float, float *);
-    float (*quantiles)(long, long, long, long, const float *, const float *, float, float *);
-    float (*total)(long, const float *, float, const float *, float);
-    void (*standardise)(long, const float *, float *);
-    void (*normalise)(long, long, const float *, long, const float *, const float *, float, float *, float *, float *);
-    void (*unnormalise)(long, long, float *, const float *, const float *, const float *, const int64_t *, float *);
-    void (*cells)(long, long, float *, const float *, float *, float *);
-    void (*uncells)(long, long, const float *, const float *, const float *, const float *, float *, float *);
-    void (*linear_acting)(long, long, long, const float *, long, const float *, const float *, float *);
-} Products;
+    /* ---- products: _multiply.h, _products.h, _acting_linear.h */
+    /* y[r][j] = act(b[j] + sum over i of x[r][i] w[j][i]); left is room for ASIDE numbers, or NULL */
+    void (*linear)(Kind act, long rows, long inputs, long outputs, const float *x, long ldx, const float *w, const float *b, float *y,
+                   float *left);
+    /* the same in an actor's order of sums, without an activation */
+    void (*linear_acting)(long rows, long inputs, long outputs, const float *x, long ldx, const float *w, const float *b, float *y);
+    /* c = bias + a b, or a b^T; with `values` the gradient through the activation that gave them */
+    void (*matmul)(long m, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c, long ldc,
+                   const float *bias, Kind act, const float *values, float *left);
+    /* grad_w[i][j] = sum over rows of g[row][i] x[row][j], as a tree of leaves */
+    void (*matmul_outer)(long rows, long outputs, long inputs, const float *g, long ldg, const float *x, long ldx, float *grad_w,
+                         float *scratch);
+    /* a right factor laid out as panels for products of a few rows; c += a panels */
+    void (*pack_panels)(long k, long n, const float *b, long ldb, int transposed, float *panels);
+    void (*add_packed)(long m, long k, long n, const float *a, long lda, const float *panels, float *c, long ldc);
+    void (*add)(float *to, const float *from, long count);
+
+    /* ---- columns: _columns.h */
+    void (*column_sums)(Summed what, long rows, long n, const float *x, long ldx, const float *centre, const float *g, long ldg,
+                        float *sums);
+    void (*affine)(long rows, long n, const float *x, long ldx, const float *centre, const float *factor, const float *b, float *y);
+    void (*batch_norm_backward)(Kind act, long rows, long n, const float *g, const float *x, long ldx, const float *centre,
+                                const float *factor, const float *along, const float *shift, float *grad_x);
+    void (*scale_columns)(long rows, long n, const float *g, long ldg, const float *factor, float *grad_x);
+
+    /* ---- element by element: _products.h */
+    void (*activation)(Kind act, float *y, long count);
+    void (*activation_backward)(Kind act, const float *y, float *g, long count);
+    void (*adam)(long count, float *w, const float *g, float *first, float *second, const Adam *how);
+    void (*polyak)(long count, float *target, const float *w, float tau, float rest);
+    double (*sum_of_squares)(long count, const float *g);
+
+    /* ---- convolutions: _windows.h */
+    void (*bytes_to_floats)(long count, long channels, const unsigned char *from, long plane, float divisor, float *to);
+    void (*conv)(const Windows *of, long images, const float *x, long stride, const float *panels, const float *b, Kind act, float *y);
+    void (*conv_weight_leaf)(const Windows *of, long images, const float *x, long stride, const float *g, long begin, long end,
+                             float *grad_w, float *grad_b, float *scratch);
+    void (*conv_backward_input)(const Windows *of, long images, const float *by_windows, float *grad_x);
+
+    /* ---- distributions: _losses.h */
+    float (*exponential)(float x);
+    void (*squashed_gaussian)(long rows, long n, float low, float high, const float *mean, const float *log_std, const float *noise,
+                              float *actions, float *spread, float *slack, float *log_prob, float *terms);
+    void (*squashed_gaussian_backward)(long count, float low, float high, const float *by_actions, float by_log_prob, const float *actions,
+                                       const float *spread, const float *slack, const float *log_std, float *grad_mean,
+                                       float *grad_log_std);
+    void (*categorical)(long rows, long width, long choices, const int64_t *sizes, const float *logits, const int64_t *taken,
+                        const uint8_t *masks, float *logs, float *probabilities, float *entropies, float *log_prob, float *entropy);
+    void (*categorical_backward)(long rows, long width, long choices, const int64_t *sizes, const int64_t *taken, const uint8_t *masks,
+                                 const float *logs, const float *probabilities, const float *entropies, const float *by_log_prob,
+                                 float by_entropy, float *grad_logits);
+    void (*bernoulli)(long rows, long n, const float *logits, const float *taken, float *probabilities, float *terms, float *log_prob,
+                      float *entropy);
+    void (*bernoulli_backward)(long rows, long n, const float *logits, const float *taken, const float *probabilities,
+                               const float *by_log_prob, float by_entropy, float *grad_logits);
+    void (*gaussian)(long rows, long n, const float *means, const float *actions, const float *log_std, float *inverse, float *distances,
+                     float *log_prob, float *entropy);
+    void (*gaussian_backward)(long rows, long n, const float *inverse, const float *distances, const float *by_log_prob, float by_entropy,
+                              float *grad_means, float *terms);
+    void (*gaussian_by_row)(long rows, long n, const float *means, const float *actions, const float *variances, float epsilon,
+                            float *distances, float *inverse, float *log_prob, float *entropy);
+    void (*gaussian_by_row_backward)(long rows, long n, const float *distances, const float *inverse, const float *by_log_prob,
+                                     float by_entropy, float *grad_means, float *grad_variances);
+    void (*exp_2x)(long count, const float *log_std, float *variances);
+
+    /* ---- losses: _losses.h */
+    void (*ppo_loss)(long rows, const PpoLoss *how, float *statistics);
+    float (*td_loss)(long critics, long rows, const float *values, const float *following, const float *log_prob, float alpha,
+                     const float *dones, const float *rewards, const float *discounts, float discount, float share, float *grad_values);
+    void (*q_target)(long rows, long n, const float *following, const float *choosing, const float *dones, const float *rewards,
+                     const float *discounts, float discount, float *returns);
+    float (*q_loss)(long rows, long n, const float *values, const int64_t *actions, const float *returns, int huber, float share,
+                    float *grad_values);
+    float (*quantile_loss)(long critics, long rows, long n, long m, const float *values, const float *returns, float share,
+                           float *grad_values);
+    float (*weighted_sum)(long rows, const float *first, float a, const float *second, float b);
+    void (*standardize)(long rows, const float *x, float *out);
+
+    /* ---- layers row by row: _losses.h */
+    void (*layer_norm)(long rows, long n, const float *x, long ldx, const float *w, const float *b, float epsilon, float *y, float *hat,
+                       float *scale);
+    void (*layer_norm_backward)(long rows, long n, float *g, const float *w, const float *hat, const float *scale, const int64_t *picked,
+                                float *grad_x);
+    void (*lstm_cell)(long rows, long n, float *gates, const float *before, float *cells, float *out);
+    void (*lstm_cell_backward)(long rows, long n, const float *gates, const float *before, const float *cells, const float *by_out,
+                               float *by_cells, float *by_gates);
+} Kernels;
 
 /* ---------------------------------------------------------------- sums over rows, leaf by leaf */
 
@@ -165,10 +208,17 @@ parts(float x, float *e) /* x = m 2^e, m in [sqrt(1/2), sqrt(2)) */
 
 #include "_acting_linear.h"
 
-#define LOSSES_OF(F)                                                                                                              \
-    F(exponential), F(squash), F(unsquash), F(choose), F(unchoose), F(toss), F(untoss), F(draw), F(undraw), F(vary), F(unvary),   \
-        F(variances), F(surrogate), F(td), F(best), F(taken), F(quantiles), F(total), F(standardise), F(normalise),               \
-        F(unnormalise), F(cells), F(uncells), F(linear_acting)
+/* What is plain C: a form of it without fused multiply-adds as instructions, and one with them */
+#define ROW_BY_ROW(F) \
+    .exponential = F(exponential), .squashed_gaussian = F(squashed_gaussian), \
+    .squashed_gaussian_backward = F(squashed_gaussian_backward), .categorical = F(categorical), \
+    .categorical_backward = F(categorical_backward), .bernoulli = F(bernoulli), .bernoulli_backward = F(bernoulli_backward), \
+    .gaussian = F(gaussian), .gaussian_backward = F(gaussian_backward), .gaussian_by_row = F(gaussian_by_row), \
+    .gaussian_by_row_backward = F(gaussian_by_row_backward), .exp_2x = F(exp_2x), .ppo_loss = F(ppo_loss), \
+    .td_loss = F(td_loss), .q_target = F(q_target), .q_loss = F(q_loss), .quantile_loss = F(quantile_loss), \
+    .weighted_sum = F(weighted_sum), .standardize = F(standardize), .layer_norm = F(layer_norm), \
+    .layer_norm_backward = F(layer_norm_backward), .lstm_cell = F(lstm_cell), .lstm_cell_backward = F(lstm_cell_backward), \
+    .linear_acting = F(linear_acting)
 #define PORTABLY(x) x##_portably
 #define F PORTABLY
 #define ATTRIBUTE
@@ -198,7 +248,7 @@ exponential_fused(float x)
 
 #define NAME(x) x##_portable
 #define TARGET
-#define LOSSES LOSSES_OF(PORTABLY)
+#define LOSSES ROW_BY_ROW(PORTABLY)
 #define V float
 #define WIDTH 1
 #define LOAD(p) (*(p))
@@ -249,7 +299,7 @@ store_some_neon(float *to, float32x4_t x, long some)
 
 #define NAME(x) x##_neon
 #define TARGET
-#define LOSSES LOSSES_OF(PORTABLY)
+#define LOSSES ROW_BY_ROW(PORTABLY)
 #define V float32x4_t
 #define WIDTH 4
 #define LOAD vld1q_f32
@@ -303,7 +353,7 @@ transpose_avx2(float *to, long wide, const float *from, long ld)
 
 #define NAME(x) x##_avx2
 #define TARGET FUSED
-#define LOSSES LOSSES_OF(FUSEDLY)
+#define LOSSES ROW_BY_ROW(FUSEDLY)
 #define V __m256
 #define WIDTH 8
 #define LOAD _mm256_loadu_ps
@@ -361,7 +411,7 @@ transpose_avx512(float *to, long wide, const float *from, long ld)
 
 #define NAME(x) x##_avx512
 #define TARGET AVX512
-#define LOSSES LOSSES_OF(FUSEDLY)
+#define LOSSES ROW_BY_ROW(FUSEDLY)
 #define V __m512
 #define WIDTH 16
 #define LOAD _mm512_loadu_ps
@@ -391,22 +441,22 @@ transpose_avx512(float *to, long wide, const float *from, long ld)
 
 typedef struct {
     const char *name;
-    const Products *products;
+    const Kernels *kernels;
 } Named;
 
 static const Named kinds[] = {
 #if defined(__x86_64__)
-    {"avx512", &products_avx512},
-    {"avx2", &products_avx2},
+    {"avx512", &kernels_avx512},
+    {"avx2", &kernels_avx2},
 #endif
 #if defined(__aarch64__)
-    {"neon", &products_neon},
+    {"neon", &kernels_neon},
 #endif
-    {"portable", &products_portable},
+    {"portable", &kernels_portable},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-static const Products *products = &products_portable;
+static const Kernels *kernels = &kernels_portable;
 static const char *in_use = "portable";
 
 static int
@@ -428,12 +478,12 @@ supported(const char *name)
 
 /* Whether a kind gives the portable one's bits for a few odd shapes; memory for all arrays, or it does. */
 static int
-agrees(const Products *other)
+agrees(const Kernels *other)
 {
     static const long shapes[][3] = {{13, 19, 37}, {70, 33, 5}, {5, 40, 3}, {130, 3, 18}, {66, 5, 17}, {30, 130, 13}};
     static const Windows of = {9, 7, 3, 3, 2, 2, 1, 4, 6, 19};
     enum { MOST = 4096, RESULTS = 6 };
-    const Products *both[2] = {&products_portable, other};
+    const Kernels *both[2] = {&kernels_portable, other};
     float *memory = calloc((size_t)MOST * (3 + 2 * RESULTS) + TILES(64) + 2 * 64 * 64, sizeof(float)), *x = memory, *w = x + MOST, *g = w + MOST;
     int same = 1;
 
@@ -448,25 +498,25 @@ agrees(const Products *other)
         memset(results, 0, (size_t)MOST * 2 * RESULTS * sizeof(float));
         for (int i = 0; i < 2; i++) {
             float *result = results + i * RESULTS * MOST;
-            both[i]->forward((Kind)(s % 3), m, k, n, x, k, w, g, result, NULL);
+            both[i]->linear((Kind)(s % 3), m, k, n, x, k, w, g, result, NULL);
             if (m * n <= MOST) {
-                both[i]->multiply(m, n, k, g, n, w, k, 0, result + MOST, k, NULL, (Kind)(s % 3), x, NULL);
-                both[i]->outer(m, n, k, g, n, x, k, result + 2 * MOST, scratch);
-                both[i]->columns((Summed)(s % 3), m, n, g, n, w, x, n, result + 3 * MOST);
-                both[i]->combined((Kind)(s % 3), m, n, g, x, n, w, w + n, w + 2 * n, w + 3 * n, result + 3 * MOST + n);
+                both[i]->matmul(m, n, k, g, n, w, k, 0, result + MOST, k, NULL, (Kind)(s % 3), x, NULL);
+                both[i]->matmul_outer(m, n, k, g, n, x, k, result + 2 * MOST, scratch);
+                both[i]->column_sums((Summed)(s % 3), m, n, g, n, w, x, n, result + 3 * MOST);
+                both[i]->batch_norm_backward((Kind)(s % 3), m, n, g, x, n, w, w + n, w + 2 * n, w + 3 * n, result + 3 * MOST + n);
             }
             Adam how = {0.1f, 0.999f, 0.001f, 0.01f, 0.5f, 1e-8f, 0.01f, 1.0f, 0};
             memcpy(result + 4 * MOST, x, 1024 * sizeof(float));
             both[i]->adam(301, result + 4 * MOST, w, result + 4 * MOST + 512, result + 4 * MOST + 1024, &how);
-            both[i]->squash(33, 3, -1.0f, 1.0f, x, w, g, result + 4 * MOST + 1600, result + 4 * MOST + 1700, result + 4 * MOST + 1800,
+            both[i]->squashed_gaussian(33, 3, -1.0f, 1.0f, x, w, g, result + 4 * MOST + 1600, result + 4 * MOST + 1700, result + 4 * MOST + 1800,
                             result + 4 * MOST + 1900, result + 4 * MOST + 2000);
             float *seen = result + 5 * MOST;
             both[i]->linear_acting(5, k, n, x, k, w, s % 2 ? g : NULL, seen + 3700); /* at most 5 x 37 numbers */
-            both[i]->lay_out(18, of.outputs, w, 18, 1, scratch);
-            both[i]->windows(&of, 2, x, 9 * 7 * 3, scratch, g, (Kind)(s % 3), seen);
-            both[i]->leaf_of_units(&of, 2, x, 9 * 7 * 3, g, 0, 3, seen + 1000, seen + 2900, scratch + MOST);
-            both[i]->unwindow(&of, 2, g, seen + 3000);
-            both[i]->pixels(50, 3 + (long)s % 2, (const unsigned char *)x, 50, 255.0f, seen + 3500);
+            both[i]->pack_panels(18, of.outputs, w, 18, 1, scratch);
+            both[i]->conv(&of, 2, x, 9 * 7 * 3, scratch, g, (Kind)(s % 3), seen);
+            both[i]->conv_weight_leaf(&of, 2, x, 9 * 7 * 3, g, 0, 3, seen + 1000, seen + 2900, scratch + MOST);
+            both[i]->conv_backward_input(&of, 2, g, seen + 3000);
+            both[i]->bytes_to_floats(50, 3 + (long)s % 2, (const unsigned char *)x, 50, 255.0f, seen + 3500);
         }
         same = same && memcmp(results, results + RESULTS * MOST, (size_t)RESULTS * MOST * sizeof(float)) == 0;
     }

@@ -1,8 +1,23 @@
-/* Networks of dense layers, their gradients, what losses compute of them, and Adam; bits do not depend on the kind of processor.
+/* Networks on a processor: layers both ways, what losses and distributions compute row by row, and optimisers. The same bits everywhere.
  *
- * Three sums are fixed: a number of a forward pass or of a gradient by inputs is one chain of fused multiply-adds, begun with the bias;
- * of up to FEW outputs it is 16 chains, folded up; a sum over rows (gradients of weights and biases, losses) has leaves of LEAF rows,
- * added as a binary tree, so that whole leaves may be computed apart. Compile it with -ffp-contract=off.
+ *   _products.c           Python's side: functions, the types Network and Team
+ *     _processors.h       struct Kernels, filled by name for each form: portable, NEON, AVX2, AVX-512; one that fails agrees() is not used
+ *       _products.h       included once for each form (NAME, TARGET, V, WIDTH, ...): products, activations, Adam; with _multiply.h,
+ *                         _columns.h and _windows.h (convolutions)
+ *       _losses.h         plain C with fmaf, included once portable and once with FMA: distributions, losses, LayerNorm, LSTM cells
+ *       _acting_linear.h  the linear layer of actors
+ *     _arguments.h        arrays and numbers from Python              _team.h         threads
+ *     _layers.h           Layer, Network: arrays that are held        _renormalised.h, _images.h   layers of batches, of images
+ *     _parts.h, _passes.h forwards, backwards, by a team              _acting.h       networks as actors evaluate them
+ *     _distributions.h, _lstm.h   Python's side of distributions and of LSTMs
+ *
+ * Orders of sums are the contract; a change of one changes weights, and the CHANGELOG says so:
+ *   linear, learning   one chain of fused multiply-adds, begun with the bias; of up to FEW outputs 16 chains, folded by halves
+ *   linear, acting     8 chains, input p in chain p % 8, folded ((0+1)+(2+3)) + ((4+5)+(6+7)), then the bias
+ *   over rows          leaves of LEAF rows, added as a binary tree, so that whole leaves may be computed apart
+ *   within a row       16 chains (LayerNorm, quantiles)
+ *
+ * Compile it with -ffp-contract=off: nothing but what is written as fused may be.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -42,7 +57,7 @@ power(double base, long long exponent) /* by multiplications alone: nobody promi
 }
 
 typedef struct {
-    const Products *with;
+    const Kernels *with;
     long size, parts;
     float *w, *first, *second;
     const float *g;
@@ -63,7 +78,7 @@ blend_part(void *what, long part)
 {
     const Step *step = what;
     long begin = begin_of(step->size, part, step->parts, EVEN), end = begin_of(step->size, part + 1, step->parts, EVEN);
-    step->with->blend(end - begin, step->w + begin, step->g + begin, step->tau, step->rest);
+    step->with->polyak(end - begin, step->w + begin, step->g + begin, step->tau, step->rest);
 }
 
 /* Each number is for itself. */
@@ -109,19 +124,19 @@ FUNCTION(py_adam)
             how.root = 1.0f;
         }
     }
-    Step step = {.with = products, .size = (long)size, .w = w, .g = g, .first = first, .second = second, .how = &how};
+    Step step = {.with = kernels, .size = (long)size, .w = w, .g = g, .first = first, .second = second, .how = &how};
     over_all(&step, adam_part);
     return done(&held);
 }
 
-FUNCTION(py_blend)
+FUNCTION(py_polyak)
 {
-    ARGUMENTS(3, "blend(target, weights, tau)");
+    ARGUMENTS(3, "polyak(target, weights, tau)");
     float *target = OUT(0, "target", -1);
     const float *w = IN(1, "weights", LENGTH(0));
     double tau = PyFloat_AsDouble(args[2]);
     UNLESS_FAILED
-    Step step = {.with = products, .size = (long)LENGTH(0), .w = target, .g = w, .tau = (float)tau, .rest = (float)(1.0 - tau)};
+    Step step = {.with = kernels, .size = (long)LENGTH(0), .w = target, .g = w, .tau = (float)tau, .rest = (float)(1.0 - tau)};
     over_all(&step, blend_part);
     return done(&held);
 }
@@ -131,7 +146,7 @@ FUNCTION(py_norm)
     ARGUMENTS(1, "norm(gradients)");
     const float *g = IN(0, "gradients", -1);
     UNLESS_FAILED
-    double norm = sqrt(products->squares((long)LENGTH(0), g));
+    double norm = sqrt(kernels->sum_of_squares((long)LENGTH(0), g));
     release(&held);
     return PyFloat_FromDouble((double)(float)norm);
 }
@@ -141,16 +156,16 @@ FUNCTION(py_exp)
     ARGUMENTS(1, "exp(x)");
     float x = number(args[0]);
     UNLESS_FAILED
-    return PyFloat_FromDouble((double)products->exponential(x));
+    return PyFloat_FromDouble((double)kernels->exponential(x));
 }
 
 /* ---------------------------------------------------------------- losses */
 
-FUNCTION(py_surrogate)
+FUNCTION(py_ppo_loss)
 {
-    ARGUMENTS(15, "surrogate(values, log_prob, entropy, advantages, returns, old_log_prob, old_values, clip, clip_vf, ent_coef, "
+    ARGUMENTS(15, "ppo_loss(values, log_prob, entropy, advantages, returns, old_log_prob, old_values, clip, clip_vf, ent_coef, "
                   "vf_coef, share, by_values, by_log_prob, statistics)");
-    Surrogate how;
+    PpoLoss how;
     how.values = IN(0, "values", -1);
     Py_ssize_t rows = LENGTH(0);
     how.log_prob = IN(1, "log_prob", rows);
@@ -165,13 +180,13 @@ FUNCTION(py_surrogate)
     how.by_log_prob = OUT(13, "by_log_prob", rows);
     float *statistics = OUT(14, "statistics", 6);
     UNLESS_FAILED
-    products->surrogate((long)rows, &how, statistics);
+    kernels->ppo_loss((long)rows, &how, statistics);
     return done(&held);
 }
 
-FUNCTION(py_td)
+FUNCTION(py_td_loss)
 {
-    ARGUMENTS(10, "td(values, following, log_prob, alpha, dones, rewards, discounts, discount, share, by_values)");
+    ARGUMENTS(10, "td_loss(values, following, log_prob, alpha, dones, rewards, discounts, discount, share, by_values)");
     const float *rewards = IN(5, "rewards", -1);
     Py_ssize_t rows = LENGTH(0);
     const float *values = IN(0, "values", -1);
@@ -182,16 +197,16 @@ FUNCTION(py_td)
     float *by_values = OUT(9, "by_values", size);
     VALUES_OF_EACH_ROW
     UNLESS_FAILED
-    float loss = rows ? products->td((long)(size / rows), (long)rows, values, following, log_prob, alpha, dones, rewards, discounts, discount,
+    float loss = rows ? kernels->td_loss((long)(size / rows), (long)rows, values, following, log_prob, alpha, dones, rewards, discounts, discount,
                                      share, by_values)
                       : 0.0f;
     release(&held);
     return PyFloat_FromDouble((double)loss);
 }
 
-FUNCTION(py_best)
+FUNCTION(py_q_target)
 {
-    ARGUMENTS(7, "best(following, choosing, dones, rewards, discounts, discount, returns)");
+    ARGUMENTS(7, "q_target(following, choosing, dones, rewards, discounts, discount, returns)");
     float *returns = OUT(6, "returns", -1);
     Py_ssize_t rows = LENGTH(0);
     const float *following = IN(0, "following", -1);
@@ -202,14 +217,14 @@ FUNCTION(py_best)
     VALUES_OF_EACH_ROW
     UNLESS_FAILED
     if (rows) {
-        products->best((long)rows, (long)(size / rows), following, choosing, dones, rewards, discounts, discount, returns);
+        kernels->q_target((long)rows, (long)(size / rows), following, choosing, dones, rewards, discounts, discount, returns);
     }
     return done(&held);
 }
 
-FUNCTION(py_taken)
+FUNCTION(py_q_loss)
 {
-    ARGUMENTS(6, "taken(values, actions, returns, huber, share, by_values)");
+    ARGUMENTS(6, "q_loss(values, actions, returns, huber, share, by_values)");
     const int64_t *actions = NUMBERS(1, "actions", -1);
     Py_ssize_t rows = LENGTH(0);
     const float *values = IN(0, "values", -1);
@@ -226,14 +241,14 @@ FUNCTION(py_taken)
         }
     }
     UNLESS_FAILED
-    float loss = products->taken((long)rows, (long)n, values, actions, returns, huber, share, by_values);
+    float loss = kernels->q_loss((long)rows, (long)n, values, actions, returns, huber, share, by_values);
     release(&held);
     return PyFloat_FromDouble((double)loss);
 }
 
-FUNCTION(py_quantiles)
+FUNCTION(py_quantile_loss)
 {
-    ARGUMENTS(6, "quantiles(critics, rows, values, returns, share, by_values)");
+    ARGUMENTS(6, "quantile_loss(critics, rows, values, returns, share, by_values)");
     long critics = PyLong_AsLong(args[0]), rows = PyLong_AsLong(args[1]);
     const float *values = IN(2, "values", -1);
     Py_ssize_t size = LENGTH(0);
@@ -247,7 +262,7 @@ FUNCTION(py_quantiles)
     UNLESS_FAILED
     long n = (long)size / critics / rows, m = (long)known / rows;
     PyThreadState *state = size * m >= LARGE ? PyEval_SaveThread() : NULL;
-    float loss = products->quantiles(critics, rows, n, m, values, returns, share, by_values);
+    float loss = kernels->quantile_loss(critics, rows, n, m, values, returns, share, by_values);
     if (state != NULL) {
         PyEval_RestoreThread(state);
     }
@@ -255,27 +270,27 @@ FUNCTION(py_quantiles)
     return PyFloat_FromDouble((double)loss);
 }
 
-FUNCTION(py_total)
+FUNCTION(py_weighted_sum)
 {
-    ARGUMENTS(4, "total(first, a, second, b)");
+    ARGUMENTS(4, "weighted_sum(first, a, second, b)");
     const float *first = IN(0, "first", -1), *second = MAYBE(2, "second", LENGTH(0));
     float a = number(args[1]), b = number(args[3]);
     UNLESS_FAILED
-    float sum = products->total((long)LENGTH(0), first, a, second, b);
+    float sum = kernels->weighted_sum((long)LENGTH(0), first, a, second, b);
     release(&held);
     return PyFloat_FromDouble((double)sum);
 }
 
-FUNCTION(py_standardise)
+FUNCTION(py_standardize)
 {
-    ARGUMENTS(2, "standardise(numbers, out)");
+    ARGUMENTS(2, "standardize(numbers, out)");
     const float *x = IN(0, "numbers", -1);
     float *out = OUT(1, "out", LENGTH(0));
     if (!held.failed && LENGTH(0) < 2) {
         PyErr_SetString(PyExc_ValueError, "one number has no standard deviation");
     }
     UNLESS_FAILED
-    products->standardise((long)LENGTH(0), x, out);
+    kernels->standardize((long)LENGTH(0), x, out);
     return done(&held);
 }
 
@@ -358,7 +373,7 @@ use(PyObject *module, PyObject *name)
     if (kind == NULL) {
         return NULL;
     }
-    products = kind->products;
+    kernels = kind->kernels;
     in_use = kind->name;
     Py_RETURN_NONE;
 }
@@ -368,7 +383,7 @@ check(PyObject *module, PyObject *name)
 {
     (void)module;
     const Named *kind = kind_of(name);
-    return kind == NULL ? NULL : PyBool_FromLong(agrees(kind->products));
+    return kind == NULL ? NULL : PyBool_FromLong(agrees(kind->kernels));
 }
 
 static PyObject *
@@ -402,31 +417,31 @@ static PyMethodDef functions[] = {
     {"use", use, METH_O, "Use a kind from now on."},
     {"check", check, METH_O, "Whether a kind gives the bits of the portable one, for a few products."},
     FAST(adam, "One step of Adam, AdamW or RAdam."),
-    FAST(blend, "Move towards other parameters."),
+    FAST(polyak, "Move towards other parameters."),
     FAST(norm, "The Euclidean norm."),
     FAST(exp, "The exponential of one number, in float32."),
-    FAST(squash, "Actions of squashed normal distributions, and their log-probabilities."),
-    FAST(unsquash, "Their derivatives."),
-    FAST(choose, "Log-probabilities and entropies of categorical distributions, some choices perhaps masked."),
-    FAST(unchoose, "Their derivatives."),
-    FAST(toss, "Log-probabilities and entropies of Bernoulli distributions."),
-    FAST(untoss, "Their derivatives."),
-    FAST(draw, "Log-probabilities and entropies of normal distributions."),
-    FAST(undraw, "Their derivatives."),
-    FAST(vary, "The same where variances depend on the row."),
-    FAST(unvary, "Their derivatives."),
-    FAST(variances, "Variances, from logarithms of standard deviations."),
-    FAST(surrogate, "PPO's loss and its derivatives."),
-    FAST(td, "Squared errors of critics against rewards and what follows."),
-    FAST(best, "Rewards and what the best next action is worth."),
-    FAST(taken, "Errors of the values of actions that were taken."),
-    FAST(quantiles, "Errors of quantiles against returns."),
-    FAST(total, "A weighted sum over rows."),
-    FAST(standardise, "Numbers with mean 0 and standard deviation 1."),
+    FAST(squashed_gaussian, "Actions of squashed normal distributions, and their log-probabilities."),
+    FAST(squashed_gaussian_backward, "Their derivatives."),
+    FAST(categorical, "Log-probabilities and entropies of categorical distributions, some choices perhaps masked."),
+    FAST(categorical_backward, "Their derivatives."),
+    FAST(bernoulli, "Log-probabilities and entropies of Bernoulli distributions."),
+    FAST(bernoulli_backward, "Their derivatives."),
+    FAST(gaussian, "Log-probabilities and entropies of normal distributions."),
+    FAST(gaussian_backward, "Their derivatives."),
+    FAST(gaussian_by_row, "The same where variances depend on the row."),
+    FAST(gaussian_by_row_backward, "Their derivatives."),
+    FAST(exp_2x, "Variances, from logarithms of standard deviations."),
+    FAST(ppo_loss, "PPO's loss and its derivatives."),
+    FAST(td_loss, "Squared errors of critics against rewards and what follows."),
+    FAST(q_target, "Rewards and what the best next action is worth."),
+    FAST(q_loss, "Errors of the values of actions that were taken."),
+    FAST(quantile_loss, "Errors of quantiles against returns."),
+    FAST(weighted_sum, "A weighted sum over rows."),
+    FAST(standardize, "Numbers with mean 0 and standard deviation 1."),
     FAST(gather, "Copy rows of arrays, in the order of their numbers."),
-    FAST(panels, "A right factor laid out for products of a few rows."),
+    FAST(pack_panels, "A right factor laid out for products of a few rows."),
     FAST(lstm, "LSTM cells over sequences."),
-    FAST(unlstm, "Their derivatives."),
+    FAST(lstm_backward, "Their derivatives."),
     {NULL, NULL, 0, NULL},
 };
 

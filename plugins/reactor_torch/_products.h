@@ -110,6 +110,7 @@ NAME(tile_across)(int rows, long k, const float *a, long stride, const float *pa
 
 /* ---------------------------------------------------------------- activations, and what they do to gradients */
 
+/* tanh(x) = x P(x^2) / Q(x^2), odd and bounded by 7.9, where it is 1 but for a few roundings; relative error below 4e-7, roundings included */
 TARGET INLINE V
 NAME(squashed)(V x)
 {
@@ -136,7 +137,7 @@ NAME(slope)(Kind kind, V y, V g)
 }
 
 TARGET static void
-NAME(activate)(Kind kind, float *y, long count)
+NAME(activation)(Kind kind, float *y, long count)
 {
     if (kind == NONE) {
         return;
@@ -149,7 +150,7 @@ NAME(activate)(Kind kind, float *y, long count)
 }
 
 TARGET static void
-NAME(differentiate)(Kind kind, const float *y, float *g, long count)
+NAME(activation_backward)(Kind kind, const float *y, float *g, long count)
 {
     if (kind == NONE) {
         return;
@@ -316,7 +317,7 @@ NAME(add)(float *to, const float *from, long count)
 /* The same of any number of rows, c being without gaps; scratch has room for g or x in tiles, for another c for each doubling of SUPER,
  * and for one more. */
 TARGET static void
-NAME(outer)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, float *scratch)
+NAME(matmul_outer)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, float *scratch)
 {
     unsigned done = 0;
     /* Columns that would leave much of a vector idle are better the rows of tiles: a product of two numbers has no order. */
@@ -362,7 +363,7 @@ NAME(outer)(long m, long n, long k, const float *g, long ldg, const float *x, lo
 /* ---------------------------------------------------------------- c += a b, for a b that stays: laid out as panels, one after the other */
 
 TARGET static void
-NAME(lay_out)(long k, long n, const float *from, long ld, int transposed, float *panels)
+NAME(pack_panels)(long k, long n, const float *from, long ld, int transposed, float *panels)
 {
     for (long j = 0; j < n; j += PANEL, panels += k * PANEL) {
         long columns = n - j < PANEL ? n - j : PANEL;
@@ -394,7 +395,7 @@ NAME(add_row)(long k, const float *a, const float *panels, float *c)
 }
 
 TARGET static void
-NAME(add_product)(long m, long k, long n, const float *a, long lda, const float *panels, float *c, long ldc)
+NAME(add_packed)(long m, long k, long n, const float *a, long lda, const float *panels, float *c, long ldc)
 {
     long j = 0;
     for (; m == 1 && j + 4 * PANEL <= n; j += 4 * PANEL, panels += 4 * k * PANEL) {
@@ -481,15 +482,15 @@ NAME(dots)(long n, long m, long k, const float *a, long lda, const float *b, con
 /* ---------------------------------------------------------------- the layer */
 
 TARGET static void
-NAME(forward)(Kind kind, long m, long k, long n, const float *x, long ldx, const float *w, const float *bias, float *y,
+NAME(linear)(Kind kind, long m, long k, long n, const float *x, long ldx, const float *w, const float *bias, float *y,
               float *left)
 {
     if (n <= FEW) {
         NAME(dots)(n, m, k, x, ldx, w, bias, y);
-        NAME(activate)(kind, y, m * n);
+        NAME(activation)(kind, y, m * n);
         return;
     }
-    NAME(multiply)(m, k, n, x, ldx, w, k, 1, y, n, bias, kind, NULL, left);
+    NAME(matmul)(m, k, n, x, ldx, w, k, 1, y, n, bias, kind, NULL, left);
 }
 
 /* One step of Adam (or, with `momentum`, of it without second moments, which RAdam begins with); `decay` is coupled, `keep` is not. */
@@ -522,9 +523,9 @@ NAME(adam)(long count, float *RESTRICT w, const float *RESTRICT g, float *RESTRI
     }
 }
 
-/* target += tau (w - target), as two products, so that tau = 0 keeps it */
+/* target += tau (w - target), as two kernels, so that tau = 0 keeps it */
 TARGET static void
-NAME(blend)(long count, float *RESTRICT target, const float *RESTRICT w, float tau, float rest)
+NAME(polyak)(long count, float *RESTRICT target, const float *RESTRICT w, float tau, float rest)
 {
     V t = SPREAD(tau), r = SPREAD(rest);
     for (long e = 0; e < count; e += WIDTH) {
@@ -535,7 +536,7 @@ NAME(blend)(long count, float *RESTRICT target, const float *RESTRICT w, float t
 
 /* The sum of squares: 64 chains over blocks of 4,096 numbers, folded up, added as doubles */
 TARGET static double
-NAME(squares)(long count, const float *g)
+NAME(sum_of_squares)(long count, const float *g)
 {
     double total = 0.0;
     for (long begin = 0; begin < count; begin += 4096) {
@@ -565,11 +566,15 @@ NAME(squares)(long count, const float *g)
     return total;
 }
 
-static const Products NAME(products) = {
-    NAME(forward), NAME(multiply), NAME(outer), NAME(columns), NAME(shifted), NAME(combined), NAME(weighted), NAME(activate), NAME(differentiate),
-    NAME(adam), NAME(blend), NAME(squares), NAME(lay_out), NAME(add_product), NAME(add), NAME(pixels),
-    NAME(windows), NAME(leaf_of_units), NAME(unwindow), LOSSES,
+#define KERNEL(name) .name = NAME(name)
+static const Kernels NAME(kernels) = {
+    KERNEL(linear), KERNEL(matmul), KERNEL(matmul_outer), KERNEL(pack_panels), KERNEL(add_packed), KERNEL(add),
+    KERNEL(column_sums), KERNEL(affine), KERNEL(batch_norm_backward), KERNEL(scale_columns), KERNEL(activation),
+    KERNEL(activation_backward), KERNEL(adam), KERNEL(polyak), KERNEL(sum_of_squares), KERNEL(bytes_to_floats), KERNEL(conv),
+    KERNEL(conv_weight_leaf), KERNEL(conv_backward_input),
+    LOSSES,
 };
+#undef KERNEL
 
 #undef PANEL
 #undef CASE

@@ -101,7 +101,7 @@ def adam(
 ) -> None:  # fmt: skip
     """One step of Adam (kind 0) or RAdam (1)."""
 
-def blend(target: _Floats, weights: _Floats, tau: float, /) -> None:
+def polyak(target: _Floats, weights: _Floats, tau: float, /) -> None:
     """Move a target ``tau`` of the way towards weights."""
 
 def norm(gradients: _Floats, /) -> float:
@@ -110,7 +110,7 @@ def norm(gradients: _Floats, /) -> float:
 def exp(x: float, /) -> float:
     """The exponential of one number, in float32."""
 
-def squash(
+def squashed_gaussian(
     mean: _Floats, raw: _Floats, noise: _Floats, actions: _Floats, spread: _Floats, slack: _Floats, log_prob: _Floats,
     part: _Floats, low: float, high: float, /,
 ) -> None:  # fmt: skip
@@ -119,89 +119,89 @@ def squash(
     Logarithms of standard deviations, ``raw``, are bounded by ``low`` and ``high``.
     """
 
-def unsquash(
+def squashed_gaussian_backward(
     by_actions: _Floats, by_log_prob: float, actions: _Floats, spread: _Floats, slack: _Floats, raw: _Floats, by_mean: _Floats,
     by_log_std: _Floats, low: float, high: float, /,
 ) -> None:  # fmt: skip
     """Gradients by means and by logarithms of standard deviations without bounds."""
 
-def choose(
+def categorical(
     sizes: _Integers, logits: _Floats, taken: _Integers, masks: npt.NDArray[np.bool_] | None, logs: _Floats,
     probabilities: _Floats, entropies: _Floats, log_prob: _Floats, entropy: _Floats, /,
 ) -> None:  # fmt: skip
     """Log-probabilities and entropies of one choice or several; ``masks`` are true where a choice is allowed."""
 
-def unchoose(
+def categorical_backward(
     sizes: _Integers, taken: _Integers, masks: npt.NDArray[np.bool_] | None, logs: _Floats, probabilities: _Floats,
     entropies: _Floats, by_log_prob: _Floats, by_entropy: float, gradient: _Floats, /,
 ) -> None:  # fmt: skip
     """The gradient by the logits."""
 
-def toss(logits: _Floats, taken: _Floats, probabilities: _Floats, terms: _Floats, log_prob: _Floats, entropy: _Floats, /) -> None:
+def bernoulli(logits: _Floats, taken: _Floats, probabilities: _Floats, terms: _Floats, log_prob: _Floats, entropy: _Floats, /) -> None:
     """Log-probabilities and entropies of Bernoulli distributions; ``terms`` is room for as many numbers as there are logits."""
 
-def untoss(
+def bernoulli_backward(
     logits: _Floats, taken: _Floats, probabilities: _Floats, by_log_prob: _Floats, by_entropy: float, gradient: _Floats, /
 ) -> None:
     """The gradient by the logits."""
 
-def draw(
+def gaussian(
     means: _Floats, actions: _Floats, log_std: _Floats, inverse: _Floats, distances: _Floats, log_prob: _Floats,
     entropy: _Floats, /,
 ) -> None:  # fmt: skip
     """Log-probabilities and entropies of normal distributions, whose standard deviations do not depend on the row."""
 
-def undraw(
+def gaussian_backward(
     inverse: _Floats, distances: _Floats, by_log_prob: _Floats, by_entropy: float, gradient: _Floats, terms: _Floats,
     log_std_gradient: _Floats, /,
 ) -> None:  # fmt: skip
     """The gradients by means and by logarithms of standard deviations; ``terms`` is room for as many numbers as there are means."""
 
-def vary(
+def gaussian_by_row(
     means: _Floats, actions: _Floats, variances: _Floats, epsilon: float, distances: _Floats, inverse: _Floats, log_prob: _Floats,
     entropy: _Floats, /,
 ) -> None:  # fmt: skip
     """The same for normal distributions with variances for each row, to which ``epsilon`` is added."""
 
-def unvary(
+def gaussian_by_row_backward(
     distances: _Floats, inverse: _Floats, by_log_prob: _Floats, by_entropy: float, by_means: _Floats, by_variances: _Floats, /
 ) -> None:
     """The gradients by means and variances."""
 
-def variances(log_std: _Floats, variances: _Floats, /) -> None:
+def exp_2x(log_std: _Floats, variances: _Floats, /) -> None:
     """Variances, from logarithms of standard deviations."""
 
-def surrogate(
+def ppo_loss(
     values: _Floats, log_prob: _Floats, entropy: _Floats | None, advantages: _Floats, returns: _Floats, old_log_prob: _Floats,
     old_values: _Floats | None, clip: float, clip_vf: float, ent_coef: float, vf_coef: float, share: float, by_values: _Floats,
     by_log_prob: _Floats, statistics: _Floats, /,
 ) -> None:  # fmt: skip
     """PPO's loss; values are clipped if there are old ones."""
 
-def td(
+def td_loss(
     values: _Floats, following: _Floats, log_prob: _Floats | None, alpha: float, dones: _Floats, rewards: _Floats,
     discounts: _Floats | None, discount: float, share: float, by_values: _Floats, /,
 ) -> float:  # fmt: skip
     """Squared errors of critics, ``(critics, rows)``, against rewards and the least that ``following``, of that shape, says."""
 
-def best(
+def q_target(
     following: _Floats, choosing: _Floats | None, dones: _Floats, rewards: _Floats, discounts: _Floats | None, discount: float,
     returns: _Floats, /,
 ) -> None:  # fmt: skip
     """Rewards and what the best next action is worth by ``following``, ``(rows, n)``; ``choosing`` says which, if there is such."""
 
-def taken(values: _Floats, actions: _Integers, returns: _Floats, huber: bool, share: float, by_values: _Floats, /) -> float:
+def q_loss(values: _Floats, actions: _Integers, returns: _Floats, huber: bool, share: float, by_values: _Floats, /) -> float:
     """Errors of the values of actions against returns, squared or by Huber."""
 
-def quantiles(
+def quantile_loss(
     critics: int, rows: int, values: _Floats, returns: _Floats, share: float, by_values: _Floats, /
 ) -> float:  # fmt: skip
     """Errors of quantiles, ``(critics, rows, n)``, against returns, ``(rows, m)``: by Huber, and by how unlikely their side is."""
 
-def total(first: _Floats, a: float, second: _Floats | None, b: float, /) -> float:
+def weighted_sum(first: _Floats, a: float, second: _Floats | None, b: float, /) -> float:
     """The sum over rows of ``first * a + second * b``."""
 
-def panels(k: int, n: int, weights: _Floats, transposed: bool, panels: _Floats, /) -> None:
+def pack_panels(k: int, n: int, weights: _Floats, transposed: bool, panels: _Floats, /) -> None:
     """Lay out a right factor, ``(k, n)``, or ``(n, k)`` if it is transposed; there is room for k times the next multiple of 32."""
 
 def lstm(
@@ -210,14 +210,14 @@ def lstm(
 ) -> None:  # fmt: skip
     """Gates, states that steps begin with, cells and outputs of LSTM cells, from inputs ``(steps, rows, features)``."""
 
-def unlstm(
+def lstm_backward(
     steps: int, rows: int, features: int, hidden: int, inputs: _Floats, starts: _Floats, panels: _Floats, gates: _Floats,
     before: _Floats, cells: _Floats, by_outputs: _Floats, slopes: _Floats, by_weights: _Floats, by_recurrent: _Floats,
     by_bias: _Floats, /,
 ) -> None:  # fmt: skip
     """The gradients by weights and biases, from that by the outputs, which is overwritten."""
 
-def standardise(numbers: _Floats, out: _Floats, /) -> None:
+def standardize(numbers: _Floats, out: _Floats, /) -> None:
     """Numbers with mean 0 and standard deviation 1."""
 
 def gather(rows: _Integers, sources: tuple[npt.NDArray[Any], ...], targets: tuple[npt.NDArray[Any], ...], /) -> None:

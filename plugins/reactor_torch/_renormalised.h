@@ -23,16 +23,16 @@ enum { ROOM = 8 }; /* arrays of a number for each column: */
 
 /* From rows themselves; the running statistics learn. */
 static void
-batch_of(const Products *with, const Batch *batch, long rows, long n, const float *x, long ldx, float epsilon)
+batch_of(const Kernels *with, const Batch *batch, long rows, long n, const float *x, long ldx, float epsilon)
 {
     float *mean = MEAN(batch, n), *variance = VARIANCE(batch, n);
     int renormalised = *batch->steps > batch->warmup;
 
-    with->columns(VALUES, rows, n, x, ldx, NULL, NULL, 0, mean);
+    with->column_sums(VALUES, rows, n, x, ldx, NULL, NULL, 0, mean);
     for (long j = 0; j < n; j++) {
         mean[j] /= (float)rows;
     }
-    with->columns(SQUARES, rows, n, x, ldx, mean, NULL, 0, variance);
+    with->column_sums(SQUARES, rows, n, x, ldx, mean, NULL, 0, variance);
     for (long j = 0; j < n; j++) {
         float v = variance[j] / (float)(rows - 1), root = sqrtf(v), squeeze = 1.0f, pull = 0.0f;
         if (renormalised) {
@@ -74,15 +74,15 @@ weighted_by(const Batch *batch, long n, const float *w)
 /* Gradients by the weight and the bias, and by what came in, through the activation that gave it. A row of a batch moves the mean and
  * the variance; that of a column without any has no slope, where the root of it would have one without bounds. */
 static void
-through_batch(const Products *with, const Batch *batch, int together, Kind kind, long rows, long n, const float *g, const float *x, long ldx,
+through_batch(const Kernels *with, const Batch *batch, int together, Kind kind, long rows, long n, const float *g, const float *x, long ldx,
               float *dw, float *db, float *dx)
 {
     const float *factor = FACTOR(batch, n), *inverse = INVERSE(batch, n), *squeeze = SQUEEZE(batch, n), *pull = PULL(batch, n);
     const float *root = ROOT(batch, n);
     float *along = VARIANCE(batch, n), *shift = MEAN(batch, n); /* nobody needs these any more */
 
-    with->columns(VALUES, rows, n, g, n, NULL, NULL, 0, db);
-    with->columns(ALONG, rows, n, x, ldx, CENTRE(batch, n), g, n, dw);
+    with->column_sums(VALUES, rows, n, g, n, NULL, NULL, 0, db);
+    with->column_sums(ALONG, rows, n, x, ldx, CENTRE(batch, n), g, n, dw);
     for (long j = 0; j < n; j++) {
         dw[j] *= inverse[j];
         along[j] = shift[j] = 0.0f;
@@ -93,6 +93,6 @@ through_batch(const Products *with, const Batch *batch, int together, Kind kind,
         }
     }
     if (dx != NULL) {
-        with->combined(kind, rows, n, g, x, ldx, CENTRE(batch, n), factor, along, shift, dx);
+        with->batch_norm_backward(kind, rows, n, g, x, ldx, CENTRE(batch, n), factor, along, shift, dx);
     }
 }

@@ -23,7 +23,7 @@ NAME(quotients)(long count, const unsigned char *RESTRICT from, float divisor, f
 
 /* Pixels one after the other, or (plane) their channels so far apart */
 TARGET static void
-NAME(pixels)(long count, long channels, const unsigned char *from, long plane, float divisor, float *to)
+NAME(bytes_to_floats)(long count, long channels, const unsigned char *from, long plane, float divisor, float *to)
 {
     uint32_t together[512];
 
@@ -62,7 +62,7 @@ NAME(tile_windows)(int narrow, int rows, long segments, long jump, long k, const
 
 /* Convolve images `stride` apart; panels are the weights, laid out with a row for each number of a window. */
 TARGET static void
-NAME(windows)(const Windows *of, long images, const float *x, long stride, const float *panels, const float *bias, Kind kind, float *y)
+NAME(conv)(const Windows *of, long images, const float *x, long stride, const float *panels, const float *bias, Kind kind, float *y)
 {
     ALIGNED(64) float first[PANEL];
     long n = of->outputs, run = of->wide * of->channels, line = of->width * of->channels, step = of->right * of->channels;
@@ -92,7 +92,7 @@ NAME(windows)(const Windows *of, long images, const float *x, long stride, const
         }
     }
     if (kind == TANH) {
-        NAME(activate)(kind, y, images * of->rows * of->columns * n);
+        NAME(activation)(kind, y, images * of->rows * of->columns * n);
     }
 }
 
@@ -185,7 +185,7 @@ NAME(take_tile)(long high, long windows, const float *g, long n, float *tile, fl
 /* Units `begin` to `end` of the gradient of weights, of some images: UNIT numbers of a window's row for each output. Biases' gradients
  * are sums over windows, too. `tile` has room for HIGH numbers of each window. */
 TARGET static void
-NAME(leaf_of_units)(const Windows *of, long images, const float *x, long stride, const float *g, long begin, long end, float *c,
+NAME(conv_weight_leaf)(const Windows *of, long images, const float *x, long stride, const float *g, long begin, long end, float *c,
                     float *biases, float *tile)
 {
     long n = of->outputs, run = of->wide * of->channels, line = of->width * of->channels, in_row = (run + UNIT - 1) / UNIT;
@@ -215,7 +215,7 @@ NAME(leaf_of_units)(const Windows *of, long images, const float *x, long stride,
 
 /* Add to images, without gaps, what windows of them get, one window after the other. */
 TARGET static void
-NAME(unwindow)(const Windows *of, long images, const float *windows, float *x)
+NAME(conv_backward_input)(const Windows *of, long images, const float *windows, float *x)
 {
     long run = of->wide * of->channels, line = of->width * of->channels;
 

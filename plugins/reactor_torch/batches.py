@@ -221,7 +221,7 @@ def normalized(advantages: torch.Tensor, batch_size: int, kernels: Any = None) -
         found = given.copy()
         for at in range(0, len(given), batch_size):
             if len(given) - at > 1 < batch_size:
-                kernels.standardise(given[at : at + batch_size], found[at : at + batch_size])
+                kernels.standardize(given[at : at + batch_size], found[at : at + batch_size])
         return torch.from_numpy(found)
     whole = len(advantages) // batch_size * batch_size
     parts = [advantages[:whole].view(-1, batch_size), advantages[whole:].view(1, -1)]

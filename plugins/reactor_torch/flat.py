@@ -229,7 +229,7 @@ class FlatParameters:
         if tau == 1:
             self.data.copy_(other.data)
         elif kernels is not None:
-            kernels.blend(self.data.numpy(), other.data.numpy(), tau)
+            kernels.polyak(self.data.numpy(), other.data.numpy(), tau)
         else:
             self.data.mul_(1 - tau).add_(other.data, alpha=tau)
 

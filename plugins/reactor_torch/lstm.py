@@ -62,9 +62,9 @@ class Lstm:
     def take_weights(self) -> None:
         """Look at the weights: what follows is computed from those that there are now."""
         recurrent = np.ascontiguousarray(self.weights.recurrent)
-        self.kernels.panels(self.hidden, 4 * self.hidden, recurrent, True, self.panels)
+        self.kernels.pack_panels(self.hidden, 4 * self.hidden, recurrent, True, self.panels)
         if self.gradients is not None:
-            self.kernels.panels(4 * self.hidden, self.hidden, recurrent, False, self.panels_back)
+            self.kernels.pack_panels(4 * self.hidden, self.hidden, recurrent, False, self.panels_back)
         np.add(self.weights.input_bias, self.weights.recurrent_bias, out=self.bias)
 
     def run(self, inputs: Array, starts: Array, h: Array, c: Array) -> tuple[Array, Array]:
@@ -102,7 +102,7 @@ class Lstm:
         if buffers.slopes is None:
             buffers.slopes = np.zeros_like(buffers.gates)
         gradients = self.gradients
-        self.kernels.unlstm(
+        self.kernels.lstm_backward(
             *shape, inputs, starts, self.panels_back, buffers.gates, buffers.before, buffers.cells, by_outputs, buffers.slopes,
             gradients.inputs, gradients.recurrent, gradients.input_bias,
         )  # fmt: skip

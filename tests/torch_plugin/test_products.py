@@ -263,42 +263,42 @@ def elementwise(kind: str) -> list[Any]:
     mean[0, 0] = 30.0
     made = [room(rows, n) for _ in range(3)]
     log_prob = room(rows)
-    products.squash(mean, 5 * raw, noise, *made, log_prob, room(rows, n), -20.0, 2.0)
-    products.unsquash(by, 0.1, *made, 5 * raw, room(rows, n), room(rows, n), -20.0, 2.0)
+    products.squashed_gaussian(mean, 5 * raw, noise, *made, log_prob, room(rows, n), -20.0, 2.0)
+    products.squashed_gaussian_backward(by, 0.1, *made, 5 * raw, room(rows, n), room(rows, n), -20.0, 2.0)
     sizes, masks = np.array([1, 2]), rng.random((rows, n)) < 0.7
     masks[:, 0] = True
     taken = np.stack([np.zeros(rows, np.int64), rng.integers(0, 2, rows)], 1)
     for mask in (None, masks):
         logs, probabilities, entropies = room(rows, n), room(rows, n), room(rows, 2)
-        products.choose(sizes, mean, taken, mask, logs, probabilities, entropies, room(rows), room(rows))
-        products.unchoose(sizes, taken, mask, logs, probabilities, entropies, by[:, 0].copy(), 0.01, room(rows, n))
+        products.categorical(sizes, mean, taken, mask, logs, probabilities, entropies, room(rows), room(rows))
+        products.categorical_backward(sizes, taken, mask, logs, probabilities, entropies, by[:, 0].copy(), 0.01, room(rows, n))
     probabilities, heads = room(rows, n), masks.astype(np.float32)
-    products.toss(mean, heads, probabilities, room(rows, n), room(rows), room(rows))
-    products.untoss(mean, heads, probabilities, by[:, 0].copy(), 0.01, room(rows, n))
+    products.bernoulli(mean, heads, probabilities, room(rows, n), room(rows), room(rows))
+    products.bernoulli_backward(mean, heads, probabilities, by[:, 0].copy(), 0.01, room(rows, n))
     inverse, distances = room(n), room(rows, n)
-    products.draw(mean, noise, raw[0], inverse, distances, room(rows), room(rows))
-    products.undraw(inverse, distances, by[:, 0].copy(), 0.01, room(rows, n), room(rows, n), room(n))
+    products.gaussian(mean, noise, raw[0], inverse, distances, room(rows), room(rows))
+    products.gaussian_backward(inverse, distances, by[:, 0].copy(), 0.01, room(rows, n), room(rows, n), room(n))
     variances, inverses, distances = room(rows, n), room(rows, n), room(rows, n)
-    products.variances(raw, variances)
-    products.vary(mean, noise, variances, 1e-6, distances, inverses, room(rows), room(rows))
-    products.unvary(distances, inverses, by[:, 0].copy(), 0.01, room(rows, n), room(rows, n))
+    products.exp_2x(raw, variances)
+    products.gaussian_by_row(mean, noise, variances, 1e-6, distances, inverses, room(rows), room(rows))
+    products.gaussian_by_row_backward(distances, inverses, by[:, 0].copy(), 0.01, room(rows, n), room(rows, n))
     columns = [normal(rng, rows) for _ in range(6)]
     for old_values in (None, columns[5]):
-        products.surrogate(
+        products.ppo_loss(
             *columns[:5], 0.3 * columns[0], old_values, 0.2, 0.3, 0.01, 0.5, 1 / rows, room(rows), room(rows), room(6)
         )
     values, following = normal(rng, 2, rows), normal(rng, 2, rows)
     chosen = taken[:, 1].copy()
     dones = (rng.random(rows) < 0.1).astype(np.float32)
-    found += [products.td(values, following, columns[0], 0.2, dones, columns[1], None, 0.99, 0.5 / rows, room(2, rows))]
+    found += [products.td_loss(values, following, columns[0], 0.2, dones, columns[1], None, 0.99, 0.5 / rows, room(2, rows))]
     for choosing, discounts in ((None, None), (noise, columns[4])):
-        products.best(mean, choosing, dones, columns[1], discounts, 0.99, room(rows))
-    found += [products.taken(mean, chosen, columns[2], huber, 1 / rows, room(rows, n)) for huber in (False, True)]
+        products.q_target(mean, choosing, dones, columns[1], discounts, 0.99, room(rows))
+    found += [products.q_loss(mean, chosen, columns[2], huber, 1 / rows, room(rows, n)) for huber in (False, True)]
     for n_quantiles, known in ((3, 5), (5, 37)):
         quantiles, returns = normal(rng, 2, 75, n_quantiles), 2 * normal(rng, 75, known)
-        found += [products.quantiles(2, 75, quantiles, returns, 1 / 75, room(2, 75, n_quantiles))]
-    found += [products.total(columns[0], 0.1, columns[1], -0.2), products.norm(normal(rng, 9001)), products.exp(0.3)]
-    products.standardise(columns[3], room(rows))
+        found += [products.quantile_loss(2, 75, quantiles, returns, 1 / 75, room(2, 75, n_quantiles))]
+    found += [products.weighted_sum(columns[0], 0.1, columns[1], -0.2), products.norm(normal(rng, 9001)), products.exp(0.3)]
+    products.standardize(columns[3], room(rows))
     weights, target, gradients, first, second = (np.abs(normal(rng, 301)) for _ in range(5))
     for kind_of_adam, decoupled, decay, steps in (
         (0, False, 0.0, 1),
@@ -309,7 +309,7 @@ def elementwise(kind: str) -> list[Any]:
     ):
         products.adam(kind_of_adam, decoupled, weights, gradients, first, second, steps, 1e-2, 0.9, 0.999, 1e-8, decay)
         found += [weights.copy(), first.copy(), second.copy()]
-    products.blend(target, weights, 0.005)
+    products.polyak(target, weights, 0.005)
     return [np.atleast_1d(np.asarray(one, np.float32)) for one in (*found, target)]
 
 
@@ -324,20 +324,20 @@ def test_the_best_action_that_follows() -> None:
     following = np.array([[1, 3, 2], [4, 0, 4], [np.nan, 9, 1], [5, np.nan, 1]], np.float32)
     others = np.array([[0, 0, 1], [7, 8, 8], [1, 0, 0], [0, 0, np.nan]], np.float32)
     dones, rewards, returns = np.array([0, 1, 0, 0], np.float32), np.array([10, 20, 30, 40], np.float32), np.zeros(4, np.float32)
-    products.best(following, None, dones, rewards, None, 0.5, returns)
+    products.q_target(following, None, dones, rewards, None, 0.5, returns)
     np.testing.assert_array_equal(returns, [11.5, 20, np.nan, np.nan])
-    products.best(following, others, dones, rewards, np.full(4, 0.25, np.float32), 0.5, returns)
+    products.q_target(following, others, dones, rewards, np.full(4, 0.25, np.float32), 0.5, returns)
     np.testing.assert_array_equal(returns, [10.5, 20, np.nan, 40.25])
     with pytest.raises(ValueError, match="12 values are not those of 5 rows"):
-        products.best(following, None, np.zeros(5, np.float32), np.zeros(5, np.float32), None, 0.5, np.zeros(5, np.float32))
+        products.q_target(following, None, np.zeros(5, np.float32), np.zeros(5, np.float32), None, 0.5, np.zeros(5, np.float32))
 
 
 def test_numbers_are_those_of_whole_rows() -> None:
     six, four = np.zeros(6, np.float32), np.zeros(4, np.float32)
     with pytest.raises(ValueError, match="6 numbers are not those of 4 rows"):
-        products.vary(six, six, six, 1e-6, six.copy(), six.copy(), four, four.copy())
+        products.gaussian_by_row(six, six, six, 1e-6, six.copy(), six.copy(), four, four.copy())
     with pytest.raises(ValueError, match="6 numbers are not those of 4 rows"):
-        products.unvary(six, six, four, 0.0, six.copy(), six.copy())
+        products.gaussian_by_row_backward(six, six, four, 0.0, six.copy(), six.copy())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -370,10 +370,10 @@ def test_masked_choices_have_no_probability() -> None:
     logs, probabilities, gradient = (np.zeros((2, 3), np.float32) for _ in range(3))
     entropies, log_prob, entropy = np.zeros((2, 1), np.float32), np.zeros(2, np.float32), np.zeros(2, np.float32)
     sizes, taken = np.array([3]), np.array([0, 2])
-    products.choose(sizes, logits, taken, masks, logs, probabilities, entropies, log_prob, entropy)
+    products.categorical(sizes, logits, taken, masks, logs, probabilities, entropies, log_prob, entropy)
     np.testing.assert_allclose(probabilities, [[0.5, 0, 0.5], [0, 0, 1]], atol=1e-6)
     np.testing.assert_allclose(entropy, [math.log(2), 0], atol=1e-6)
-    products.unchoose(sizes, taken, masks, logs, probabilities, entropies, np.ones(2, np.float32), 0.0, gradient)
+    products.categorical_backward(sizes, taken, masks, logs, probabilities, entropies, np.ones(2, np.float32), 0.0, gradient)
     np.testing.assert_allclose(gradient, [[0.5, 0, -0.5], [0, 0, 0]], atol=1e-6)
 
 
@@ -422,9 +422,9 @@ def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match="weights must be of the type float32, got d"):
         products.adam(0, False, np.zeros(3), *[None] * 3, 1, *[0.0] * 5)
     with pytest.raises(IndexError, match="action 2 is not one of 2"):
-        products.taken(out, np.full(4, 2), np.zeros(4, np.float32), False, 1.0, out.copy())
+        products.q_loss(out, np.full(4, 2), np.zeros(4, np.float32), False, 1.0, out.copy())
     with pytest.raises(ValueError, match="8 values and 8 returns are not those of 1 critics and 3 rows"):
-        products.quantiles(1, 3, out, out, 1.0, out.copy())
+        products.quantile_loss(1, 3, out, out, 1.0, out.copy())
     with pytest.raises(ValueError, match="this processor has no 'mmx'"):
         products.use("mmx")
 

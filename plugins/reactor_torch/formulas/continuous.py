@@ -129,7 +129,7 @@ def td_errors(
         by_values: Where the derivatives by these values go, of the same shape.
     """
     per_row = isinstance(batch.discounts, torch.Tensor)
-    return kernels.td(
+    return kernels.td_loss(
         _array(values), _array(following), None if log_prob is None else _array(log_prob), coefficient, _array(batch.dones),
         _array(batch.rewards), _array(batch.discounts) if per_row else None, 0.0 if per_row else batch.discounts, share,
         by_values.numpy(),
@@ -323,7 +323,7 @@ class _Squashed:
         self.raw = log_std
         if self.kernels is not None:
             given = mean.numpy(), log_std.numpy(), _array(noise)
-            self.kernels.squash(*given, *self.made, self.log_prob.numpy(), self.gradients[0], SMALLEST, LARGEST)
+            self.kernels.squashed_gaussian(*given, *self.made, self.log_prob.numpy(), self.gradients[0], SMALLEST, LARGEST)
             return self.actions, self.log_prob
         torch.clamp(log_std, SMALLEST, LARGEST, out=self.log_std)
         torch.exp(self.log_std, out=self.spread).mul_(noise)
@@ -337,7 +337,7 @@ class _Squashed:
     def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients by means and by logarithms of standard deviations."""
         if self.kernels is not None:
-            self.kernels.unsquash(_array(by_actions), by_log_prob, *self.made, self.raw.numpy(), *self.gradients, SMALLEST, LARGEST)
+            self.kernels.squashed_gaussian_backward(_array(by_actions), by_log_prob, *self.made, self.raw.numpy(), *self.gradients, SMALLEST, LARGEST)
             return self.by_mean, self.by_log_std
         torch.div(self.actions, self.divisor, out=self.by_mean).mul_(2 * by_log_prob).add_(by_actions).mul_(self.slack)
         torch.mul(self.by_mean, self.spread, out=self.by_log_std).sub_(by_log_prob).mul_(self.raw == self.log_std)
@@ -393,8 +393,8 @@ class SACActorFormula:
         loss: Any
         if self.kernels is not None:
             likely, worth = _array(log_prob), _array(q_values)
-            mean_log_prob = self.kernels.total(likely, share, None, 0.0)
-            loss = self.kernels.total(likely, batch.ent_coef * share, worth, -share)
+            mean_log_prob = self.kernels.weighted_sum(likely, share, None, 0.0)
+            loss = self.kernels.weighted_sum(likely, batch.ent_coef * share, worth, -share)
         else:
             mean_log_prob = log_prob.sum() * share
             loss = mean_log_prob * batch.ent_coef - q_values.sum() * share
@@ -443,6 +443,6 @@ class TD3ActorFormula:
         actions = self.actor.forward(batch.observations)
         q_values, action_gradient = self.critics.action_gradient(batch.observations, actions, first=True)
         share = 1 / (of or q_values.shape[0])
-        loss: Any = -q_values.sum() * share if self.kernels is None else self.kernels.total(_array(q_values), -share, None, 0.0)
+        loss: Any = -q_values.sum() * share if self.kernels is None else self.kernels.weighted_sum(_array(q_values), -share, None, 0.0)
         self.actor.backward(action_gradient.mul_(-share))
         return numbers([loss])

@@ -228,12 +228,12 @@ class _Choices(Evaluated):
         self.taken.view(actions.shape).copy_(actions)
         self.masks = None if masks is None else np.ascontiguousarray(masks.numpy())
         logits, out = np.ascontiguousarray(outputs.numpy()), (self.log_prob.numpy(), self.entropy.numpy())
-        self.kernels.choose(self.sizes, logits, self.taken.numpy(), self.masks, *self.made, *out)
+        self.kernels.categorical(self.sizes, logits, self.taken.numpy(), self.masks, *self.made, *out)
 
     def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
         by = np.ascontiguousarray(by_log_prob.numpy())
         taken, into = self.taken.numpy(), self.gradient.numpy()
-        self.kernels.unchoose(self.sizes, taken, self.masks, *self.made, by, by_entropy, into)
+        self.kernels.categorical_backward(self.sizes, taken, self.masks, *self.made, by, by_entropy, into)
 
 
 class _Tosses(Evaluated):
@@ -247,11 +247,11 @@ class _Tosses(Evaluated):
         self.taken.view(actions.shape).copy_(actions)
         self.logits = np.ascontiguousarray(outputs.numpy())
         out = self.log_prob.numpy(), self.entropy.numpy()
-        self.kernels.toss(self.logits, self.taken.numpy(), self.probabilities, self.terms, *out)
+        self.kernels.bernoulli(self.logits, self.taken.numpy(), self.probabilities, self.terms, *out)
 
     def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
         by, into = np.ascontiguousarray(by_log_prob.numpy()), self.gradient.numpy()
-        self.kernels.untoss(self.logits, self.taken.numpy(), self.probabilities, by, by_entropy, into)
+        self.kernels.bernoulli_backward(self.logits, self.taken.numpy(), self.probabilities, by, by_entropy, into)
 
 
 class _Draws(Evaluated):
@@ -264,8 +264,8 @@ class _Draws(Evaluated):
     def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
         given = [np.ascontiguousarray(one.numpy()) for one in (outputs, actions)]
         out = self.log_prob.numpy(), self.entropy.numpy()
-        self.kernels.draw(*given, self.log_std, self.inverse, self.distances, *out)
+        self.kernels.gaussian(*given, self.log_std, self.inverse, self.distances, *out)
 
     def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
         by, into = np.ascontiguousarray(by_log_prob.numpy()), self.gradient.numpy()
-        self.kernels.undraw(self.inverse, self.distances, by, by_entropy, into, self.terms, self.by_log_std)
+        self.kernels.gaussian_backward(self.inverse, self.distances, by, by_entropy, into, self.terms, self.by_log_std)

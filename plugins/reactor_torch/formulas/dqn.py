@@ -51,7 +51,7 @@ class QFormula:
             self._by_values = torch.empty_like(values)
         if self.kernels is not None:
             taken, wanted = (np.ascontiguousarray(one.numpy()) for one in (batch.actions, returns))
-            loss = self.kernels.taken(values.numpy(), taken, wanted, kind == "huber", share, self._by_values.numpy())
+            loss = self.kernels.q_loss(values.numpy(), taken, wanted, kind == "huber", share, self._by_values.numpy())
             self.q_net.backward(self._by_values)
             return numbers([loss])
         actions = batch.actions.view(rows, 1)
@@ -105,5 +105,5 @@ class DQNFormula:
         given = (batch.dones, batch.rewards, batch.discounts if per_row else None)
         arrays = [None if one is None else np.ascontiguousarray(one.numpy()) for one in given]
         returns = torch.empty(following.shape[0])
-        kernels.best(following.numpy(), choosing, *arrays, 0.0 if per_row else batch.discounts, returns.numpy())
+        kernels.q_target(following.numpy(), choosing, *arrays, 0.0 if per_row else batch.discounts, returns.numpy())
         return returns

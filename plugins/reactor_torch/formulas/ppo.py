@@ -70,7 +70,7 @@ class PPOFormula:
         arrays = [None if one is None else np.ascontiguousarray(one.numpy()) for one in given]
         numbers_of_loss = (loss.clip_range, loss.clip_range_vf or 0.0, loss.ent_coef, loss.vf_coef, share)
         out = buffers.value_gradient, buffers.log_prob_gradient, statistics
-        kernels.surrogate(values.numpy(), *arrays, *numbers_of_loss, *out)
+        kernels.ppo_loss(values.numpy(), *arrays, *numbers_of_loss, *out)
         self.policy.backward(buffers.by_values, buffers.by_log_prob, 0.0 if entropy is None else -loss.ent_coef * share)
         return statistics
 

@@ -40,7 +40,7 @@ def regression(kernels: Any, quantiles: torch.Tensor, returns: torch.Tensor, sha
     if kernels is not None:
         gradient = torch.empty_like(quantiles, memory_format=torch.contiguous_format)
         given = (np.ascontiguousarray(one.numpy()) for one in (quantiles, returns))
-        return kernels.quantiles(critics, rows, *given, share, gradient.numpy()), gradient
+        return kernels.quantile_loss(critics, rows, *given, share, gradient.numpy()), gradient
     above = (torch.arange(count, device=quantiles.device, dtype=quantiles.dtype)[:, None] + 0.5) / count
     errors = returns[:, None, :] - quantiles[..., None]
     near = errors.clamp(-1, 1)

@@ -60,15 +60,15 @@ class _StateDependent(Evaluated):
     def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
         means, seen = self.mean.forward(outputs), outputs.numpy()
         np.multiply(seen, seen, out=self.squares)
-        self.kernels.variances(self.log_std, self.of_elements)
+        self.kernels.exp_2x(self.log_std, self.of_elements)
         self.weights[...] = self.of_elements.T
         self.spread.run(self.squares)
         given = means.numpy(), np.ascontiguousarray(actions.numpy()), self.variances, EPSILON
-        self.kernels.vary(*given, self.distances, self.inverse, self.log_prob.numpy(), self.entropy.numpy())
+        self.kernels.gaussian_by_row(*given, self.distances, self.inverse, self.log_prob.numpy(), self.entropy.numpy())
 
     def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
         given = self.distances, self.inverse, np.ascontiguousarray(by_log_prob.numpy()), by_entropy
-        self.kernels.unvary(*given, self.by_means.numpy(), self.by_variances)
+        self.kernels.gaussian_by_row_backward(*given, self.by_means.numpy(), self.by_variances)
         self.spread.back(self.by_variances)
         np.multiply(self.by_weights, self.weights, out=self.by_weights)
         by_elements = self.by_weights.T if self.log_std.shape[1] > 1 else self.by_weights.sum(0)[:, None]
