@@ -137,7 +137,9 @@ def categorical_backward(
 ) -> None:  # fmt: skip
     """The gradient by the logits."""
 
-def bernoulli(logits: _Floats, taken: _Floats, probabilities: _Floats, terms: _Floats, log_prob: _Floats, entropy: _Floats, /) -> None:
+def bernoulli(
+    logits: _Floats, taken: _Floats, probabilities: _Floats, terms: _Floats, log_prob: _Floats, entropy: _Floats, /
+) -> None:
     """Log-probabilities and entropies of Bernoulli distributions; ``terms`` is room for as many numbers as there are logits."""
 
 def bernoulli_backward(

@@ -337,7 +337,9 @@ class _Squashed:
     def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients by means and by logarithms of standard deviations."""
         if self.kernels is not None:
-            self.kernels.squashed_gaussian_backward(_array(by_actions), by_log_prob, *self.made, self.raw.numpy(), *self.gradients, SMALLEST, LARGEST)
+            self.kernels.squashed_gaussian_backward(
+                _array(by_actions), by_log_prob, *self.made, self.raw.numpy(), *self.gradients, SMALLEST, LARGEST
+            )
             return self.by_mean, self.by_log_std
         torch.div(self.actions, self.divisor, out=self.by_mean).mul_(2 * by_log_prob).add_(by_actions).mul_(self.slack)
         torch.mul(self.by_mean, self.spread, out=self.by_log_std).sub_(by_log_prob).mul_(self.raw == self.log_std)
@@ -443,6 +445,8 @@ class TD3ActorFormula:
         actions = self.actor.forward(batch.observations)
         q_values, action_gradient = self.critics.action_gradient(batch.observations, actions, first=True)
         share = 1 / (of or q_values.shape[0])
-        loss: Any = -q_values.sum() * share if self.kernels is None else self.kernels.weighted_sum(_array(q_values), -share, None, 0.0)
+        loss: Any = (
+            -q_values.sum() * share if self.kernels is None else self.kernels.weighted_sum(_array(q_values), -share, None, 0.0)
+        )
         self.actor.backward(action_gradient.mul_(-share))
         return numbers([loss])
