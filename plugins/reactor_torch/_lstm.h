@@ -94,7 +94,7 @@ FUNCTION(py_lstm_backward)
     float *by_outputs = OUT(10, "by_outputs", all * s.hidden), *slopes = OUT(11, "slopes", all * wide);
     float *by_weights = OUT(12, "by_weights", wide * s.features), *by_recurrent = OUT(13, "by_recurrent", wide * s.hidden);
     float *by_bias = OUT(14, "by_bias", wide);
-    size_t room = 2; /* see outer() */
+    size_t room = 2; /* see matmul_outer() */
     for (Py_ssize_t rows = all; rows > SUPER; rows /= 2) {
         room++;
     }

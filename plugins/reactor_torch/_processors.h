@@ -16,8 +16,20 @@
 typedef enum { NONE, RELU, TANH } Kind;
 typedef enum { AS_IT_IS, RECTIFIED, WHERE_POSITIVE, ADDED } Finish;
 typedef enum { VALUES, SQUARES, ALONG } Summed; /* down a column: values, their squared distances from a centre, products with distances */
-enum { LEAF = 64, SUPER = 512, LEVELS = 4, TALL = 576, FEW = 4, MANY = 8 };
-enum { DEPTH = 512, DEEPEST = 2 * DEPTH, ROWS = 288, APART = DEEPEST + 16 }; /* of the blocks of a product, see multiply() */
+enum {
+    /* Orders of sums, which are a contract */
+    LEAF = 64, /* rows of a leaf of the trees that sums over rows are */
+    FEW = 4,   /* outputs up to which a learner's linear layer has 16 chains for each, as there is too little else to do meanwhile */
+    /* Blocks, which change no bit */
+    SUPER = 512,            /* rows of matmul_outer() in one go: 8 leaves, of which up to LEVELS sums wait in a near cache */
+    LEVELS = 4,             /* of that tree: log2(SUPER / LEAF) + 1 */
+    TALL = 576,             /* rows of its result in one go, each of which may lie in a page of memory of its own */
+    MANY = 8,               /* vectors of column_sums() beside each other: an addition takes longer than the time between two */
+    DEPTH = 512,            /* rows of a panel: with 16 columns it is 32 KB, a nearest cache */
+    DEEPEST = 2 * DEPTH,    /* rows of one where there are no more: then numbers of c are read and written once */
+    ROWS = 288,             /* rows of a left factor that are copied aside at a time, a multiple of the tallest tiles' 12 */
+    APART = DEEPEST + 16,   /* numbers from one of these to the next: a multiple of 4 KB would have them in one set of the cache */
+};
 #define TILE(rows, columns) ((rows) * (columns) + 16) /* a multiple of 4 KB would have all tiles in one set of the cache */
 #define TILES(columns) (((columns) + 11) / 12 * 2 * TILE(SUPER, 6)) /* of 6 columns, or of 12 */
 #define ASIDE (ROWS * APART)

@@ -17,7 +17,7 @@ typedef void (*Part)(void *what, long part);
 
 typedef struct {
     PyObject_HEAD
-    _Atomic uint64_t claims; /* from the left: number of the work (40 bits), its parts, those taken from the front, from the back (8 each) */
+    _Atomic uint64_t claims; /* see below */
     _Atomic long finished;
     Part work;
     void *what;
@@ -58,10 +58,51 @@ nanoseconds(void)
     return now.tv_sec * 1000000000L + now.tv_nsec;
 }
 
+/* What is claimed of the parts of a work is one word, as both ends take from it at the same moment:
+ *
+ *    63                    24 23       16 15        8 7         0
+ *   +------------------------+-----------+-----------+-----------+
+ *   |   number of the work   |   parts   |   front   |   back    |
+ *   +------------------------+-----------+-----------+-----------+
+ *
+ * front and back count the parts that are taken from there. By the number a word of an earlier work is never taken for one of this.
+ */
+enum { ONE_FROM_THE_BACK = 1, ONE_FROM_THE_FRONT = 1 << 8 };
+
+INLINE uint64_t
+claims_of(uint64_t number, long parts)
+{
+    return number << 24 | (uint64_t)parts << 16;
+}
+
+INLINE uint64_t
+number_of(uint64_t claims)
+{
+    return claims >> 24;
+}
+
+INLINE long
+all_parts(uint64_t claims)
+{
+    return (long)(claims >> 16 & 255);
+}
+
+INLINE long
+taken_in_front(uint64_t claims)
+{
+    return (long)(claims >> 8 & 255);
+}
+
+INLINE long
+taken_behind(uint64_t claims)
+{
+    return (long)(claims & 255);
+}
+
 INLINE int
 is_left(uint64_t claims)
 {
-    return (claims >> 8 & 255) + (claims & 255) < (claims >> 16 & 255);
+    return taken_in_front(claims) + taken_behind(claims) < all_parts(claims);
 }
 
 /* Take a part from the front or from the back; -1 if all are taken. What the work is may be looked at from then on, and no sooner. */
@@ -70,8 +111,8 @@ taken_part(Team *team, int front)
 {
     uint64_t claims = atomic_load(&team->claims);
     while (is_left(claims)) {
-        if (atomic_compare_exchange_weak(&team->claims, &claims, claims + (front ? 256 : 1))) {
-            return (long)(front ? claims >> 8 & 255 : (claims >> 16 & 255) - 1 - (claims & 255));
+        if (atomic_compare_exchange_weak(&team->claims, &claims, claims + (front ? ONE_FROM_THE_FRONT : ONE_FROM_THE_BACK))) {
+            return front ? taken_in_front(claims) : all_parts(claims) - 1 - taken_behind(claims);
         }
     }
     return -1;
@@ -144,8 +185,7 @@ compute_parts(Team *team, long parts, Part work, void *what)
     }
     team->work = work, team->what = what, team->used = 1;
     atomic_store(&team->finished, 0);
-    uint64_t number = (atomic_load(&team->claims) >> 24) + 1;
-    atomic_store(&team->claims, number << 24 | (uint64_t)parts << 16);
+    atomic_store(&team->claims, claims_of(number_of(atomic_load(&team->claims)) + 1, parts));
     wake(team);
     long own = 0;
     for (long part; (part = taken_part(team, 1)) >= 0; own++) {
