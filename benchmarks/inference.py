@@ -67,7 +67,8 @@ class Calls(Contender):
 
     def bound(self, kind: str, rows: Any, space: Any) -> Callable[[int], Any]:
         """As an actor evaluates it, one way or the other."""
-        from reactor_sb3.acting.forwards import dense_forward, torch_forward
+        from reactor_sb3.acting.forwards import torch_forward
+        from reactor_sb3.policies import dense_forward
         from reactor_torch import kernels, parameter_record, write_parameters
         from reactor_torch.forward import bind_compiled, bind_torch
 

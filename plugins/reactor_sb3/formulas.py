@@ -9,16 +9,23 @@ import math
 from typing import Any, NamedTuple
 
 from gymnasium import spaces
-from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
 from stable_baselines3.common.policies import ContinuousCritic
 from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.sac.policies import Actor as SACActor
 from torch import nn
 
-from reactor_sb3.acting.actor_critic import SB3, Base, DenseNetworks, dense_networks_of, image_networks_of, is_plain
-from reactor_sb3.acting.forwards import dense_forward, image_forward
-from reactor_sb3.acting.squashed import is_plain_actor
-from reactor_sb3.acting.state_dependent import noisy_networks_of
+from reactor_sb3.policies import (
+    SB3,
+    Base,
+    DenseNetworks,
+    dense_forward,
+    dense_networks_of,
+    image_forward,
+    image_networks_of,
+    is_plain,
+    is_plain_actor,
+    noisy_networks_of,
+)
 from reactor_torch import (
     Bernoullis,
     Categoricals,
@@ -58,7 +65,6 @@ from reactor_torch import (
 
 __all__ = [
     "CrossQKinds",
-    "check_squashed",
     "crossq_actor",
     "crossq_critics",
     "dqn",
@@ -327,28 +333,3 @@ def _distribution(space: Any, flat: FlatParameters, *, bits_are_choices: bool = 
         case spaces.MultiBinary(shape=shape):
             return Categoricals([2] * math.prod(shape)) if bits_are_choices else Bernoullis(math.prod(shape))
     return Gaussians(flat)
-
-
-def check_squashed(actor: Any, kind: Any = SACActor) -> None:
-    """Refuse an actor whose actions are not SB3's squashed normal ones.
-
-    Args:
-        actor: The actor.
-        kind: The class that it derives from.
-
-    Raises:
-        ValueError: If it has a distribution of its own, or batch normalisation.
-    """
-    own, distribution = type(actor).action_log_prob is not kind.action_log_prob, type(actor.action_dist)
-    if own or not issubclass(distribution, SquashedDiagGaussianDistribution):
-        raise ValueError(
-            f"{type(actor).__name__} with {distribution.__name__}: the noise of an update's actions is drawn by the trainer, so "
-            "that the actor has to be SB3's squashed normal distribution: override its get_action_dist_params, not its "
-            "action_log_prob, and set use_sde=False"
-        )
-    for name, part in actor.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):
-            raise ValueError(
-                f"the actor's {name!r} is batch normalisation, whose statistics would see next observations before observations, "
-                "and SB3's see them after: use LayerNorm or GroupNorm in the actor (critics may have batch normalisation)"
-            )

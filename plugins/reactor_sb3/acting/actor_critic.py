@@ -10,152 +10,46 @@ or a noise of their own draw their actions themselves, from torch's generator.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
-from stable_baselines3.common import distributions as sb3
-from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 
 from reactor_sb3.acting.action_distributions import ActionDistribution, Categorical, distribution_of
-from reactor_sb3.acting.forwards import features_of, image_forward, torch_forward
+from reactor_sb3.acting.forwards import torch_forward
 from reactor_sb3.acting.policy import BoundPolicy, Bounds, Field, Rollout, Turn
+from reactor_sb3.policies import (
+    GSDE,
+    SB3,
+    Base,
+    DenseNetworks,
+    ImageNetworks,
+    dense_networks_of,
+    image_networks_of,
+    is_plain,
+)
 from reactor_torch import (
-    ConvolvedForward,
-    DenseForward,
-    Layer,
     TorchForward,
     bound_layers,
     drawing_nothing,
-    is_untouched,
-    layers_of,
 )
 
 __all__ = [
     "FORBIDDEN",
-    "GSDE",
-    "Base",
     "BoundDenseNetworks",
     "BoundSampledPolicy",
-    "DenseNetworks",
-    "ImageNetworks",
     "MASKS",
-    "SB3",
     "SampledPolicy",
     "advantages",
-    "dense_networks_of",
     "finish",
-    "flat_features_of",
-    "image_networks_of",
-    "is_plain",
-    "layers_behind",
 ]
 
 Array = npt.NDArray[Any]
-_DISTRIBUTIONS = (
-    sb3.CategoricalDistribution, sb3.MultiCategoricalDistribution, sb3.BernoulliDistribution, sb3.DiagGaussianDistribution,
-)  # fmt: skip
-_METHODS = (
-    "forward", "extract_features",
-    "evaluate_actions", "predict_values", "get_distribution", "_get_action_dist_from_latent", "_predict",
-)  # fmt: skip
-
-
-_PARTS = ("pi_features_extractor", "vf_features_extractor", "mlp_extractor")
-
-
-class Base(NamedTuple):
-    """A class of policies, and the distributions that its actions may have."""
-
-    policy: type[Any]
-    distributions: tuple[type[Any], ...]
-
-
-SB3 = Base(ActorCriticPolicy, _DISTRIBUTIONS)
-GSDE = Base(ActorCriticPolicy, (sb3.StateDependentNoiseDistribution,))
-"""Policies whose noise is a function of observations, redrawn now and then."""
-
-
-def is_plain(policy: Any, base: Base = SB3) -> bool:
-    """Whether a policy is two networks and a distribution of SB3's, and does nothing of its own with them.
-
-    Args:
-        policy: The policy.
-        base: What it derives from.
-    """
-    own = any(getattr(type(policy), name) is not getattr(base.policy, name) for name in _METHODS)
-    parts = (policy, *(getattr(policy, name, None) for name in _PARTS))
-    untouched = all(is_untouched(part) for part in parts if part is not None) and vars(policy).keys().isdisjoint(_METHODS)
-    return type(policy.action_dist) in base.distributions and untouched and not own
-
-
-_BEHIND = ("policy_net", "value_net")
-"""Names of a policy's layers behind its features extractor: the actor's and the critic's."""
-
-
-class DenseNetworks(NamedTuple):
-    """The two networks of a plain policy, where both are dense layers on flat observations."""
-
-    actor: DenseForward
-    critic: DenseForward
-
-
-def dense_networks_of(policy: Any) -> DenseNetworks | None:
-    """The networks of a plain policy, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates."""
-    flat = flat_features_of(policy)
-    networks = None if flat is None else [layers_behind(policy, name, flat[0]) for name in _BEHIND]
-    if flat is None or networks is None or None in networks:
-        return None
-    return DenseNetworks(*(DenseForward(layers, *flat) for layers in networks if layers is not None))
-
-
-class ImageNetworks(NamedTuple):
-    """The networks of a plain policy that sees images: one that its actor and its critic share, and what each has behind it."""
-
-    features: ConvolvedForward
-    actor: tuple[Layer, ...]
-    critic: tuple[Layer, ...]
-
-
-def image_networks_of(policy: Any) -> ImageNetworks | None:
-    """The networks of a plain policy, if there is nothing but what :class:`~reactor_torch.ConvolvedForward` evaluates."""
-    if not policy.share_features_extractor or type(policy.mlp_extractor) is not MlpExtractor:
-        return None
-    features, (actor, critic) = image_forward(policy), (layers_behind(policy, name, policy.features_dim) for name in _BEHIND)
-    return None if features is None or actor is None or critic is None else ImageNetworks(features, actor, critic)
-
-
-def flat_features_of(policy: Any) -> tuple[int, bool] | None:
-    """See :func:`reactor_sb3.acting.forwards.features_of`; ``None`` for a policy that does more with observations."""
-    extractors = {type(policy.pi_features_extractor), type(policy.vf_features_extractor)}
-    plain = extractors == {FlattenExtractor} and type(policy.mlp_extractor) is MlpExtractor
-    return features_of(policy.observation_space, normalized=policy.normalize_images) if plain else None
-
-
-def layers_behind(
-    policy: Any, name: str, width: int, before: Sequence[tuple[str, torch.nn.Module]] = ()
-) -> tuple[Layer, ...] | None:
-    """Layers of a policy's actor or critic, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates.
-
-    Args:
-        policy: The policy.
-        name: ``"policy_net"`` or ``"value_net"``.
-        width: How many numbers they are given.
-        before: Layers before those of the extractor, by name.
-    """
-    last, body = "action_net" if name == "policy_net" else name, getattr(policy.mlp_extractor, name)
-    modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(body)]
-    modules.append((last, getattr(policy, last)))
-    layers = layers_of([*before, *modules], width) if is_untouched(body) else None
-    named = {name for name, _ in policy.named_parameters()}  # what actor and critic share has one of its names only
-    own = all(f"{name}.{part}" in named for name, module in modules for part, _ in module.named_parameters())
-    return layers if layers is not None and own and DenseForward.knows(layers) else None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from reactor_sb3.acting.forwards import LIBRARIES, dense_forward, image_forward, torch_forward
+from reactor_sb3.acting.forwards import torch_forward
 from reactor_sb3.acting.policy import Field, Rollout, Turn
+from reactor_sb3.policies import LIBRARIES, dense_forward, image_forward
 from reactor_torch import BoundForward, Forward
 
 __all__ = ["EpsilonGreedy"]

@@ -16,48 +16,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
-from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
 from reactor_sb3.acting.action_distributions import ActionDistribution, distribution_of
-from reactor_sb3.acting.actor_critic import (
-    SB3,
-    Base,
-    DenseNetworks,
-    SampledPolicy,
-    finish,
-    flat_features_of,
-    is_plain,
-    layers_behind,
-)
-from reactor_sb3.acting.forwards import has_tied, torch_forward
+from reactor_sb3.acting.actor_critic import SampledPolicy, finish
+from reactor_sb3.acting.forwards import torch_forward
 from reactor_sb3.acting.policy import Bounds, Field, Rollout, Turn
-from reactor_torch import DenseForward, Lstm, LstmWeights, TorchForward
+from reactor_sb3.policies import DenseNetworks, plain_networks_of
+from reactor_torch import Lstm, LstmWeights, TorchForward
 
-__all__ = ["RecurrentPolicy", "plain_networks_of", "unpacked"]
+__all__ = ["RecurrentPolicy", "unpacked"]
 
 Array = npt.NDArray[Any]
-_BASE = Base(RecurrentActorCriticPolicy, SB3.distributions)
 _PARTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-
-
-def plain_networks_of(policy: Any) -> DenseNetworks | None:
-    """The dense layers behind the LSTMs of a plain policy, if there is nothing but what is evaluated without torch.
-
-    Where the critic has no LSTM its layers begin with observations.
-    """
-    own = type(policy)._process_sequence is not RecurrentActorCriticPolicy._process_sequence
-    if own or not is_plain(policy, _BASE) or policy.shared_lstm or policy.lstm_kwargs or policy.lstm_actor.num_layers > 1:
-        return None
-    flat, hidden = flat_features_of(policy), policy.lstm_actor.hidden_size
-    if flat is None or flat[1] or has_tied(policy):
-        return None
-    actor = layers_behind(policy, "policy_net", hidden)
-    given, before = (hidden, []) if policy.critic is None else (flat[0], [("critic", policy.critic)])
-    critic = layers_behind(policy, "value_net", given, before)
-    if actor is None or critic is None:
-        return None
-    return DenseNetworks(DenseForward(actor, hidden, one_hot=False), DenseForward(critic, given, one_hot=False))
 
 
 def unpacked(states: torch.Tensor, layers: int) -> RNNStates:

@@ -15,52 +15,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN
 from stable_baselines3.sac.policies import Actor as SACActor
-from stable_baselines3.td3.policies import Actor as TD3Actor
 from torch import nn
 
-from reactor_sb3.acting.forwards import dense_forward, torch_forward
+from reactor_sb3.acting.forwards import torch_forward
 from reactor_sb3.acting.noise import ActionNoises
 from reactor_sb3.acting.policy import Bounds, Field, Rollout, Turn
-from reactor_torch import DenseForward, TorchForward, is_untouched, layers_of
+from reactor_sb3.policies import GaussianActor, dense_actor
+from reactor_torch import DenseForward, TorchForward
 
-__all__ = ["GaussianActor", "SquashedPolicy", "is_plain_actor"]
+__all__ = ["SquashedPolicy"]
 
 Array = npt.NDArray[Any]
-_METHODS = ("forward", "_predict", "extract_features", "get_action_dist_params")
-
-
-def is_plain_actor(actor: nn.Module, gaussian: type[nn.Module] = SACActor) -> bool:
-    """Whether an actor is SB3's own, and does nothing else with its layers.
-
-    Args:
-        actor: The actor.
-        gaussian: A class with the methods and layers of SAC's actor, whose actions are squashed normal ones.
-    """
-    kind: type[nn.Module] = gaussian if isinstance(actor, gaussian) else TD3Actor
-    own = any(getattr(type(actor), name, None) is not getattr(kind, name, None) for name in _METHODS)
-    own = own or not is_untouched(actor) or not vars(actor).keys().isdisjoint(_METHODS)
-    squashed = type(getattr(actor, "action_dist", None)) in (type(None), SquashedDiagGaussianDistribution)
-    return isinstance(actor, kind) and squashed and not own
-
-
-@dataclass(frozen=True)
-class GaussianActor:
-    """The actor of SAC, of dense layers: the heads look at what the body gives (Haarnoja et al. 2018).
-
-    Attributes:
-        body: What both heads go on from.
-        mean: Head for the means.
-        log_std: Head for the logarithms of the standard deviations.
-    """
-
-    body: DenseForward
-    mean: DenseForward
-    log_std: DenseForward
 
 
 @dataclass(frozen=True)
@@ -96,7 +65,7 @@ class SquashedPolicy:
             renormalising: See :func:`~reactor_torch.layers_of`.
         """
         acting: BasePolicy = policy.actor if type(policy)._predict is plain._predict else policy
-        actor = _dense_actor(acting, gaussian, renormalising) or torch_forward(acting)
+        actor = dense_actor(acting, gaussian, renormalising) or torch_forward(acting)
         return acting, cls(actor, policy.action_space, action_noise)
 
     @property
@@ -124,20 +93,6 @@ class SquashedPolicy:
                 return BoundSquashedPolicy(self.bounds, BoundDeterministic(self.actor, weights, rollout), rollout)
             case _:
                 return BoundSquashedPolicy(self.bounds, BoundTorchActor(self.actor, weights, rollout), rollout)
-
-
-def _dense_actor(actor: Any, gaussian: Any, renormalising: type[nn.Module] | None) -> GaussianActor | DenseForward | None:
-    if not is_plain_actor(actor, gaussian):
-        return None
-    if not isinstance(actor, gaussian):
-        return dense_forward(actor, actor.observation_space, "mu")
-    body = dense_forward(actor, actor.observation_space, "latent_pi", renormalising=renormalising)
-    if body is None or not body.layers:
-        return None
-    width = body.layers[-1].outputs
-    layers = [layers_of([(name, getattr(actor, name))], width) for name in ("mu", "log_std")]
-    mean, log_std = (None if head is None else DenseForward(head, width, one_hot=False) for head in layers)
-    return None if mean is None or log_std is None else GaussianActor(body, mean, log_std)
 
 
 class BoundActor(Protocol):

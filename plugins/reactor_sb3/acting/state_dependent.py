@@ -12,36 +12,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from stable_baselines3.common.distributions import StateDependentNoiseDistribution
-from stable_baselines3.common.policies import ActorCriticPolicy
 
 from reactor_sb3.acting.action_distributions import Gaussian, normal_log_probs
-from reactor_sb3.acting.actor_critic import (
-    GSDE,
-    BoundDenseNetworks,
-    BoundSampledPolicy,
-    DenseNetworks,
-    SampledPolicy,
-    dense_networks_of,
-    is_plain,
-)
+from reactor_sb3.acting.actor_critic import BoundDenseNetworks, BoundSampledPolicy, SampledPolicy
 from reactor_sb3.acting.policy import BoundPolicy, Bounds, Rollout, Turn
+from reactor_sb3.policies import DenseNetworks, noisy_networks_of
 from reactor_torch import DenseForward, Layer
 
-__all__ = ["NoisyPolicy", "noisy_networks_of", "noisy_policy_of"]
+__all__ = ["NoisyPolicy", "noisy_policy_of"]
 
 Array = npt.NDArray[Any]
-
-
-def noisy_networks_of(policy: Any) -> DenseNetworks | None:
-    """The networks of a policy with gSDE, if they are dense layers and the noise is what SB3 has by default."""
-    if not isinstance(policy, ActorCriticPolicy) or not is_plain(policy, GSDE) or policy.squash_output:
-        return None
-    noise = policy.action_dist
-    assert isinstance(noise, StateDependentNoiseDistribution)
-    own = type(policy).reset_noise is not ActorCriticPolicy.reset_noise or noise.use_expln or noise.learn_features
-    networks = None if own else dense_networks_of(policy)
-    return networks if networks is not None and len(networks.actor.layers) > 1 else None
 
 
 def noisy_policy_of(policy: Any, gamma: float, gae_lambda: float, sde_sample_freq: int) -> NoisyPolicy | None:

@@ -21,6 +21,7 @@ from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms import sync_sac
 from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy, present_coefficient, refuse_sde
+from reactor_sb3.policies import check_squashed
 from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
@@ -147,7 +148,7 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The actor, and how actions are drawn."""
-        formulas.check_squashed(cast(Any, self.policy).actor, Actor)
+        check_squashed(cast(Any, self.policy).actor, Actor)
         return SquashedPolicy.of(self.policy, CrossQPolicy, self.action_noise, Actor, BatchRenorm1d)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:

@@ -15,9 +15,10 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 
 from reactor_sb3 import formulas
-from reactor_sb3.acting.actor_critic import MASKS, Base, SampledPolicy
+from reactor_sb3.acting.actor_critic import MASKS, SampledPolicy
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.algorithms.ppo import PPOLoss, PPOTrainer
+from reactor_sb3.policies import Base
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import Formula, MaskedBatch, Networks

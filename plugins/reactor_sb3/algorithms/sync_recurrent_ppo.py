@@ -17,8 +17,9 @@ from stable_baselines3.common.type_aliases import Schedule
 from reactor_sb3 import formulas
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import transition_record
-from reactor_sb3.acting.recurrent import RecurrentPolicy, plain_networks_of, unpacked
+from reactor_sb3.acting.recurrent import RecurrentPolicy, unpacked
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
+from reactor_sb3.policies import plain_networks_of
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments

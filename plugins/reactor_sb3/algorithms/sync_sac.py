@@ -19,6 +19,7 @@ from reactor_sb3 import formulas
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy, present_coefficient, refuse_sde
+from reactor_sb3.policies import check_squashed
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Formula, Loss, Network, Networks, Update, squashed_sample
@@ -156,7 +157,7 @@ class SyncSAC(OffPolicyTrainer, SAC):
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The actor, and how actions are drawn."""
-        formulas.check_squashed(cast(Any, self.policy).actor)
+        check_squashed(cast(Any, self.policy).actor)
         return SquashedPolicy.of(self.policy, SACPolicy, self.action_noise)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:

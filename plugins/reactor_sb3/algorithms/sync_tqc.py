@@ -21,6 +21,7 @@ from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms import sync_sac
 from reactor_sb3.algorithms.sac import SACBatch, refuse_sde
 from reactor_sb3.algorithms.sync_sac import SyncSAC
+from reactor_sb3.policies import check_squashed
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Formula, Loss, Network, Networks, Update, squashed_sample
@@ -145,7 +146,7 @@ class SyncTQC(OffPolicyTrainer, TQC):
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The actor, and how actions are drawn."""
-        formulas.check_squashed(cast(Any, self.policy).actor, Actor)
+        check_squashed(cast(Any, self.policy).actor, Actor)
         return SquashedPolicy.of(self.policy, TQCPolicy, self.action_noise, Actor)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:

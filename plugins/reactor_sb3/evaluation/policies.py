@@ -27,9 +27,10 @@ from torch import nn
 
 from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, PolicyContext, PredictPolicy, Turn, counted, hashed, own
 from reactor_sb3.acting.actor_critic import FORBIDDEN
-from reactor_sb3.acting.forwards import as_written, copied
+from reactor_sb3.acting.forwards import copied
 from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_sb3.evaluation.normalizer import Normalizer, changes_of, normalizer_of
+from reactor_sb3.policies import as_written
 from reactor_torch import (
     DenseNetwork,
     Stacked,

@@ -28,7 +28,6 @@ from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, new_hash
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
-from reactor_sb3.acting.forwards import LIBRARIES
 from reactor_sb3.acting.normalization import normalized_keys
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import Observations
@@ -36,6 +35,7 @@ from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.environments.reached import Asked, leave, reach
 from reactor_sb3.environments.seeded_envs import MakeRows, single_envs
+from reactor_sb3.policies import LIBRARIES
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.copying import copy_of

@@ -16,7 +16,7 @@ from torch import nn
 from trainers import INLINE, PLACES, SPACES, AfterRounds, Seen, Toy
 
 from reactor_sb3 import SyncSAC, SyncTD3
-from reactor_sb3.acting.squashed import GaussianActor
+from reactor_sb3.policies import GaussianActor
 from reactor_sb3.streams import Purpose, drawing_from, stream
 from reactor_torch import DenseForward, TorchForward
 

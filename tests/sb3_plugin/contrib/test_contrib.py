@@ -17,7 +17,7 @@ from killing import Killing
 from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Seen, outcome
 
 from reactor_rl import RecoveryWarning
-from reactor_sb3.acting.actor_critic import ImageNetworks
+from reactor_sb3.policies import ImageNetworks
 from reactor_torch import ConvolvedForward, kernels, networks
 
 STEPS = 320

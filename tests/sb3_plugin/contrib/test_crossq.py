@@ -15,8 +15,7 @@ from sb3_contrib.common.torch_layers import BatchRenorm1d
 from torch import nn
 from trainers import EVALUATED, INLINE, PROCESSES, THREADS, outcome
 
-from reactor_sb3.acting.forwards import dense_forward
-from reactor_sb3.acting.squashed import GaussianActor
+from reactor_sb3.policies import GaussianActor, dense_forward
 from reactor_torch import Autograd, Task, kernels
 from reactor_torch.forward import bind_compiled, bind_torch
 from reactor_torch.parameters import parameter_record, write_parameters

@@ -17,7 +17,7 @@ from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
 from reactor_sb3 import SyncSAC
-from reactor_sb3.formulas import check_squashed
+from reactor_sb3.policies import check_squashed
 from reactor_sb3.trainers.learner import finish
 from reactor_torch import check_split
 

@@ -16,7 +16,7 @@ from torch import nn
 from trainers import Toy, new
 
 from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncTD3
-from reactor_sb3.acting.actor_critic import DenseNetworks
+from reactor_sb3.policies import DenseNetworks
 from reactor_torch import DenseForward
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)

@@ -28,9 +28,9 @@ from trainers import BOX, INLINE, PLACES, SPACES, Grainy, Toy
 
 from reactor_sb3 import SaveCheckpoint, SyncPPO
 from reactor_sb3.acting.action_distributions import distribution_of
-from reactor_sb3.acting.actor_critic import DenseNetworks, ImageNetworks
 from reactor_sb3.acting.forwards import copied
 from reactor_sb3.algorithms.ppo import PPOBatch
+from reactor_sb3.policies import DenseNetworks, ImageNetworks
 from reactor_torch import Network, Networks, TorchForward, kernels, normalized
 
 Array = npt.NDArray[Any]
