@@ -714,6 +714,7 @@ def test_games_and_their_emulators_are_called(place: dict[str, Any]) -> None:
         {"img_height": 64, "img_width": 96, "stack_num": 2},
         {"episodic_life": True, "use_fire_reset": True},
         {"autoreset_mode": "NextStep", "life_loss_info": True},
+        {"noop_max": 30},
     ],
     ids=str,
 )
@@ -728,6 +729,8 @@ def test_a_game_restored_before_any_step_goes_on_as_the_other(options: dict[str,
         other.reset(seed=9)
         ends = 0
         for step in range(20):
+            for action in (2, 3):  # what it has seen itself, and drawn, has to go
+                other.step(np.array([action]))
             other._run.restore(one._run.snapshot())
             expected, found = (envs.step(np.array([step % 4])) for envs in (one, other))
             assert_same(found, expected)
