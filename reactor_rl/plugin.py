@@ -28,6 +28,7 @@ from reactor_rl.schedule import DEFAULT_COST, longest_first
 from reactor_rl.settings import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Tracing
+from reactor_rl.unmodified import Code, Watch, code_of, fingerprint, library_class, reason, unmodified
 from reactor_rl.verify import Target
 
 __all__ = [
@@ -62,7 +63,14 @@ __all__ = [
     "UsageError",
     "aligned_zeros",
     "begin",
+    "Code",
+    "Watch",
     "canonical",
+    "code_of",
+    "fingerprint",
+    "library_class",
+    "reason",
+    "unmodified",
     "html_figure",
     "compiled_kernel",
     "context_named",

@@ -18,13 +18,13 @@ from reactor_sb3.policies import (
     SB3,
     Base,
     DenseNetworks,
+    ImageNetworks,
+    actor_reason,
     dense_forward,
-    dense_networks_of,
     image_forward,
-    image_networks_of,
-    is_plain,
-    is_plain_actor,
+    networks_of,
     noisy_networks_of,
+    reason,
 )
 from reactor_torch import (
     Bernoullis,
@@ -36,6 +36,7 @@ from reactor_torch import (
     Dense,
     DenseActorCritic,
     DenseCritics,
+    DenseForward,
     DenseQuantileCritics,
     DenseSquashedActor,
     Distribution,
@@ -79,8 +80,6 @@ __all__ = [
     "tqc_actor",
     "tqc_critics",
 ]
-
-_CRITICS_METHODS = ("forward", "q1_forward", "extract_features")
 
 
 def sac_critics(loss: Loss, nets: Networks) -> Formula | None:
@@ -128,8 +127,8 @@ def ppo(loss: Loss, nets: Networks, base: Base = SB3) -> Formula | None:
         base: What the policy derives from.
     """
     policy, flat = nets[loss.learns], nets.flat(loss.learns)
-    noisy = noisy_networks_of(policy) if base is SB3 and nets.kernels(loss.learns) is not None else None
-    dense = _noisy_actor_critic(policy, noisy, flat) if noisy else _dense_actor_critic(policy, flat, base)
+    noisy = noisy_networks_of(policy) if base is SB3 and nets.kernels(loss.learns) is not None else ""
+    dense = _dense_actor_critic(policy, flat, base) if isinstance(noisy, str) else _noisy_actor_critic(policy, noisy, flat)
     return PPOFormula(loss, dense) if dense else None
 
 
@@ -139,16 +138,16 @@ def qr_dqn(loss: Loss, nets: Networks) -> Formula | None:
     return QRDQNFormula(loss, net, target, int(nets["quantile_net"].action_space.n)) if net and target else None
 
 
-def recurrent_ppo(loss: Loss, nets: Networks, networks: DenseNetworks | None) -> Formula | None:
+def recurrent_ppo(loss: Loss, nets: Networks, networks: DenseNetworks | str) -> Formula | None:
     """Of PPO's actor and critic behind LSTMs.
 
     Args:
         loss: The loss.
         nets: The networks.
-        networks: The dense layers behind them; ``None`` for a policy that autograd differentiates.
+        networks: The dense layers behind them; or why autograd differentiates the policy.
     """
     policy, flat = nets[loss.learns], nets.flat(loss.learns)
-    if networks is None or nets.kernels(loss.learns) is None:
+    if isinstance(networks, str) or nets.kernels(loss.learns) is None:
         return None
     actor = lstm_of(flat, "lstm_actor")
     critic = None if policy.lstm_critic is None else lstm_of(flat, "lstm_critic")
@@ -223,7 +222,7 @@ def _squashed_actor(
 
 def _actor(nets: Networks, name: str) -> Function | None:
     module, flat = nets[name], nets.flat(name)
-    layers = _dense_layers(module, "mu", flat) if is_plain_actor(module) else None
+    layers = _dense_layers(module, "mu", flat) if actor_reason(module) is None else None
     return nets.seen_as(name, Dense(layers, flat)) if layers else None
 
 
@@ -251,15 +250,17 @@ def _dense_layers(
         actions: How many numbers of actions come behind those of observations.
         renormalising: See :func:`~reactor_torch.layers_of`.
     """
-    layered = dense_forward(network, network.observation_space, name, actions, renormalising)
-    return layered.layers if layered is not None and _has_all(network, flat) and Dense.knows(layered.layers, flat) else None
+    layered = dense_forward(network, name, actions, renormalising)
+    if isinstance(layered, str) or not _has_all(network, flat):
+        return None
+    return layered.layers if Dense.knows(layered.layers, flat) else None
 
 
 def _networks_of(
     critic: Any, flat: FlatParameters, kind: type[Any], renormalising: type[nn.Module] | None = None
 ) -> list[tuple[Layer, ...]] | None:
     """The layers of each critic, if there is nothing but what there are formulas for, and no method of its own."""
-    if any(getattr(type(critic), name, None) is not getattr(kind, name, None) for name in _CRITICS_METHODS):
+    if reason(critic, kind) is not None:
         return None
     count, numbers = get_action_dim(critic.action_space), range(critic.n_critics)
     networks = [layers for number in numbers if (layers := _dense_layers(critic, f"qf{number}", flat, count, renormalising))]
@@ -271,32 +272,32 @@ def _dense_squashed_actor(
     actor: Any, flat: FlatParameters, kind: type[Any], renormalising: type[nn.Module] | None
 ) -> DenseSquashedActor | None:
     body = _dense_layers(actor, "latent_pi", flat, renormalising=renormalising)
-    if body is None or not is_plain_actor(actor, kind):
+    if body is None or actor_reason(actor, kind) is not None:
         return None
     width = body[-1].outputs if body else actor.features_dim
     heads = [layers_of([(name, getattr(actor, name))], width) for name in ("mu", "log_std")]
-    known = [head[0] for head in heads if head and Dense.knows(head, flat)]
+    known = [head[0] for head in heads if not isinstance(head, str) and Dense.knows(head, flat)]
     return DenseSquashedActor(body, known[0], known[1], flat, _buffers(actor)) if len(known) == 2 else None
 
 
 def _dense_actor_critic(policy: Any, flat: FlatParameters, base: Base) -> DenseActorCritic | None:
-    if not isinstance(policy, base.policy) or not is_plain(policy, base):
-        return None
-    features, networks = None, dense_networks_of(policy)
-    if networks is not None:
-        actor, critic = networks.actor.layers, networks.critic.layers
-    elif (seeing := image_networks_of(policy)) and (features := _convolved(seeing.features, flat)):
-        actor, critic = seeing.actor, seeing.critic
-    else:
-        return None
+    features = None
+    match networks_of(policy, base):
+        case DenseNetworks(actor=DenseForward(layers=actor), critic=DenseForward(layers=critic)):
+            pass
+        case ImageNetworks(seen, actor, critic):
+            if (features := _convolved(seen, flat)) is None:
+                return None
+        case _:
+            return None
     if not all(Dense.knows(layers, flat) for layers in (actor, critic)) or not _is_whole(policy, flat):
         return None
     distribution = _distribution(policy.action_space, flat, bits_are_choices=base is not SB3)
     return DenseActorCritic(actor, critic, distribution, flat, features)
 
 
-def _convolved(seen: ConvolvedForward | None, flat: FlatParameters) -> Convolved | None:
-    return Convolved(seen.layers, flat, seen.divisor) if seen is not None and Dense.knows(seen.layers, flat) else None
+def _convolved(seen: ConvolvedForward | str, flat: FlatParameters) -> Convolved | None:
+    return Convolved(seen.layers, flat, seen.divisor) if not isinstance(seen, str) and Dense.knows(seen.layers, flat) else None
 
 
 def _has_all(network: nn.Module, flat: FlatParameters) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
-import torch
 from gymnasium import spaces
 from stable_baselines3.common import distributions as sb3
 from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution, StateDependentNoiseDistribution
@@ -19,7 +19,9 @@ from stable_baselines3.sac.policies import Actor as SACActor
 from stable_baselines3.td3.policies import Actor as TD3Actor
 from torch import nn
 
-from reactor_torch import ConvolvedForward, DenseForward, Layer, image_layers_of, is_untouched, layers_of
+from reactor_rl.plugin import library_class
+from reactor_torch import ConvolvedForward, DenseForward, Layer, image_layers_of, layers_of
+from reactor_torch import reason as reason_of
 
 __all__ = [
     "GSDE",
@@ -29,33 +31,92 @@ __all__ = [
     "DenseNetworks",
     "GaussianActor",
     "ImageNetworks",
-    "as_written",
+    "actor_reason",
     "check_squashed",
     "dense_actor",
     "dense_forward",
-    "dense_networks_of",
-    "features_of",
-    "flat_features_of",
-    "has_tied",
     "image_forward",
-    "image_networks_of",
-    "is_plain",
-    "is_plain_actor",
-    "layers_behind",
+    "network_of",
+    "networks_of",
     "noisy_networks_of",
     "plain_networks_of",
+    "policy_reason",
+    "reason",
 ]
 
-# ---------------------------------------------------------------------- networks
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# ---------------------------------------------------------------------- whether it is as it was written
 
 LIBRARIES = ("stable_baselines3", "sb3_contrib", "reactor_sb3")
 """Packages whose networks and trainers are known here."""
+ROOTS = ("forward", "_predict", "get_distribution", "evaluate_actions", "predict_values")
+"""Methods by which actors, learners and evaluations ask a policy or a network, as far as it has them."""
 
 
-_NETWORK_METHODS = (
-    "forward", "forward_actor", "extract_features",
-    "get_distribution", "get_action_dist_params", "_get_action_dist_from_latent", "_predict",
-)  # fmt: skip
+def reason(network: nn.Module, like: type | None = None, roots: tuple[str, ...] = ROOTS, calls: tuple[str, ...] = ()) -> str | None:
+    """Say why nothing else may stand in for a network, or for a policy's methods; ``None`` if something may.
+
+    Its layers are not asked.
+
+    Args:
+        network: The network or policy.
+        like: The class that it has to do the same as; ``None`` for that of the library that it derives from.
+        roots: The methods.
+        calls: See :func:`reactor_torch.reason`.
+    """
+    like = like or library_class(type(network), LIBRARIES)
+    return f"{type(network).__name__} is no network of SB3's" if like is None else reason_of(network, like, roots, calls=calls)
+
+
+class _Misfit(Exception):
+    """Why a network is not read."""
+
+
+def _reader(read: Callable[P, T]) -> Callable[P, T | str]:
+    """Let a function return why it has found a :class:`_Misfit`."""
+
+    @wraps(read)
+    def found(*given: P.args, **more: P.kwargs) -> T | str:
+        try:
+            return read(*given, **more)
+        except _Misfit as misfit:
+            return str(misfit)
+
+    return found
+
+
+def _refuse(why: str | None) -> None:
+    if why is not None:
+        raise _Misfit(why)
+
+
+def _known(found: T | str) -> T:
+    """What was read, if that is not a reason."""
+    if isinstance(found, str):
+        raise _Misfit(found)
+    return found
+
+
+def _check_part(network: Any, name: str, kind: type[nn.Module]) -> Any:
+    """A part of a network, which has to be of a class and do no more than that has written."""
+    part = getattr(network, name, None)
+    if type(part) is not kind:
+        raise _Misfit(f"its {name} is {'not there' if part is None else f'a {type(part).__name__}, not a {kind.__name__}'}")
+    _refuse(reason_of(part, kind, named=name))
+    return part
+
+
+def _check_tied(network: nn.Module) -> None:
+    """Modules of a network that share a parameter: it has one name only where parameters are looked up by name."""
+    parts = chain.from_iterable(part._parameters.values() for part in network.modules())
+    own = [id(one) for one in parts if one is not None]
+    if len(own) > len(set(own)):
+        raise _Misfit("its modules share a parameter")
+
+
+# ---------------------------------------------------------------------- networks
 
 
 def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, bool] | None:
@@ -75,77 +136,67 @@ def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, boo
     return int(np.prod(space.shape)), False
 
 
-def as_written(network: nn.Module) -> bool:
-    """Whether a network does what a library has written it to do with its layers, and nobody has hung anything onto it."""
-    methods = [getattr(type(network), name) for name in _NETWORK_METHODS if hasattr(type(network), name)]
-    untouched = is_untouched(network) and vars(network).keys().isdisjoint(_NETWORK_METHODS)
-    return untouched and all(method.__module__.partition(".")[0] in LIBRARIES for method in methods)
+def _features(network: Any) -> tuple[int, bool]:
+    space = network.observation_space
+    if (found := features_of(space, normalized=getattr(network, "normalize_images", True))) is None:
+        raise _Misfit(f"its observations are {space}, of which its layers do not see the numbers themselves")
+    return found
 
 
-def has_tied(network: nn.Module) -> bool:
-    """Whether different modules of a network share a parameter: it has one name only where parameters are looked up by name."""
-    parts = chain.from_iterable(part._parameters.values() for part in network.modules())
-    own = [id(one) for one in parts if one is not None]
-    return len(own) > len(set(own))
+def network_of(network: Any, name: str) -> DenseForward | ConvolvedForward | str:
+    """Read a network of SB3's, dense or of images; or say why not. See :func:`dense_forward`."""
+    return image_forward(network, name) if isinstance(network.features_extractor, NatureCNN) else dense_forward(network, name)
 
 
-def dense_forward(
-    network: nn.Module,
-    space: spaces.Space[Any],
-    name: str = "q_net",
-    more: int = 0,
-    renormalising: type[nn.Module] | None = None,
-) -> DenseForward | None:
-    """A network of SB3's, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates.
+@_reader
+def dense_forward(network: Any, name: str, more: int = 0, renormalising: type[nn.Module] | None = None) -> DenseForward:
+    """Read a network of SB3's, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates; or say why not.
 
     Args:
         network: The network.
-        space: Of observations.
         name: Of the layers in it, which follow its features extractor.
         more: How many numbers they are given behind those of observations.
         renormalising: See :func:`~reactor_torch.layers_of`.
     """
-    body = getattr(network, name, None)
-    flat = features_of(space, normalized=getattr(network, "normalize_images", True))
-    extractor = getattr(network, "features_extractor", None)
-    if type(extractor) is not FlattenExtractor or not as_written(network) or type(body) is not nn.Sequential or flat is None:
-        return None
-    if not (is_untouched(extractor) and is_untouched(body)):
-        return None
-    features, one_hot = flat
+    _refuse(reason(network))
+    _check_part(network, "features_extractor", FlattenExtractor)
+    body = _check_part(network, name, nn.Sequential)
+    features, one_hot = _features(network)
     named = ((f"{name}.{number}", module) for number, module in enumerate(body))
-    layers = layers_of(named, features + more, renormalising)
-    if layers is None or not DenseForward.knows(layers) or has_tied(network):
-        return None
+    layers = _dense(layers_of(named, features + more, renormalising))
+    _check_tied(network)
     return DenseForward(layers, features, one_hot)
 
 
-def image_forward(network: Any, name: str = "") -> ConvolvedForward | None:
-    """SB3's convolutions of images and the layers behind them, where there is the extension.
+def _dense(found: tuple[Layer, ...] | str) -> tuple[Layer, ...]:
+    """Layers, if actors know them all."""
+    for layer in (layers := _known(found)):
+        if not DenseForward.knows([layer]):
+            raise _Misfit(f"its {layer.name} is a {layer.kind}, which is evaluated by torch alone")
+    return layers
+
+
+@_reader
+def image_forward(network: Any, name: str = "") -> ConvolvedForward:
+    """Read SB3's convolutions of images and the layers behind them, where there is the extension; or say why not.
 
     Args:
         network: The network, or a policy whose actor and critic share its features extractor.
         name: Of layers in it that follow its features extractor, if any are to.
     """
-    extractor, space = getattr(network, "features_extractor", None), network.observation_space
-    if not isinstance(extractor, NatureCNN) or not as_written(network) or not _is_nature(extractor) or space.dtype != np.uint8:
-        return None
-    if has_tied(network):
-        return None
-    parts: dict[str, Any] = {"features_extractor.cnn": extractor.cnn, "features_extractor.linear": extractor.linear}
+    extractor, space = network.features_extractor, network.observation_space
+    _refuse(reason(network) or reason_of(extractor, NatureCNN, named="features_extractor"))
+    if space.dtype != np.uint8:
+        raise _Misfit(f"its observations are {space}, and not bytes")
+    _check_tied(network)
+    parts = {f"features_extractor.{part}": _check_part(extractor, part, nn.Sequential) for part in ("cnn", "linear")}
     if name:
-        parts[name] = getattr(network, name, None)
-    if any(type(part) is not nn.Sequential or not is_untouched(part) for part in parts.values()):
-        return None
+        parts[name] = _check_part(network, name, nn.Sequential)
     modules = [(f"{prefix}.{number}", module) for prefix, part in parts.items() for number, module in enumerate(part)]
-    layers = image_layers_of(modules, space.shape)
-    if layers is None or not ConvolvedForward.knows(layers):
-        return None
+    layers = _known(image_layers_of(modules, space.shape))
+    if not ConvolvedForward.knows(layers):
+        raise _Misfit("its images are convolved by torch where there is no extension, or layers that it does not know")
     return ConvolvedForward(layers, 255 if network.normalize_images and is_image_space(space) else 1)
-
-
-def _is_nature(extractor: NatureCNN) -> bool:
-    return type(extractor).forward is NatureCNN.forward and is_untouched(extractor)
 
 
 # ---------------------------------------------------------------------- actor and critic
@@ -153,15 +204,6 @@ def _is_nature(extractor: NatureCNN) -> bool:
 _DISTRIBUTIONS = (
     sb3.CategoricalDistribution, sb3.MultiCategoricalDistribution, sb3.BernoulliDistribution, sb3.DiagGaussianDistribution,
 )  # fmt: skip
-
-
-_POLICY_METHODS = (
-    "forward", "extract_features",
-    "evaluate_actions", "predict_values", "get_distribution", "_get_action_dist_from_latent", "_predict",
-)  # fmt: skip
-
-
-_PARTS = ("pi_features_extractor", "vf_features_extractor", "mlp_extractor")
 
 
 class Base(NamedTuple):
@@ -178,19 +220,25 @@ GSDE = Base(ActorCriticPolicy, (sb3.StateDependentNoiseDistribution,))
 """Policies whose noise is a function of observations, redrawn now and then."""
 
 
-def is_plain(policy: Any, base: Base = SB3) -> bool:
-    """Whether a policy is two networks and a distribution of SB3's, and does nothing of its own with them.
+def policy_reason(policy: Any, base: Base = SB3, roots: tuple[str, ...] = ROOTS) -> str | None:
+    """Say why a policy has to draw its actions itself; ``None`` for two networks and a distribution of SB3's.
+
+    Layers are not asked.
 
     Args:
         policy: The policy.
         base: What it derives from.
+        roots: See :func:`reason`.
     """
-    own = any(getattr(type(policy), name) is not getattr(base.policy, name) for name in _POLICY_METHODS)
-    parts = (policy, *(getattr(policy, name, None) for name in _PARTS))
-    untouched = all(is_untouched(part) for part in parts if part is not None) and vars(policy).keys().isdisjoint(_POLICY_METHODS)
-    return type(policy.action_dist) in base.distributions and untouched and not own
+    if type(policy.action_dist) not in base.distributions:
+        return f"its actions have a {type(policy.action_dist).__name__}"
+    if (why := reason(policy, base.policy, roots=roots)) is not None:
+        return why
+    parts = {name: part for name in _PARTS if (part := getattr(policy, name, None)) is not None}
+    return next((why for name, part in parts.items() if (why := reason_of(part, named=name)) is not None), None)
 
 
+_PARTS = ("pi_features_extractor", "vf_features_extractor", "mlp_extractor")
 _BEHIND = ("policy_net", "value_net")
 """Names of a policy's layers behind its features extractor: the actor's and the critic's."""
 
@@ -202,15 +250,6 @@ class DenseNetworks(NamedTuple):
     critic: DenseForward
 
 
-def dense_networks_of(policy: Any) -> DenseNetworks | None:
-    """The networks of a plain policy, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates."""
-    flat = flat_features_of(policy)
-    networks = None if flat is None else [layers_behind(policy, name, flat[0]) for name in _BEHIND]
-    if flat is None or networks is None or None in networks:
-        return None
-    return DenseNetworks(*(DenseForward(layers, *flat) for layers in networks if layers is not None))
-
-
 class ImageNetworks(NamedTuple):
     """The networks of a plain policy that sees images: one that its actor and its critic share, and what each has behind it."""
 
@@ -219,25 +258,39 @@ class ImageNetworks(NamedTuple):
     critic: tuple[Layer, ...]
 
 
-def image_networks_of(policy: Any) -> ImageNetworks | None:
-    """The networks of a plain policy, if there is nothing but what :class:`~reactor_torch.ConvolvedForward` evaluates."""
-    if not policy.share_features_extractor or type(policy.mlp_extractor) is not MlpExtractor:
-        return None
-    features, (actor, critic) = image_forward(policy), (layers_behind(policy, name, policy.features_dim) for name in _BEHIND)
-    return None if features is None or actor is None or critic is None else ImageNetworks(features, actor, critic)
+@_reader
+def networks_of(policy: Any, base: Base = SB3) -> DenseNetworks | ImageNetworks:
+    """Read the networks of a policy that does nothing of its own with them; or say why not.
+
+    Args:
+        policy: The policy.
+        base: See :func:`policy_reason`.
+    """
+    _refuse(policy_reason(policy, base))
+    if not isinstance(policy.features_extractor, NatureCNN):
+        return _dense_networks(policy)
+    if not policy.share_features_extractor:
+        raise _Misfit("its actor and its critic do not share their features_extractor")
+    _check_part(policy, "mlp_extractor", MlpExtractor)
+    features, (actor, critic) = _known(image_forward(policy)), (_behind(policy, name, policy.features_dim) for name in _BEHIND)
+    return ImageNetworks(features, actor, critic)
 
 
-def flat_features_of(policy: Any) -> tuple[int, bool] | None:
-    """See :func:`reactor_sb3.acting.forwards.features_of`; ``None`` for a policy that does more with observations."""
-    extractors = {type(policy.pi_features_extractor), type(policy.vf_features_extractor)}
-    plain = extractors == {FlattenExtractor} and type(policy.mlp_extractor) is MlpExtractor
-    return features_of(policy.observation_space, normalized=policy.normalize_images) if plain else None
+def _dense_networks(policy: Any) -> DenseNetworks:
+    flat = _flat_features(policy)
+    return DenseNetworks(*(DenseForward(_behind(policy, name, flat[0]), *flat) for name in _BEHIND))
 
 
-def layers_behind(
-    policy: Any, name: str, width: int, before: Sequence[tuple[str, torch.nn.Module]] = ()
-) -> tuple[Layer, ...] | None:
-    """Layers of a policy's actor or critic, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates.
+def _flat_features(policy: Any) -> tuple[int, bool]:
+    """See :func:`features_of`."""
+    for name in ("pi_features_extractor", "vf_features_extractor"):
+        _check_part(policy, name, FlattenExtractor)
+    _check_part(policy, "mlp_extractor", MlpExtractor)
+    return _features(policy)
+
+
+def _behind(policy: Any, name: str, width: int, before: Sequence[tuple[str, nn.Module]] = ()) -> tuple[Layer, ...]:
+    """Layers of a policy's actor or critic.
 
     Args:
         policy: The policy.
@@ -246,64 +299,68 @@ def layers_behind(
         before: Layers before those of the extractor, by name.
     """
     last, body = "action_net" if name == "policy_net" else name, getattr(policy.mlp_extractor, name)
+    _refuse(reason_of(body, named=f"mlp_extractor.{name}"))
     modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(body)]
     modules.append((last, getattr(policy, last)))
-    layers = layers_of([*before, *modules], width) if is_untouched(body) else None
+    layers = _dense(layers_of([*before, *modules], width))
     named = {name for name, _ in policy.named_parameters()}  # what actor and critic share has one of its names only
-    own = all(f"{name}.{part}" in named for name, module in modules for part, _ in module.named_parameters())
-    return layers if layers is not None and own and DenseForward.knows(layers) else None
+    if shared := [path for path, module in modules for part, _ in module.named_parameters() if f"{path}.{part}" not in named]:
+        raise _Misfit(f"its actor and its critic share {shared[0]}")
+    return layers
 
 
-def noisy_networks_of(policy: Any) -> DenseNetworks | None:
-    """The networks of a policy with gSDE, if they are dense layers and the noise is what SB3 has by default."""
-    if not isinstance(policy, ActorCriticPolicy) or not is_plain(policy, GSDE) or policy.squash_output:
-        return None
+@_reader
+def noisy_networks_of(policy: Any) -> DenseNetworks:
+    """Read the networks of a policy with gSDE, if they are dense layers and the noise is SB3's own by default; or say why not."""
+    _refuse(policy_reason(policy, GSDE, (*ROOTS, "reset_noise")))
     noise = policy.action_dist
     assert isinstance(noise, StateDependentNoiseDistribution)
-    own = type(policy).reset_noise is not ActorCriticPolicy.reset_noise or noise.use_expln or noise.learn_features
-    networks = None if own else dense_networks_of(policy)
-    return networks if networks is not None and len(networks.actor.layers) > 1 else None
+    if policy.squash_output or noise.use_expln or noise.learn_features:
+        raise _Misfit("its noise has squash_output, use_expln or learn_features")
+    networks = _dense_networks(policy)
+    if len(networks.actor.layers) < 2:
+        raise _Misfit("its actor is a single layer")
+    return networks
 
 
-def plain_networks_of(policy: Any) -> DenseNetworks | None:
-    """The dense layers behind the LSTMs of a plain policy, if there is nothing but what is evaluated without torch.
+@_reader
+def plain_networks_of(policy: Any) -> DenseNetworks:
+    """Read the dense layers behind the LSTMs of a plain policy, if all is evaluated without torch; or say why not.
 
     Where the critic has no LSTM its layers begin with observations.
     """
     from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy  # the package need not be installed
 
-    own = type(policy)._process_sequence is not RecurrentActorCriticPolicy._process_sequence
-    base = Base(RecurrentActorCriticPolicy, SB3.distributions)
-    if own or not is_plain(policy, base) or policy.shared_lstm or policy.lstm_kwargs or policy.lstm_actor.num_layers > 1:
-        return None
-    flat, hidden = flat_features_of(policy), policy.lstm_actor.hidden_size
-    if flat is None or flat[1] or has_tied(policy):
-        return None
-    actor = layers_behind(policy, "policy_net", hidden)
-    given, before = (hidden, []) if policy.critic is None else (flat[0], [("critic", policy.critic)])
-    critic = layers_behind(policy, "value_net", given, before)
-    if actor is None or critic is None:
-        return None
+    _refuse(policy_reason(policy, Base(RecurrentActorCriticPolicy, SB3.distributions)))
+    for name in ("lstm_actor", "lstm_critic"):
+        if getattr(policy, name) is not None:
+            _check_part(policy, name, nn.LSTM)
+    if policy.shared_lstm or policy.lstm_kwargs or policy.lstm_actor.num_layers > 1:
+        raise _Misfit("its LSTM is shared, has settings of its own, or has several layers")
+    (features, one_hot), hidden = _flat_features(policy), policy.lstm_actor.hidden_size
+    if one_hot:
+        raise _Misfit(f"its LSTM sees {policy.observation_space}")
+    _check_tied(policy)
+    actor = _behind(policy, "policy_net", hidden)
+    given, before = (hidden, []) if policy.critic is None else (features, [("critic", policy.critic)])
+    critic = _behind(policy, "value_net", given, before)
     return DenseNetworks(DenseForward(actor, hidden, one_hot=False), DenseForward(critic, given, one_hot=False))
 
 
 # ---------------------------------------------------------------------- actors whose actions are squashed
 
-_ACTOR_METHODS = ("forward", "_predict", "extract_features", "get_action_dist_params")
 
-
-def is_plain_actor(actor: nn.Module, gaussian: type[nn.Module] = SACActor) -> bool:
-    """Whether an actor is SB3's own, and does nothing else with its layers.
+def actor_reason(actor: nn.Module, gaussian: type[nn.Module] = SACActor) -> str | None:
+    """Say why an actor does not do with its layers what SB3 does; ``None`` if it does.
 
     Args:
         actor: The actor.
         gaussian: A class with the methods and layers of SAC's actor, whose actions are squashed normal ones.
     """
-    kind: type[nn.Module] = gaussian if isinstance(actor, gaussian) else TD3Actor
-    own = any(getattr(type(actor), name, None) is not getattr(kind, name, None) for name in _ACTOR_METHODS)
-    own = own or not is_untouched(actor) or not vars(actor).keys().isdisjoint(_ACTOR_METHODS)
-    squashed = type(getattr(actor, "action_dist", None)) in (type(None), SquashedDiagGaussianDistribution)
-    return isinstance(actor, kind) and squashed and not own
+    distribution = type(getattr(actor, "action_dist", None))
+    if distribution not in (type(None), SquashedDiagGaussianDistribution):
+        return f"its actions have a {distribution.__name__}"
+    return reason(actor, gaussian if isinstance(actor, gaussian) else TD3Actor)
 
 
 @dataclass(frozen=True)
@@ -321,18 +378,18 @@ class GaussianActor:
     log_std: DenseForward
 
 
-def dense_actor(actor: Any, gaussian: Any, renormalising: type[nn.Module] | None) -> GaussianActor | DenseForward | None:
-    if not is_plain_actor(actor, gaussian):
-        return None
+@_reader
+def dense_actor(actor: Any, gaussian: Any, renormalising: type[nn.Module] | None) -> GaussianActor | DenseForward:
+    """Read an actor of dense layers whose actions are squashed; or say why not. See :func:`actor_reason`."""
+    _refuse(actor_reason(actor, gaussian))
     if not isinstance(actor, gaussian):
-        return dense_forward(actor, actor.observation_space, "mu")
-    body = dense_forward(actor, actor.observation_space, "latent_pi", renormalising=renormalising)
-    if body is None or not body.layers:
-        return None
+        return _known(dense_forward(actor, "mu"))
+    body = _known(dense_forward(actor, "latent_pi", renormalising=renormalising))
+    if not body.layers:
+        raise _Misfit("its latent_pi has no layers")
     width = body.layers[-1].outputs
-    layers = [layers_of([(name, getattr(actor, name))], width) for name in ("mu", "log_std")]
-    mean, log_std = (None if head is None else DenseForward(head, width, one_hot=False) for head in layers)
-    return None if mean is None or log_std is None else GaussianActor(body, mean, log_std)
+    heads = (_dense(layers_of([(name, getattr(actor, name))], width)) for name in ("mu", "log_std"))
+    return GaussianActor(body, *(DenseForward(head, width, one_hot=False) for head in heads))
 
 
 def check_squashed(actor: Any, kind: Any = SACActor) -> None:

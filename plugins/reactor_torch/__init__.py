@@ -9,7 +9,7 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.autograd import Autograd
     from reactor_torch.batches import Batch, MaskedBatch, MinibatchSlicer, PPOBatch, QBatch, TransitionBatch, normalized
     from reactor_torch.convolved import Convolved, ConvolvedForward, image_layers_of
-    from reactor_torch.dense import Dense, Function, Layer, Renormalisation, bound_layers, is_untouched, layers_of
+    from reactor_torch.dense import Dense, Function, Layer, Renormalisation, bound_layers, layers_of
     from reactor_torch.finite import naming_spoilt, refuse_spoilt, spoilt_rows
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
@@ -60,6 +60,7 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled
     from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
     from reactor_torch.structure import Structure, differences, refuse_global_hooks
+    from reactor_torch.unmodified import reason
 
 __all__ = [
     "ActorCritic",
@@ -135,7 +136,6 @@ __all__ = [
     "exchanged_bytes",
     "gather",
     "image_layers_of",
-    "is_untouched",
     "is_compiled",
     "layers_of",
     "lstm_of",
@@ -143,6 +143,7 @@ __all__ = [
     "normalized",
     "packed",
     "parameter_record",
+    "reason",
     "refuse_global_hooks",
     "refuse_spoilt",
     "spoilt_rows",

@@ -15,17 +15,19 @@ import torch
 from torch import nn
 
 from reactor_torch import kernels
-from reactor_torch.dense import Dense, Layer, bound_layers, is_untouched, layers_of
+from reactor_torch.dense import Dense, Layer, bound_layers, layers_of
 from reactor_torch.flat import FlatParameters
 from reactor_torch.forward import KINDS, BoundDense
 from reactor_torch.images import Images, computes, rows_of, sizes_of, window_of
+from reactor_torch.unmodified import reason
 
 __all__ = ["Convolved", "ConvolvedForward", "image_layers_of"]
 
 Array = npt.NDArray[Any]
+_ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh"}
 
 
-def image_layers_of(modules: Iterable[tuple[str, nn.Module]], shape: Sequence[int]) -> tuple[Layer, ...] | None:
+def image_layers_of(modules: Iterable[tuple[str, nn.Module]], shape: Sequence[int]) -> tuple[Layer, ...] | str:
     """Convolutions, and dense layers behind them, as layers.
 
     Args:
@@ -34,35 +36,35 @@ def image_layers_of(modules: Iterable[tuple[str, nn.Module]], shape: Sequence[in
         shape: Of images, channels first.
 
     Returns:
-        The layers; ``None`` if one of them is of another kind or does not fit the one before.
+        The layers; or why not, if one of them is of another kind, is touched or does not fit the one before.
     """
     rest, layers = list(modules), []
     channels, height, width = shape
     while rest and type(rest[0][1]) is not nn.Flatten:
         name, module = rest.pop(0)
-        if not is_untouched(module):
-            return None
+        if (touched := reason(module, named=name)) is not None:
+            return touched
         if isinstance(module, nn.Conv2d):
             (high, wide), inputs = sizes_of(module, height, width) if computes(module) else (0, 0), channels * height * width
             if min(high, wide) < 1 or module.in_channels != channels or module.weight.dtype != torch.float32:
-                return None
+                return f"its {name} is no convolution of {channels} x {height} x {width} numbers that is known: {module}"
             of_images = window_of(module, height, width)
             channels, height, width = module.out_channels, high, wide
             layers.append(Layer("convolution", name, inputs, channels * height * width, of_images=of_images))
-        elif layers and (activation := layers_of([(name, module)], layers[-1].outputs)) and activation[0].kind in ("relu", "tanh"):
-            layers += activation
+        elif layers and type(module) in _ACTIVATIONS:
+            layers.append(Layer(_ACTIVATIONS[type(module)], name, layers[-1].outputs, layers[-1].outputs))
         else:
-            return None
+            return f"its {name} is {module}"
     if not layers or not rest:
-        return None
+        return "no dense layers follow its convolutions"
     name, flatten = rest.pop(0)
     assert isinstance(flatten, nn.Flatten)
-    if flatten.start_dim != 1 or flatten.end_dim != -1 or not is_untouched(flatten):
-        return None
+    if (touched := reason(flatten, named=name)) is not None or (flatten.start_dim, flatten.end_dim) != (1, -1):
+        return touched or f"its {name} is {flatten}"
     numbers = channels * height * width
     layers.append(Layer("flattened", name, numbers, numbers, of_images=channels))
     behind = layers_of(rest, numbers)
-    return None if behind is None else (*layers, *behind)
+    return behind if isinstance(behind, str) else (*layers, *behind)
 
 
 def _seeing(layers: Sequence[Layer], *of_bytes: int) -> list[Layer]:

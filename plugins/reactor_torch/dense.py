@@ -16,6 +16,7 @@ from torch import nn
 
 from reactor_torch.flat import FlatParameters, kernels_for
 from reactor_torch.kept import keep
+from reactor_torch.unmodified import reason
 
 __all__ = [
     "PARTS",
@@ -28,10 +29,7 @@ __all__ = [
     "backward_all",
     "bound_layers",
     "forward_all",
-    "has_hooks",
-    "hooks_of",
     "input_gradients",
-    "is_untouched",
     "layers_of",
     "least_and_slopes",
 ]
@@ -80,24 +78,9 @@ class Layer(NamedTuple):
     of_images: tuple[int, ...] | int | None = None
 
 
-def is_untouched(module: nn.Module) -> bool:
-    """Whether a module computes what its class does: nobody has hung hooks onto it, or given it a forward of its own."""
-    return not has_hooks(module) and "forward" not in vars(module)
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether something of the user's runs before or after a module's forward or backward pass."""
-    return any(hooks_of(module))
-
-
-def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
-    """The hooks that run before or after a module's forward or backward pass."""
-    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-
-
 def layers_of(
     modules: Iterable[tuple[str, nn.Module]], width: int, renormalising: type[nn.Module] | None = None
-) -> tuple[Layer, ...] | None:
+) -> tuple[Layer, ...] | str:
     """Modules that follow each other, as layers.
 
     Args:
@@ -106,13 +89,15 @@ def layers_of(
         renormalising: A class of modules that are batch renormalisation, with the names of sb3-contrib's ``BatchRenorm1d``.
 
     Returns:
-        The layers; ``None`` if one of them is of another kind or does not fit the one before.
+        The layers; or why not, if one of them is of another kind, is touched or does not fit the one before.
     """
     layers = []
     for name, module in modules:
         parts = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-        if not is_untouched(module) or any(part.is_floating_point() and part.dtype != torch.float32 for part in parts):
-            return None
+        if (touched := reason(module, named=name)) is not None:
+            return touched
+        if other := next((one.dtype for one in parts if one.is_floating_point() and one.dtype != torch.float32), None):
+            return f"its {name} computes with {str(other).removeprefix('torch.')}"
         if type(module) is nn.Linear and module.in_features == width:
             layers.append(Layer("linear", name, width, module.out_features))
             width = module.out_features
@@ -123,7 +108,7 @@ def layers_of(
         elif type(module) in _ACTIVATIONS:
             layers.append(Layer(_ACTIVATIONS[type(module)], name, width, width))
         else:
-            return None
+            return f"its {name} is a {type(module).__name__}({module.extra_repr()}), given {width} numbers"
     return tuple(layers)
 
 

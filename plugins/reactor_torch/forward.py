@@ -201,12 +201,14 @@ class TorchForward:
     Args:
         module: A copy of the network that nobody else has: it loses its weights.
         keyed: Whether it is given a dict of observations.
+        why: Why nothing else evaluates it.
 
     Attributes:
         draws: See :class:`Forward`.
     """
 
-    def __init__(self, module: nn.Module, keyed: bool) -> None:
+    def __init__(self, module: nn.Module, keyed: bool, why: str = "") -> None:
+        self.why = why
         self.names = first_names(module)
         self.module: Any = module.to("meta").train(False)
         self.keyed, self.draws = keyed, draws(module, learning=False)

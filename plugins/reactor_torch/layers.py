@@ -16,9 +16,9 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from reactor_torch.dense import has_hooks, is_untouched
 from reactor_torch.images import Images, computes, rows_of, sizes_of, window_of
 from reactor_torch.kept import keep
+from reactor_torch.unmodified import hook_of
 
 __all__ = ["CompiledLayers"]
 
@@ -389,8 +389,8 @@ def _channels_first(rows: torch.Tensor, height: int, width: int) -> torch.Tensor
 
 
 def _touched(module: nn.Module) -> bool:
-    ours = isinstance(vars(module).get("forward"), _Convolutions)
-    return has_hooks(module) if ours else not is_untouched(module)
+    own = vars(module).get("forward")
+    return hook_of(module) is not None or not (own is None or isinstance(own, _Convolutions))
 
 
 def _sequence(kernels: Any, module: nn.Sequential, prefix: str, find: Find) -> Callable[[torch.Tensor], torch.Tensor] | None:

@@ -17,11 +17,11 @@ from torch.utils.flop_counter import flop_registry
 
 from reactor_torch.autograd import Autograd
 from reactor_torch.batches import MinibatchSlicer
-from reactor_torch.dense import has_hooks
 from reactor_torch.flat import FlatOptimizer, FlatParameters, have_hooks, kernels_for
 from reactor_torch.loss import Formula, Loss, Network, Task
 from reactor_torch.parameters import computed_in
 from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
+from reactor_torch.unmodified import hook_of
 
 __all__ = ["Networks", "blocks_of", "halved"]
 
@@ -120,7 +120,7 @@ class Networks(Mapping[str, Any]):
         self._check_shared()
         self._parameters = [one for name in self._learned for one in self._flats[name].parameters]
         self._hooked = self._all_hooked()
-        self._touched = any(has_hooks(part) for module in self.modules() for part in module.modules())
+        self._touched = any(hook_of(part) for module in self.modules() for part in module.modules())
         self._targets: dict[tuple[str, str], _Target] = {}
         self._numbers = {name: number for number, name in enumerate(losses)}
         self._slicers = {name: MinibatchSlicer() for name in losses}

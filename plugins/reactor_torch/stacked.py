@@ -16,9 +16,10 @@ from torch import nn
 
 from reactor_rl.plugin import aligned_zeros
 from reactor_torch import kernels
-from reactor_torch.dense import Layer, acting_network, is_untouched, layers_of
+from reactor_torch.dense import Layer, acting_network, layers_of
 from reactor_torch.forward import DenseForward
 from reactor_torch.parameters import parameter_record, write_parameters
+from reactor_torch.unmodified import reason
 
 __all__ = ["DenseNetwork", "Stacked", "dense_network_of", "ends_in_softmax", "is_compiled"]
 
@@ -54,7 +55,7 @@ def dense_network_of(module: nn.Module, space: Space[Any]) -> DenseNetwork | Non
     elif len(shape) != 1:
         return None
     layers = layers_of(((str(place), module) for place, module in enumerate(flat)), int(np.prod(shape)))
-    if layers is None or not all(layer.kind in ("linear", "relu", "tanh") for layer in layers):
+    if isinstance(layers, str) or not all(layer.kind in ("linear", "relu", "tanh") for layer in layers):
         return None
     state = {f"{place}.{name}": part for place, module in enumerate(flat) for name, part in module.named_parameters()}
     if not state:
@@ -71,7 +72,7 @@ def ends_in_softmax(module: nn.Module) -> bool:
 
 def _flattened(module: nn.Module) -> Any:
     """The modules in a Sequential, however deep, in order; None for one that is touched, and may do anything."""
-    if not is_untouched(module):
+    if reason(module) is not None:
         yield None
     elif type(module) is nn.Sequential:
         for part in module:

@@ -20,7 +20,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from reactor_torch.dense import is_untouched
+from reactor_torch.unmodified import reason
 
 __all__ = ["drawing_nothing", "draws", "torch_state", "torch_stream"]
 
@@ -183,7 +183,7 @@ def draws(module: nn.Module, *, learning: bool = True) -> bool:
 
 
 def _certain(part: nn.Module, learning: bool) -> bool:
-    if not is_untouched(part) or type(part).__call__ is not nn.Module.__call__:
+    if reason(part) is not None or type(part).__call__ is not nn.Module.__call__:
         return False
     if isinstance(part, _ALWAYS_DRAWING):
         return False

@@ -18,10 +18,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
-from torch.nn.modules import module as of_all_modules
 
-from reactor_torch.dense import hooks_of
 from reactor_torch.loss import Network
+from reactor_torch.unmodified import GLOBAL_HOOKS, hooks_of
 
 __all__ = ["Structure", "differences", "refuse_global_hooks"]
 
@@ -32,9 +31,6 @@ _LEARNS, _GROUPS, _PLACE = attrgetter("requires_grad"), attrgetter("param_groups
 _STEPPED, _SETTINGS = "the optimizer of ", "has other settings"
 _TENSOR_HOOKS = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 _OPTIMIZER_HOOKS = attrgetter("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-_GLOBAL_HOOKS: tuple[Any, ...] = tuple(
-    getattr(of_all_modules, f"_global_{name}_hooks") for name in ("forward", "forward_pre", "backward", "backward_pre")
-)
 _METHODS = frozenset(
     ("forward", "forward_actor", "forward_critic", "extract_features", "evaluate_actions", "predict_values", "get_distribution",
      "get_action_dist_params", "_get_action_dist_from_latent", "_predict", "action_log_prob", "q1_forward")
@@ -53,7 +49,7 @@ def refuse_global_hooks() -> None:
     Raises:
         ValueError: If there are any.
     """
-    if any(_GLOBAL_HOOKS):
+    if any(GLOBAL_HOOKS):
         raise ValueError(
             "torch has global module hooks (register_module_forward_hook and the like), which actors and gradient workers in other "
             "processes would not call: remove them before learn(), or hang them onto modules of the policy (register_forward_hook)"

@@ -194,7 +194,8 @@ Tensors = dict[str, torch.Tensor]
 def read(module: nn.Sequential, shape: Sequence[int], prefix: str = "") -> Any:
     """The layers of a module, for inputs of a shape; ``None`` if one of them is of a kind that is left to torch."""
     named = [(f"{prefix}{name}", one) for name, one in module.named_children()]
-    return image_layers_of(named, shape) if len(shape) == 3 else layers_of(named, shape[0], BatchRenorm1d)
+    found = image_layers_of(named, shape) if len(shape) == 3 else layers_of(named, shape[0], BatchRenorm1d)
+    return None if isinstance(found, str) else found
 
 
 def weights_of(module: nn.Module) -> Any:
@@ -335,7 +336,7 @@ class Squashed(Learned):
     def make(self) -> None:
         body = read(self.module.body, self.shape, "body.")
         mean, log_std = (layers_of([(name, getattr(self.module, name))], body[-1].outputs) for name in ("mu", "log_std"))
-        if mean is None or log_std is None:
+        if isinstance(mean, str) or isinstance(log_std, str):
             raise ValueError("torch computes them")
         self.actor = DenseSquashedActor(body, mean[0], log_std[0], self.flat)
 
@@ -353,7 +354,7 @@ class ActorAndCritic(Learned):
     def make(self) -> None:
         features = read(self.module.features, self.shape, "features.")
         heads = [layers_of([(name, getattr(self.module, name))], features[-1].outputs) for name in ("actor", "critic")]
-        if heads[0] is None or heads[1] is None:
+        if isinstance(heads[0], str) or isinstance(heads[1], str):
             raise ValueError("torch computes them")
         choice = Categoricals([heads[0][-1].outputs])
         self.both = DenseActorCritic(heads[0], heads[1], choice, self.flat, Dense(features, self.flat))

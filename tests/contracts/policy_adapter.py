@@ -59,10 +59,9 @@ alike = act_alike
 
 
 def reason(policy: Any) -> str | None:
-    """Why torch evaluates it, and not the extension; ``None`` if the extension does. Today that is all that is known of it."""
+    """Why torch evaluates it, and not the extension; ``None`` if the extension does."""
     networks = getattr(policy, "networks", None) or getattr(policy, "q_net", None) or getattr(policy, "actor", None)
-    by_torch = policy.plain is None if isinstance(policy, RecurrentPolicy) else isinstance(networks, TorchForward)
-    return "torch evaluates it" if by_torch else None
+    return (networks.why or None) if isinstance(networks, TorchForward) else None
 
 
 def fit(policy: Any, raw: Array) -> Array:

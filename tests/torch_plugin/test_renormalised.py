@@ -43,7 +43,7 @@ def made(widths: list[int], far: float, steps: int, first: str = "renormalised")
 
 def dense_of(module: nn.Sequential, width: int, **how: Any) -> Dense:
     layers = layers_of(module.named_children(), width, BatchRenorm1d)
-    assert layers is not None
+    assert not isinstance(layers, str)
     return Dense(layers, FlatParameters(module.named_parameters()), buffers=dict(module.named_buffers()), **how)
 
 
@@ -128,16 +128,17 @@ def test_what_it_does_not_know() -> None:
     assert layers_of([("one", plain)], 3, BatchRenorm1d) == (
         Layer("renormalised", "one", 3, 3, 0.001, Renormalisation(0.01, 3.0, 5.0, 100_000)),
     )
-    assert layers_of([("one", plain)], 3) is None
-    assert layers_of([("one", plain)], 4, BatchRenorm1d) is None
-    assert layers_of([("one", Own(3))], 3, BatchRenorm1d) is None
-    assert layers_of([("one", BatchRenorm1d(3, affine=False))], 3, BatchRenorm1d) is None
-    assert not Dense.knows(layers_of([("one", plain)], 3, BatchRenorm1d) or (), flat)
+    assert "BatchRenorm1d" in layers_of([("one", plain)], 3)
+    assert "given 4 numbers" in layers_of([("one", plain)], 4, BatchRenorm1d)
+    assert "Own" in layers_of([("one", Own(3))], 3, BatchRenorm1d)
+    assert "affine=False" in layers_of([("one", BatchRenorm1d(3, affine=False))], 3, BatchRenorm1d)
+    known = layers_of([("one", plain)], 3, BatchRenorm1d)
+    assert not isinstance(known, str) and not Dense.knows(known, flat)
 
 
 def test_without_the_extension_autograd_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     module = made([3, 4, 1], 0.0, 0)
     layers, flat = layers_of(module.named_children(), 3, BatchRenorm1d), FlatParameters(module.named_parameters())
-    assert layers is not None and Dense.knows(layers, flat)
+    assert not isinstance(layers, str) and Dense.knows(layers, flat)
     monkeypatch.setattr(kernels, "compiled", None)
     assert not Dense.knows(layers, flat)

@@ -17,7 +17,8 @@ from reactor_pettingzoo.agents import AgentGroup, AgentSpecs
 from reactor_pettingzoo.reading import MASK, AgentID
 from reactor_pettingzoo.runner.actions import ActionSampler, uniform_choice
 from reactor_pettingzoo.runner.distributions import choose_by
-from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax, is_untouched, naming_spoilt, refuse_spoilt
+from reactor_rl.plugin import library_class
+from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax, naming_spoilt, reason, refuse_spoilt
 
 __all__ = [
     "RandomPolicy",
@@ -248,7 +249,7 @@ class _Sb3:
         scores = isinstance(group.action_space, spaces.Discrete) and (hasattr(policy, "q_net") or hasattr(policy, "quantile_net"))
         self.scores = self._scores if scores else None
         self.distribution = hasattr(policy, "get_distribution") and not getattr(policy, "use_sde", False)
-        self.own = not _predicts_as_its_library(policy)
+        self.own = _own_way(policy) is not None
         if (self.own or not (scores or self.distribution)) and not isinstance(group.action_space, spaces.Box):
             refuse_spoilt(policy, f"the policy {name!r}")  # its answers are choices, of which none is NaN
 
@@ -311,13 +312,9 @@ def _sb3_policy(policy: Any) -> Any:
     return policy if isinstance(policy, BasePolicy) else None
 
 
-def _predicts_as_its_library(policy: Any) -> bool:
-    """Whether neither its class nor itself has a way of its own from observations to actions."""
-    ways = ("_predict", "get_distribution", "extract_features")
-    library = next(cls for cls in type(policy).__mro__ if cls.__module__.startswith(("stable_baselines3.", "sb3_contrib.")))
-    return not any(
-        way in vars(policy) or getattr(type(policy), way) is not getattr(library, way) for way in ways if hasattr(policy, way)
-    )
+def _own_way(policy: Any) -> str | None:
+    """Say what it does of its own between observations and actions; ``None`` for what its library does."""
+    return reason(policy, library_class(type(policy), ("stable_baselines3", "sb3_contrib")), ("_predict", "get_distribution"))
 
 
 def _sb3_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | None:
@@ -327,14 +324,14 @@ def _sb3_layers(policy: Any, group: AgentGroup, greedy: bool) -> DenseNetwork | 
     from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
     from stable_baselines3.dqn.policies import DQNPolicy
 
-    if policy.observation_space != group.space or is_image_space(group.space) or not _predicts_as_its_library(policy):
+    if policy.observation_space != group.space or is_image_space(group.space) or _own_way(policy) is not None:
         return None
     if type(policy) is ActorCriticPolicy:
         parts = policy.pi_features_extractor, policy.mlp_extractor
-        if tuple(map(type, parts)) == (FlattenExtractor, MlpExtractor) and all(map(is_untouched, parts)):
+        if tuple(map(type, parts)) == (FlattenExtractor, MlpExtractor) and not any(map(reason, parts)):
             return dense_network_of(nn.Sequential(nn.Flatten(), policy.mlp_extractor.policy_net, policy.action_net), group.space)
     elif greedy and type(policy) is DQNPolicy and type(policy.q_net.features_extractor) is FlattenExtractor:
-        if not all(map(is_untouched, (policy.q_net, policy.q_net.features_extractor))):
+        if any(map(reason, (policy.q_net, policy.q_net.features_extractor))):
             return None
         return dense_network_of(nn.Sequential(nn.Flatten(), policy.q_net.q_net), group.space)
     return None

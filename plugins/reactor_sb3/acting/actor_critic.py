@@ -29,9 +29,8 @@ from reactor_sb3.policies import (
     Base,
     DenseNetworks,
     ImageNetworks,
-    dense_networks_of,
-    image_networks_of,
-    is_plain,
+    networks_of,
+    policy_reason,
 )
 from reactor_torch import (
     TorchForward,
@@ -92,8 +91,8 @@ class SampledPolicy:
         """
         space = policy.action_space
         bounds = Bounds(space.low, space.high, policy.squash_output) if isinstance(space, spaces.Box) else None
-        plain, bits = is_plain(policy, base), isinstance(space, spaces.MultiBinary) and base is not SB3
-        networks = (dense_networks_of(policy) or image_networks_of(policy) if plain else None) or torch_forward(policy)
+        bits, found = isinstance(space, spaces.MultiBinary) and base is not SB3, networks_of(policy, base)
+        networks, plain = torch_forward(policy, found) if isinstance(found, str) else found, policy_reason(policy, base) is None
         distribution = Categorical((2,) * math.prod(space.shape), several=True) if bits else distribution_of(space)
         return cls(networks, distribution if plain else None, space, bounds, gamma, gae_lambda, sde_sample_freq, masked)
 
@@ -261,7 +260,7 @@ class BoundOwnPolicy:
         self.module, self.steps, self.copies = forward.with_weights(weights), forward.steps(rollout.observations), forward.copies
         self.values = np.empty((rollout.steps, rollout.envs), np.float32)
         # gSDE's noise is drawn before a step, whose calls need not be intercepted then, which takes time. Images need it, though.
-        drawn_before = is_plain(self.module, GSDE) and not forward.draws and not forward.convolves
+        drawn_before = policy_reason(self.module, GSDE) is None and not forward.draws and not forward.convolves
         self.stepping = drawing_nothing if drawn_before else nullcontext
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:

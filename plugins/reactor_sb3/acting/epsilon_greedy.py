@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from reactor_sb3.acting.forwards import torch_forward
 from reactor_sb3.acting.policy import Field, Rollout, Turn
-from reactor_sb3.policies import LIBRARIES, dense_forward, image_forward
+from reactor_sb3.policies import LIBRARIES, network_of
 from reactor_torch import BoundForward, Forward
 
 __all__ = ["EpsilonGreedy"]
@@ -62,8 +62,8 @@ class EpsilonGreedy:
                     f"{type(module).__name__} has a _predict() of its own, and actors take the action that the network values "
                     "most: let the network's forward() say so, or use SB3's algorithm with ReactorVecEnv"
                 )
-        light = dense_forward(q_net, q_net.observation_space, layers) or image_forward(q_net, layers)
-        return cls(light or torch_forward(q_net), int(action_space.n), spread, quantiles)
+        light = network_of(q_net, layers)
+        return cls(torch_forward(q_net, light) if isinstance(light, str) else light, int(action_space.n), spread, quantiles)
 
     @property
     def fields(self) -> tuple[Field, ...]:

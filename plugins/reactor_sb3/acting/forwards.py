@@ -22,8 +22,12 @@ __all__ = ["copied", "torch_forward"]
 M = TypeVar("M", bound=nn.Module)
 
 
-def torch_forward(module: Any) -> TorchForward:
+def torch_forward(module: Any, why: str = "") -> TorchForward:
     """Any network or policy of SB3's, without its weights and optimisers.
+
+    Args:
+        module: The network.
+        why: Why nothing else evaluates it.
 
     Raises:
         ValueError: If it cannot be sent to actors, or be evaluated without autograd, or if it changes buffers where it acts.
@@ -38,7 +42,7 @@ def torch_forward(module: Any) -> TorchForward:
     optimizers = {id(part.optimizer): None for part in module.modules() if hasattr(part, "optimizer")}
     found = copied(module, optimizers).train(False)
     _try_out(found, type(module).__name__)
-    return TorchForward(found, keyed=isinstance(module.observation_space, spaces.Dict))
+    return TorchForward(found, keyed=isinstance(module.observation_space, spaces.Dict), why=why)
 
 
 def _try_out(module: Any, name: str) -> None:

@@ -78,10 +78,10 @@ class RecurrentPolicy:
         space, lstm = policy.action_space, policy.lstm_actor
         bounds = Bounds(space.low, space.high, policy.squash_output) if isinstance(space, spaces.Box) else None
         size = 4 * lstm.num_layers * lstm.hidden_size
-        networks = plain_networks_of(policy) if Lstm.is_compiled() else None
-        plain = None if networks is None else (networks, distribution_of(space))
+        networks = plain_networks_of(policy) if Lstm.is_compiled() else "there is no extension"
+        why, plain = (networks, None) if isinstance(networks, str) else ("", (networks, distribution_of(space)))
         numbers = gamma, gae_lambda, sde_sample_freq, lstm.num_layers, size, sequence, steps
-        return cls(torch_forward(policy), plain, space, bounds, *numbers)
+        return cls(torch_forward(policy, why), plain, space, bounds, *numbers)
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -61,12 +61,12 @@ class SquashedPolicy:
             policy: One of SB3's.
             plain: The class of SB3's that it derives from: if it predicts in a way of its own, the whole of it acts.
             action_noise: See :attr:`action_noise`.
-            gaussian: See :func:`is_plain_actor`.
+            gaussian: See :func:`~reactor_sb3.policies.actor_reason`.
             renormalising: See :func:`~reactor_torch.layers_of`.
         """
         acting: BasePolicy = policy.actor if type(policy)._predict is plain._predict else policy
-        actor = dense_actor(acting, gaussian, renormalising) or torch_forward(acting)
-        return acting, cls(actor, policy.action_space, action_noise)
+        actor = dense_actor(acting, gaussian, renormalising)
+        return acting, cls(torch_forward(acting, actor) if isinstance(actor, str) else actor, policy.action_space, action_noise)
 
     @property
     def bounds(self) -> Bounds:

@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 def noisy_policy_of(policy: Any, gamma: float, gae_lambda: float, sde_sample_freq: int) -> NoisyPolicy | None:
     """The structure of such a policy; other arguments are attributes of :class:`~reactor_sb3.acting.actor_critic.SampledPolicy`."""
     networks = noisy_networks_of(policy)
-    if networks is None:
+    if isinstance(networks, str):
         return None
     space = policy.action_space
     bounds = Bounds(space.low, space.high, policy.squash_output)

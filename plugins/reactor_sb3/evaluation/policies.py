@@ -30,13 +30,12 @@ from reactor_sb3.acting.actor_critic import FORBIDDEN
 from reactor_sb3.acting.forwards import copied
 from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_sb3.evaluation.normalizer import Normalizer, changes_of, normalizer_of
-from reactor_sb3.policies import as_written
+from reactor_sb3.policies import reason
 from reactor_torch import (
     DenseNetwork,
     Stacked,
     dense_network_of,
     is_compiled,
-    is_untouched,
     naming_spoilt,
     refuse_spoilt,
     spoilt_rows,
@@ -376,8 +375,7 @@ def _kind_of(policy: Any) -> str:
     if base is not None:
         masked = {"MaskableCategoricalDistribution": "categorical", "MaskableMultiCategoricalDistribution": "categoricals"}
         masked["MaskableBernoulliDistribution"] = "categoricals"  # of two each
-        plain = type(policy)._predict is base._predict and type(policy).get_distribution is base.get_distribution
-        return masked.get(type(policy.action_dist).__name__, "any") if plain else "any"
+        return masked.get(type(policy.action_dist).__name__, "any") if _predicts_as(policy, base) else "any"
     if isinstance(policy, ActorCriticPolicy):
         kinds = {
             CategoricalDistribution: "categorical",
@@ -385,18 +383,19 @@ def _kind_of(policy: Any) -> str:
             MultiCategoricalDistribution: "categoricals",
             BernoulliDistribution: "bernoullis",
         }
-        plain = (
-            type(policy)._predict is ActorCriticPolicy._predict
-            and type(policy).get_distribution is ActorCriticPolicy.get_distribution
-        )
-        return kinds.get(type(policy.action_dist), "any") if plain else "any"
-    if isinstance(policy, DQNPolicy) and type(policy)._predict is DQNPolicy._predict:
+        return kinds.get(type(policy.action_dist), "any") if _predicts_as(policy, ActorCriticPolicy) else "any"
+    if isinstance(policy, DQNPolicy) and _predicts_as(policy, DQNPolicy):
         return "scores"
-    if isinstance(policy, SACPolicy) and type(policy)._predict is SACPolicy._predict and not policy.actor.use_sde:
-        return "squashed" if is_untouched(policy.actor) else "any"
-    if isinstance(policy, TD3Policy) and type(policy)._predict is TD3Policy._predict:
+    if isinstance(policy, SACPolicy) and _predicts_as(policy, SACPolicy) and not policy.actor.use_sde:
+        return "squashed" if reason(policy.actor) is None else "any"
+    if isinstance(policy, TD3Policy) and _predicts_as(policy, TD3Policy):
         return "bounded"
     return "any"
+
+
+def _predicts_as(policy: Any, kind: type) -> bool:
+    """Whether it makes actions of its distribution, or of its network's outputs, as a class does."""
+    return reason(policy, kind, ("_predict", "get_distribution"), calls=("extract_features",)) is None
 
 
 def _base_with_masks(policy: Any) -> Any:
@@ -449,13 +448,13 @@ def _layers(policy: Any, context: PolicyContext) -> DenseNetwork | None:
         case "bounded":
             holder, parts = policy.actor, (policy.actor.mu,)
     extractor = getattr(holder, "pi_features_extractor" if holder is policy else "features_extractor", None)
-    if type(extractor) is not FlattenExtractor or not all(map(as_written, (policy, holder, extractor))):
+    if type(extractor) is not FlattenExtractor or any(map(reason, (policy, holder, extractor))):
         return None
     return dense_network_of(nn.Sequential(nn.Flatten(), *copy.deepcopy(parts)), space)
 
 
 def _is_plain(extractor: nn.Module) -> bool:
-    return type(extractor) is MlpExtractor and as_written(extractor)
+    return type(extractor) is MlpExtractor and reason(extractor) is None
 
 
 def _chosen(scores: Array, uniform: Any) -> Array:

@@ -41,8 +41,8 @@ def test_actors_evaluate_what_torch_gives(way: Any, envs: int) -> None:
         assert isinstance(model.acting()[1].actor, GaussianActor)  # type: ignore[attr-defined]
     torch.manual_seed(0)
     spoil(actor)
-    network = dense_forward(actor, actor.observation_space, "latent_pi", renormalising=BatchRenorm1d)
-    assert network is not None and network.layers[0].kind == network.layers[-1].kind == "renormalised"
+    network = dense_forward(actor, "latent_pi", renormalising=BatchRenorm1d)
+    assert not isinstance(network, str) and network.layers[0].kind == network.layers[-1].kind == "renormalised"
     state = actor.state_dict()
     record = np.zeros((), parameter_record(state))
     rows = np.random.default_rng(0).standard_normal((2, envs, network.features)).astype(np.float32)

@@ -1,0 +1,50 @@
+"""Whether a module computes what its class was written to compute: torch's part of the question of ``reactor_rl.plugin.reason``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.nn.modules import module as of_all_modules
+
+from reactor_rl import plugin
+
+__all__ = ["GLOBAL_HOOKS", "hook_of", "hooks_of", "reason"]
+
+_HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
+GLOBAL_HOOKS = tuple(getattr(of_all_modules, f"_global_{name}_hooks") for name in _HOOKS)
+"""Hooks of all modules of the process, of each sort."""
+
+
+def reason(
+    module: nn.Module,
+    like: type | None = None,
+    roots: tuple[str, ...] = ("forward",),
+    named: str = "",
+    calls: tuple[str, ...] = (),
+) -> str | None:
+    """Say why a fast form of methods of a class may not stand in for those of a module; ``None`` if it may.
+
+    Args:
+        module: The module.
+        like: The class that the fast form is of; ``None`` for its own.
+        roots: Names of the methods.
+        named: What the module is of something else: ``"features_extractor"``.
+        calls: Methods of the module that the fast form calls itself, so that they may do anything.
+    """
+    if (hook := hook_of(module)) is not None:
+        return f"{f'its {named}' if named else f'this {type(module).__name__}'} has a {hook}"
+    return plugin.reason(module, like or type(module), roots, named, calls)
+
+
+def hook_of(module: nn.Module) -> str | None:
+    """Name a sort of hook that runs before or after a module's forward or backward pass; ``None`` if there is no hook."""
+    if not any(hooks := (*hooks_of(module), *GLOBAL_HOOKS)):
+        return None
+    at = next(number for number, some in enumerate(hooks) if some)
+    return f"{_HOOKS[at % len(_HOOKS)].replace('_', '-')} hook{' of all modules' if at >= len(_HOOKS) else ''}"
+
+
+def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    """The hooks that run before or after a module's forward or backward pass, of each sort."""
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
