@@ -2,8 +2,8 @@
 
 typedef enum { LINEAR, NORMALISED, PLAIN, RENORMALISED, CONVOLUTION, FLATTENED } Type;
 
-#include "_renormalised.h"
-#include "_images.h"
+#include "layers/batch_renorm.h"
+#include "layers/images.h"
 
 typedef struct {
     Type type;

@@ -4,6 +4,7 @@
  * gradients of weights are cut by outputs. Each number is computed as one thread would.
  */
 
+enum { MOST_NETWORKS = 64 }; /* that go side by side */
 enum { EVEN = 12 }; /* rows of the tallest tile: parts are multiples of it */
 
 typedef struct {
