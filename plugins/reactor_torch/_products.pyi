@@ -15,7 +15,7 @@ _Masks = npt.NDArray[np.bool_]
 _Statistics = tuple[_Floats, _Floats, _Integers, float, float, float, int]
 _Images = tuple[int, ...] | tuple[int, int, int, int, int, int, int, int, int, float, bool]
 _Layer = tuple[
-    int, int, int, int, float, _Floats | None, _Floats | None, _Floats | None, _Floats | None, _Floats, _Floats | None,
+    str, int, int, int, float, _Floats | None, _Floats | None, _Floats | None, _Floats | None, _Floats, _Floats | None,
     _Statistics | _Images | None,
 ]  # fmt: skip
 
@@ -38,14 +38,15 @@ def check(name: str, /) -> bool:
 class Network:
     """Layers that follow each other, for one number of rows.
 
-    Each is a tuple: type (0 linear, 1 normalisation, 2 nothing but an activation, 3 batch renormalisation), activation (0 none,
-    1 ReLU, 2 tanh), numbers of inputs and outputs, what a normalisation adds to the variance, weight, bias, and where gradients of
-    both, the outputs and the gradient of the inputs go. Batch renormalisation has behind them running means, running variances and
-    the number of steps, which are overwritten, momentum, bounds of its ratio and its shift, and the steps before it is any.
+    Each is a tuple: name (``"linear"``, ``"layer_norm"``, ``"batch_renorm"``, ``"convolution"``, ``"flatten"``, or ``"activation"``
+    for nothing but that), activation (0 none, 1 ReLU, 2 tanh), numbers of inputs and outputs, what a normalisation adds to the
+    variance, weight, bias, and where gradients of both, the outputs and the gradient of the inputs go. Batch renormalisation has
+    behind them running means, running variances and the number of steps, which are overwritten, momentum, bounds of its ratio and
+    its shift, and the steps before it is any.
 
-    A convolution (type 4) has behind them height, width and channels of images, the kernel's height and width, strides and padding
-    downwards and to the right, and for inputs that are bytes what they are divided by, 1 or 255, and whether each channel lies by
-    itself. In all other arrays images are height x width x channels.
+    A convolution has behind them height, width and channels of images, the kernel's height and width, strides and padding downwards
+    and to the right, and for inputs that are bytes what they are divided by, 1 or 255, and whether each channel lies by itself. In
+    all other arrays images are height x width x channels. What flattens has their channels behind it.
     """
 
     def __new__(cls, rows: int, layers: tuple[_Layer, ...], /) -> Network: ...

@@ -254,7 +254,7 @@ module_exec(PyObject *module)
             return -1;
         }
     }
-    if (!parsed && parse_methods() < 0) {
+    if (!parsed && (parse_layers() < 0 || parse_methods() < 0)) {
         return -1;
     }
     parsed = 1;

@@ -1,21 +1,17 @@
 /* Networks: layers that follow each other, for one number of rows. What they are, and the arrays that they hold. */
 
-typedef enum { LINEAR, NORMALISED, PLAIN, RENORMALISED, CONVOLUTION, FLATTENED } Type;
-
-#include "layers/batch_renorm.h"
-#include "layers/images.h"
+typedef struct LayerType LayerType;
 
 typedef struct {
-    Type type;
+    const LayerType *type;
     Kind kind;
-    long k, n;
+    long k, n; /* inputs, outputs */
     float epsilon;
     const float *w, *b;
     float *dw, *db, *y, *dx;
-    float *hat, *scale; /* of a normalisation */
-    Batch batch;        /* of one of batches */
-    Images *images;     /* of a convolution */
-    long channels;      /* of images that are flattened as torch does it: channels x pixels instead of pixels x channels */
+    long products; /* multiply-adds for each output */
+    int learns, of_bytes; /* whether there are gradients of its parameters; whether inputs may be bytes */
+    void *own;     /* what its type needs besides */
 } Layer;
 
 typedef struct {
@@ -33,8 +29,83 @@ typedef struct {
     float *picked; /* values of some rows */
     long most; /* numbers of the widest layer */
     long room, room_for; /* and for how many parts there is room */
-    struct Acting *acting; /* of an actor, see _acting.h */
+    struct Acting *acting; /* of an actor, see acting.h */
 } Network;
+
+/* Some rows of a layer, or all of them: what comes in, and the activation that gave it */
+typedef struct {
+    const Kernels *with;
+    const Layer *layer;
+    long rows, begin, end; /* of the network; of this part */
+    const float *x, *values; /* NULL: nothing gave them */
+    long ldx;
+    Kind kind;
+    int together; /* batches are normalised by their own statistics */
+    float *left, *scratch;
+} Piece;
+
+/* What a layer is: headers in layers/ end in a row like this. A part that there is not is NULL. */
+struct LayerType {
+    const char *name;
+    const char *parameters; /* weight and bias; sizes k and n, and those that make() says */
+    int changes_width;      /* outputs may be more or fewer than inputs */
+    int convolves;          /* rows are images, which have tiles of their own */
+    int of_batches;         /* rows are not for themselves */
+    int some_inputs;        /* slopes() may be those of the last inputs alone */
+    int (*make)(Network *self, Layer *layer, PyObject *more, Sizes *n); /* what it has of its own; -1 with an error set */
+    void (*destroy)(Layer *layer);
+    long (*room)(const Layer *layer, long rows);             /* numbers of scratch for gradients */
+    void (*prepare)(const Kernels *with, const Layer *layer); /* before a pass forwards */
+    void (*forward)(const Piece *p);                         /* outputs of rows from begin to end */
+    void (*act)(const Piece *p);                             /* as an actor; scratch has a number for each column */
+    void (*act_one_hot)(const Kernels *with, const Layer *layer, const int64_t *numbers, long rows);
+    void (*backward_parameters)(const Piece *p, const float *g, long at, long parts); /* of some outputs: part `at` of `parts` */
+    void (*backward_inputs)(const Piece *p, const float *g); /* of rows from begin to end */
+    void (*backward)(const Piece *p, float *g);              /* instead of both, if they cannot be apart; g may be overwritten */
+    /* the gradient by the inputs from `first` on of rows begin to end, which are those that are picked, if any are; g may be overwritten */
+    void (*slopes)(const Piece *p, float *g, const int64_t *picked, long first, float *to);
+    Signature signature;
+};
+
+/* Where part `at` of `parts` of some things begins; it ends where the next one does. */
+INLINE long
+begin_of(long things, long at, long parts, long even)
+{
+    long each = (things + parts - 1) / parts, begin = (each + even - 1) / even * even * at;
+    return begin < things && at < parts ? begin : things;
+}
+
+enum { EVEN = 12 }; /* rows of the tallest tile: parts are multiples of it */
+
+static Signature layer_arrays;
+
+static void
+free_own(Layer *layer)
+{
+    free(layer->own);
+}
+
+static float *hold(Network *self, PyObject *array, const Signature *s, int number, Sizes *n, int written, int optional);
+
+#include "layers/linear.h"
+#include "layers/layer_norm.h"
+#include "layers/batch_renorm.h"
+#include "layers/convolution.h"
+#include "layers/flatten.h"
+#include "layers/activation.h"
+
+static LayerType *const layer_types[] = {&linear_type, &layer_norm_type, &batch_renorm_type, &convolution_type, &flatten_type, &activation_type};
+enum { LAYER_TYPES = sizeof layer_types / sizeof layer_types[0] };
+
+static int
+parse_layers(void)
+{
+    int failed = parse(&layer_arrays, "layer", "out[r,n] below[r,k]") < 0;
+    for (int i = 0; i < LAYER_TYPES; i++) {
+        failed |= parse(&layer_types[i]->signature, layer_types[i]->name, layer_types[i]->parameters) < 0;
+    }
+    return failed || parse_statistics() < 0 ? -1 : 0;
+}
 
 static void acting_free(struct Acting *acting);
 
@@ -51,10 +122,9 @@ network_dealloc(PyObject *object)
         PyBuffer_Release(&self->views[--self->held]);
     }
     for (int i = 0; self->layer != NULL && i < self->layers; i++) {
-        free(self->layer[i].hat);
-        free(self->layer[i].scale);
-        free(self->layer[i].batch.memory);
-        images_free(self->layer[i].images);
+        if (self->layer[i].own != NULL) {
+            self->layer[i].type->destroy(&self->layer[i]);
+        }
     }
     acting_free(self->acting);
     free(self->layer);
@@ -87,145 +157,87 @@ make_room(Network *self, long parts)
     return 0;
 }
 
-/* An array of a network that it holds, of this shape; NULL with an error set, or without one for None where that may be. */
+/* Memory of an array that the network holds: argument `number` of a signature; NULL with an error set, or for None where that may be. */
 static float *
-hold(Network *self, PyObject *array, const char *what, Py_ssize_t rows, Py_ssize_t columns, int writable, int optional)
+hold(Network *self, PyObject *array, const Signature *s, int number, Sizes *n, int written, int optional)
 {
-    if (PyErr_Occurred() || (optional && array == Py_None)) {
+    Argument a = s->argument[number];
+    a.written |= written;
+    if (PyErr_Occurred() || (array == Py_None && (optional || a.optional)) || take_array(s, &a, array, &self->views[self->held], n) < 0) {
         return NULL;
     }
-    Py_buffer *view = &self->views[self->held];
-    if (PyObject_GetBuffer(array, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0) {
-        return NULL;
-    }
-    self->held++;
-    int right = view->format != NULL && strcmp(view->format, "f") == 0 && view->ndim == (columns < 0 ? 1 : 2) && view->shape[0] == rows;
-    if (!right || (columns >= 0 && view->shape[1] != columns)) {
-        if (columns < 0) {
-            PyErr_Format(PyExc_ValueError, "%s must be float32 of the shape (%zd,)", what, rows);
-        } else {
-            PyErr_Format(PyExc_ValueError, "%s must be float32 of the shape (%zd, %zd)", what, rows, columns);
-        }
-        return NULL;
-    }
-    return view->buf;
+    return self->views[self->held++].buf;
 }
 
-/* What a layer knows of earlier batches, and how far it is bound by it: (mean, variance, steps, momentum, rmax, dmax, warmup) */
-static int
-add_batch(Network *self, PyObject *given, Layer *layer)
+static const LayerType *
+type_of(const char *name)
 {
-    Batch *batch = &layer->batch;
-    PyObject *mean, *variance, *steps;
-    double momentum, rmax, dmax;
-    long n = layer->n;
-
-    if (!PyTuple_Check(given)) {
-        PyErr_SetString(PyExc_TypeError, "a layer that normalises batches is given (mean, variance, steps, momentum, rmax, dmax, warmup)");
-        return -1;
+    for (int i = 0; i < LAYER_TYPES; i++) {
+        if (strcmp(layer_types[i]->name, name) == 0) {
+            return layer_types[i];
+        }
     }
-    if (!PyArg_ParseTuple(given, "OOOdddL:statistics", &mean, &variance, &steps, &momentum, &rmax, &dmax, &batch->warmup)) {
-        return -1;
-    }
-    batch->mean = hold(self, mean, "mean", n, -1, 0, 0);
-    batch->variance = hold(self, variance, "variance", n, -1, 0, 0);
-    if (PyErr_Occurred()) {
-        return -1;
-    }
-    self->fixed = self->fixed || self->views[self->held - 2].readonly || self->views[self->held - 1].readonly;
-    Py_buffer *view = &self->views[self->held];
-    if (PyObject_GetBuffer(steps, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) {
-        return -1;
-    }
-    self->held++;
-    self->fixed = self->fixed || view->readonly;
-    if (view->format == NULL || strlen(view->format) != 1 || strchr("ql", view->format[0]) == NULL || view->len != sizeof(int64_t)) {
-        PyErr_SetString(PyExc_ValueError, "steps must be one int64");
-        return -1;
-    }
-    batch->steps = view->buf, batch->momentum = (float)momentum, batch->rmax = (float)rmax, batch->dmax = (float)dmax;
-    batch->memory = calloc((size_t)n * ROOM, sizeof(float));
-    if (batch->memory == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    return 0;
+    PyErr_Format(PyExc_ValueError, "there is no layer \"%s\"", name);
+    return NULL;
 }
 
 static int
 add_layer(Network *self, PyObject *given, long *width)
 {
     Layer *layer = &self->layer[self->layers];
-    long type, kind, n;
+    const char *name;
+    long kind, n;
     double epsilon;
     PyObject *w, *b, *dw, *db, *y, *dx, *more = Py_None;
 
-    if (!PyArg_ParseTuple(given, "lllldOOOOOO|O:layer", &type, &kind, &layer->k, &n, &epsilon, &w, &b, &dw, &db, &y, &dx, &more)) {
+    if (!PyArg_ParseTuple(given, "sllldOOOOOO|O:layer", &name, &kind, &layer->k, &n, &epsilon, &w, &b, &dw, &db, &y, &dx, &more)) {
         return -1;
     }
-    if (type < LINEAR || type > FLATTENED || kind < NONE || kind > TANH || layer->k < 1 || n < 1 ||
-        (type != LINEAR && type != CONVOLUTION && n != layer->k)) {
-        PyErr_Format(PyExc_ValueError, "there is no layer of type %ld with activation %ld from %ld to %ld numbers", type, kind, layer->k, n);
+    const LayerType *type = type_of(name);
+    if (type == NULL) {
+        return -1;
+    }
+    if (kind < NONE || kind > TANH || layer->k < 1 || n < 1 || (!type->changes_width && n != layer->k)) {
+        PyErr_Format(PyExc_ValueError, "there is no layer \"%s\" with activation %ld from %ld to %ld numbers", name, kind, layer->k, n);
         return -1;
     }
     if (*width && layer->k != *width) {
         PyErr_Format(PyExc_ValueError, "a layer of %ld inputs cannot follow one of %ld outputs", layer->k, *width);
         return -1;
     }
-    layer->type = (Type)type, layer->kind = (Kind)kind, layer->n = n, layer->epsilon = (float)epsilon;
-    int linear = type == LINEAR, plain = type == PLAIN || type == FLATTENED;
-    long outputs = n, inputs = linear ? layer->k : -1;
-    self->layers++; /* what it allocates from now on is freed with it */
-    if (type == CONVOLUTION) {
-        layer->images = images_new(more, self->rows, layer->k, n, dw != Py_None);
-        if (layer->images == NULL) {
-            return -1;
-        }
-        outputs = layer->images->windows.outputs, inputs = window_size(&layer->images->windows);
-        self->convolves = 1;
+    layer->type = type, layer->kind = (Kind)kind, layer->n = n, layer->epsilon = (float)epsilon, layer->products = 1;
+    layer->learns = dw != Py_None;
+    Sizes sizes;
+    memset(&sizes, 0xff, sizeof sizes);
+    sizes.r = self->rows, sizes.k = layer->k, sizes.n = n;
+    self->layers++; /* what it has of its own is freed with it */
+    if (type->make != NULL && type->make(self, layer, more, &sizes) < 0) {
+        return -1;
     }
-    if (type == FLATTENED) {
-        layer->channels = PyLong_AsLong(more);
-        if (!PyErr_Occurred() && (layer->channels < 1 || n % layer->channels)) {
-            PyErr_Format(PyExc_ValueError, "no images with %ld channels have %ld numbers", layer->channels, n);
-        }
+    if (type->signature.count) {
+        layer->w = hold(self, w, &type->signature, 0, &sizes, 0, 0), layer->b = hold(self, b, &type->signature, 1, &sizes, 0, 0);
+        layer->dw = hold(self, dw, &type->signature, 0, &sizes, 1, 1), layer->db = hold(self, db, &type->signature, 1, &sizes, 1, !layer->learns);
     }
-    layer->w = hold(self, w, "weight", outputs, inputs, 0, plain);
-    layer->b = hold(self, b, "bias", outputs, -1, 0, linear || plain);
-    layer->dw = hold(self, dw, "weight_gradient", outputs, inputs, 1, 1);
-    layer->db = hold(self, db, "bias_gradient", outputs, -1, 1, linear || plain || layer->dw == NULL);
-    layer->y = hold(self, y, "out", self->rows, n, 1, 0);
-    layer->dx = hold(self, dx, "below", self->rows, layer->k, 1, 1);
+    layer->y = hold(self, y, &layer_arrays, 0, &sizes, 1, 0), layer->dx = hold(self, dx, &layer_arrays, 1, &sizes, 1, 1);
     if (PyErr_Occurred()) {
         return -1;
     }
-    if (type == RENORMALISED && add_batch(self, more, layer) < 0) {
-        return -1;
-    }
-    self->renormalises = self->renormalises || type == RENORMALISED;
-    if (type == NORMALISED) {
-        layer->hat = malloc((size_t)(self->rows * n + 1) * sizeof(float));
-        layer->scale = malloc((size_t)(self->rows + 1) * sizeof(float));
-        if (layer->hat == NULL || layer->scale == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-    }
+    self->renormalises |= type->of_batches, self->convolves |= type->convolves;
     self->passes = self->passes && (self->layers == 1 || layer->dx != NULL);
-    self->learns = self->learns && self->passes && (plain || layer->dw != NULL);
-    self->work += linear ? self->rows * layer->k * n : inputs > 0 ? self->rows * n * inputs : self->rows * n;
+    self->learns = self->learns && self->passes && (!type->signature.count || layer->dw != NULL);
+    self->work += self->rows * n * layer->products;
     *width = n;
     return 0;
 }
 
-/* Network(rows, layers): each layer is (type, activation, inputs, outputs, epsilon, weight, bias, and where its gradients, what it
+/* Network(rows, layers): each layer is (name, activation, inputs, outputs, epsilon, weight, bias, and where its gradients, what it
  * gives, and the gradient of its inputs go), and what it knows of earlier batches */
 static PyObject *
 network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     Py_ssize_t rows;
     PyObject *layers;
-    long width = 0, room = 0, of_images = 0, levels = 1;
+    long width = 0;
 
     if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
         PyErr_SetString(PyExc_TypeError, "Network(rows, layers) takes no keyword arguments");
@@ -257,20 +269,11 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     for (int i = 0; i < self->layers; i++) {
         const Layer *layer = &self->layer[i];
-        if (layer->images != NULL) {
-            long needed = images_room(layer->images);
-            of_images = needed > of_images ? needed : of_images;
-            continue;
-        }
-        long size = layer->type == LINEAR ? layer->k * layer->n : 0, side = layer->k > layer->n ? layer->k : layer->n;
-        room = size > room ? size : room;
+        long needed = self->learns && layer->type->room != NULL ? layer->type->room(layer, rows) : 0;
+        long side = layer->type->convolves ? 0 : layer->k > layer->n ? layer->k : layer->n;
+        self->room = needed > self->room ? needed : self->room;
         self->most = side > self->most ? side : self->most;
     }
-    for (long some = SUPER; some < rows; some *= 2) {
-        levels++;
-    }
-    self->room = self->learns && room ? TILES(self->most) + levels * room : 0;
-    self->room = self->room > of_images ? self->room : of_images;
     if (make_room(self, 1) < 0) {
         goto failed;
     }

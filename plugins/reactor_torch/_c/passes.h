@@ -8,7 +8,7 @@ begin_pass(Pass *pass, PyObject *first, PyObject *const *others, Py_ssize_t give
         PyErr_Format(PyExc_TypeError, "up to %d networks go side by side, each with its arguments", MOST_NETWORKS);
         return -1;
     }
-    pass->with = kernels, pass->count = 1 + (int)(given / stride), pass->together = 0;
+    pass->with = kernels, pass->count = 1 + (int)(given / stride);
     pass->networks[0] = (Network *)first;
     for (int i = 1; i < pass->count; i++) {
         PyObject *other = others[(i - 1) * stride];
@@ -89,7 +89,7 @@ take_inputs(Network *self, PyObject *inputs)
     }
     self->has_inputs = 1;
     Py_buffer *view = &self->inputs;
-    int bytes = layer->images != NULL && layer->images->divisor != 0.0f;
+    int bytes = layer->of_bytes;
     Py_ssize_t item = bytes ? 1 : sizeof(float);
     int right = view->ndim == 2 && view->format != NULL && strcmp(view->format, bytes ? "B" : "f") == 0 && view->shape[0] == self->rows &&
                 view->shape[1] == layer->k && (layer->k == 1 || view->strides[1] == item) && view->strides[0] % item == 0 &&
@@ -118,7 +118,6 @@ evaluated(PyObject *object, PyObject *const *args, Py_ssize_t given, int togethe
     if (begin_pass(&pass, object, args + 1, given - 1, 1) < 0) {
         return NULL;
     }
-    pass.together = together;
     for (int i = 0; i < pass.count; i++) {
         if (take_inputs(pass.networks[i], args[0]) < 0) {
             return NULL;
@@ -129,8 +128,9 @@ evaluated(PyObject *object, PyObject *const *args, Py_ssize_t given, int togethe
         }
         pass.networks[i]->together = together;
         for (int j = 0; j < pass.networks[i]->layers; j++) {
-            if (pass.networks[i]->layer[j].images != NULL) {
-                lay_out_weights(pass.with, pass.networks[i]->layer[j].images, pass.networks[i]->layer[j].w);
+            const Layer *layer = &pass.networks[i]->layer[j];
+            if (layer->type->prepare != NULL) {
+                layer->type->prepare(pass.with, layer);
             }
         }
     }
@@ -239,6 +239,17 @@ network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
     return done(&pass, calls);
 }
 
+/* Whether each of its layers has them, and memory for them */
+static int
+has_slopes(const Network *self)
+{
+    int all = self->passes;
+    for (int i = 0; i < self->layers; i++) {
+        all = all && self->layer[i].type->slopes != NULL;
+    }
+    return all;
+}
+
 static int
 make_picked(Network *self)
 {
@@ -259,7 +270,7 @@ take_rows(Pass *pass, int number, PyObject *const *args, Call *call)
     Network *self = pass->networks[number];
     const Layer *layer = self->layer;
 
-    if (self->convolves || !self->passes) {
+    if (!has_slopes(self)) {
         PyErr_SetString(PyExc_ValueError, "a network that convolves, or only acts, has no slopes of some rows");
         return -1;
     }
@@ -272,7 +283,7 @@ take_rows(Pass *pass, int number, PyObject *const *args, Call *call)
     pass->chosen[number] = count;
     if (pass->first < 0 || pass->first >= layer->k || (pass->rows[number] == NULL && count != self->rows) || count > self->rows) {
         PyErr_Format(PyExc_ValueError, "there are %ld rows of %ld inputs", self->rows, layer->k);
-    } else if (layer->type != LINEAR && layer->type != RENORMALISED && pass->first) {
+    } else if (!layer->type->some_inputs && pass->first) {
         PyErr_SetString(PyExc_ValueError, "some inputs alone are those of a linear layer");
     } else if (self->together) {
         PyErr_SetString(PyExc_ValueError, "rows that are normalised together have no slopes of their own");
@@ -361,7 +372,7 @@ network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
         const Network *one = pass.networks[i];
         if (one->rows != rows || one->layer->k != k || one->layer[one->layers - 1].n != 1 || one->layer[one->layers - 1].kind != NONE) {
             PyErr_SetString(PyExc_ValueError, "networks that say the least have the same inputs, and each gives one number for a row");
-        } else if (one->together || !one->passes || (one->layer->type != LINEAR && one->layer->type != RENORMALISED)) {
+        } else if (one->together || !has_slopes(one) || !one->layer->type->some_inputs) {
             PyErr_SetString(PyExc_ValueError, "their rows are for themselves, and go through a linear layer first");
         } else {
             make_picked(pass.networks[i]);

@@ -1,3 +1,9 @@
+/* LayerNorm (Ba, Kiros, Hinton 2016): each row by its own mean and variance, with a weight and a bias for each column.
+ *
+ * A sum over a row has 16 chains, one for each column modulo 16, folded by halves: vectors of 4, 8 or 16 give the same bits.
+ */
+#ifdef NAME /* once for each form */
+
 /* y = w hat + b, hat = (x - mean of x) scale, scale = 1 / sqrt(variance of x + epsilon), over the numbers of a row (Ba et al. 2016) */
 TARGET static void
 NAME(layer_norm)(long rows, long n, const float *x, long ldx, const float *RESTRICT w, const float *RESTRICT b, float epsilon, float *y,
@@ -56,3 +62,63 @@ NAME(layer_norm_backward)(long rows, long n, float *g, const float *RESTRICT w, 
         }
     }
 }
+
+#else /* once */
+
+/* Distances from the mean of rows in their standard deviations, and by what they were multiplied to be that */
+INLINE float *
+hat_of(const Layer *layer, long row)
+{
+    return (float *)layer->own + row * layer->n;
+}
+
+static int
+layer_norm_make(Network *self, Layer *layer, PyObject *more, Sizes *n)
+{
+    (void)more;
+    (void)n;
+    layer->own = malloc((size_t)(self->rows * (layer->n + 1) + 1) * sizeof(float));
+    return layer->own != NULL ? 0 : (PyErr_NoMemory(), -1);
+}
+
+static void
+layer_norm_forward(const Piece *p)
+{
+    const Layer *of = p->layer;
+    long rows = p->end - p->begin;
+    float *y = of->y + p->begin * of->n;
+    p->with->layer_norm(rows, of->n, p->x + p->begin * p->ldx, p->ldx, of->w, of->b, of->epsilon, y, hat_of(of, p->begin),
+                        hat_of(of, p->rows) + p->begin);
+    p->with->activation(of->kind, y, rows * of->n);
+}
+
+static void
+layer_norm_backward(const Piece *p, float *g)
+{
+    const Layer *of = p->layer;
+    p->with->column_sums(VALUES, p->rows, of->n, g, of->n, NULL, NULL, 0, of->db);
+    p->with->layer_norm_backward(p->rows, of->n, g, of->w, hat_of(of, 0), hat_of(of, p->rows), NULL, of->dx);
+    p->with->column_sums(VALUES, p->rows, of->n, g, of->n, NULL, NULL, 0, of->dw);
+    if (of->dx != NULL && p->values != NULL) {
+        p->with->activation_backward(p->kind, p->values, of->dx, p->rows * of->n);
+    }
+}
+
+static void
+layer_norm_slopes(const Piece *p, float *g, const int64_t *picked, long first, float *to)
+{
+    const Layer *of = p->layer;
+    long begin = picked == NULL ? p->begin : 0, rows = p->end - p->begin;
+    (void)first;
+    p->with->layer_norm_backward(rows, of->n, g, of->w, hat_of(of, begin), hat_of(of, p->rows) + begin, picked ? picked + p->begin : NULL, to);
+    if (p->values != NULL) {
+        p->with->activation_backward(p->kind, p->values, to, rows * of->n);
+    }
+}
+
+static LayerType layer_norm_type = {
+    .name = "layer_norm", .parameters = "weight[n] bias[n]", .make = layer_norm_make, .destroy = free_own, .forward = layer_norm_forward,
+    .backward = layer_norm_backward, .slopes = layer_norm_slopes,
+};
+
+#endif
