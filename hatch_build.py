@@ -26,12 +26,14 @@ class Source(NamedTuple):
     Attributes:
         package: Where it belongs, in ``plugins``.
         name: Of the module.
+        file: The C file that includes all others, in the package.
         flags: For the compiler.
         without: What happens if it is not compiled.
     """
 
     package: str
     name: str
+    file: str
     flags: list[str]
     without: str
 
@@ -44,6 +46,7 @@ SOURCES = [
     Source(
         "reactor_gymnasium/atari",
         "_frames",
+        "_frames.c",
         ["/O2", "/fp:precise"] if WINDOWS else ["-O3", "-g0", "-ffp-contract=off"],
         "frames will be made through OpenCV",
     ),
@@ -51,11 +54,18 @@ SOURCES = [
     Source(
         "reactor_gymnasium/native",
         "_kernels",
+        "_kernels.c",
         ["/O2", "/fp:precise"] if WINDOWS else ["-O3", "-g0", "-ffp-contract=off"],
         "Gymnasium's own environments will be stepped in Python",
     ),
     # Nothing but what is written as fused may be: all kinds of processors have to give the same bits.
-    Source("reactor_torch", "_products", ["-O3", "-g0", "-ffp-contract=off", "-fno-trapping-math"], "torch will compute networks"),
+    Source(
+        "reactor_torch",
+        "_products",
+        "_c/module.c",
+        ["-O3", "-g0", "-ffp-contract=off", "-fno-trapping-math"],
+        "torch will compute networks",
+    ),
 ]
 
 
@@ -84,7 +94,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
             try:
                 built = self.compile(source)
             except (Exception, SystemExit) as error:
-                self.app.display_warning(f"{source.name}.c was not compiled, {source.without}: {error!r}")
+                self.app.display_warning(f"{source.name} was not compiled, {source.without}: {error!r}")
                 continue
             if version == "editable":
                 shutil.copy(built, package)
@@ -104,7 +114,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
         if sys.implementation.name != "cpython":
             raise NotImplementedError("it is for CPython")
-        path = Path(self.root, "plugins", source.package, f"{source.name}.c")
+        path = Path(self.root, "plugins", source.package, source.file)
         libraries = [] if WINDOWS else ["m"]
         extension = Extension(
             source.name,

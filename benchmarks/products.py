@@ -52,7 +52,7 @@ def _ours(product: str, x: Any, w: Any, b: Any, g: Any, out: Any) -> Callable[[]
     learns = product == "by weights"
     given = out if product == "forward" else aligned_zeros(g.shape, np.float32)
     by_weights = (out, np.zeros_like(b)) if learns else (None, None)
-    layer = (0, 1 if product == "forward" else 0, x.shape[1], w.shape[0], 0.0, w, b, *by_weights, given, None)
+    layer = ("linear", 1 if product == "forward" else 0, x.shape[1], w.shape[0], 0.0, w, b, *by_weights, given, None)
     network = kernels.compiled.Network(len(x), (layer,))
     network.run(x)
     if product == "forward":

@@ -35,6 +35,6 @@ def test_one_wheel_serves_every_version_that_has_a_lock(hook: ModuleType, monkey
 def test_every_extension_leaves_the_lock_off(hook: ModuleType) -> None:
     """An extension that does not say so switches it on for the whole interpreter."""
     for source in hook.SOURCES:
-        code = (ROOT / "plugins" / source.package / f"{source.name}.c").read_text()
+        code = (ROOT / "plugins" / source.package / source.file).read_text()
         assert "#ifdef Py_GIL_DISABLED\n    {Py_mod_gil, Py_MOD_GIL_NOT_USED}" in code, source.name
         assert "Py_LIMITED_API" not in code, "which interface there is depends on the interpreter: hatch_build.py says"

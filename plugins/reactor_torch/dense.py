@@ -135,9 +135,12 @@ _COMPILED = frozenset({"renormalised", "convolution", "flattened"})
 """Those that the extension alone knows."""
 
 
-_TYPES = {"linear": 0, "normalised": 1, "renormalised": 3, "convolution": 4, "flattened": 5}
+_TYPES = {
+    "linear": "linear", "normalised": "layer_norm", "renormalised": "batch_renorm", "convolution": "convolution",
+    "flattened": "flatten",
+}  # fmt: skip
 _ACTIVATION_NUMBERS = {"relu": 1, "tanh": 2}
-"""Numbers of layers and activations, for the extension."""
+"""Names of layers and numbers of activations, for the extension."""
 
 
 class Function(Protocol):
@@ -390,7 +393,7 @@ class _Compiled:
             parts = [find and find(f"{layer.name}.{part}") for find in (value, gradient) for part in names]
             if layer.kind == "convolution":
                 parts = [part if part is None or part.ndim == 1 else part.reshape(len(part), -1) for part in parts]
-            head = (_TYPES.get(layer.kind, 2), activation, layer.inputs, layer.outputs, layer.epsilon)
+            head = (_TYPES.get(layer.kind, "activation"), activation, layer.inputs, layer.outputs, layer.epsilon)
             more: Any = layer.of_images
             if layer.of_batch is not None:
                 more = (*(buffer(f"{layer.name}.{part}") for part in RUNNING), *layer.of_batch)

@@ -29,7 +29,6 @@ LEAST_ROWS, LEAST_PRODUCTS = 16, 2**22
 Part of the algorithm, as both have other last bits.
 """
 _ACTIVATIONS: dict[type[nn.Module], int] = {nn.ReLU: 1, nn.Tanh: 2}
-_LINEAR, _CONVOLUTION = 0, 4
 Find = Callable[[str], torch.Tensor | None]
 
 
@@ -96,7 +95,7 @@ class _Form(NamedTuple):
 class _Layer(NamedTuple):
     """A layer as the extension is given it, without what a pass writes; ``more`` is what its type needs besides."""
 
-    type: int
+    type: str
     activation: int
     inputs: int
     outputs: int
@@ -238,7 +237,7 @@ class _Linear:
 
     def __init__(self, kernels: Any, module: nn.Linear, weight: Array, bias: Array) -> None:
         self.passes, self.module = _Passes(kernels), module
-        self.layer = _Layer(_LINEAR, 0, weight.shape[1], weight.shape[0], weight, bias)
+        self.layer = _Layer("linear", 0, weight.shape[1], weight.shape[0], weight, bias)
 
     @classmethod
     def of(cls, kernels: Any, module: nn.Linear, prefix: str, find: Find) -> _Linear | None:
@@ -291,7 +290,7 @@ class _Convolution(NamedTuple):
         module, (high, wide) = self.module, sizes_of(self.module, height, width)
         inputs, outputs = height * width * module.in_channels, high * wide * module.out_channels
         images = (*window_of(module, height, width), *of_bytes)
-        return _Layer(_CONVOLUTION, self.activation, inputs, outputs, self.weight, self.bias, images)
+        return _Layer("convolution", self.activation, inputs, outputs, self.weight, self.bias, images)
 
 
 def _convolution(module: nn.Module, prefix: str, find: Find) -> _Convolution | None:

@@ -12,7 +12,7 @@ import torch
 from torch_plugin.test_products import KINDS, chain, kind_in_use, normal, products, same_bits  # noqa: F401
 
 Array = npt.NDArray[np.float32]
-CONVOLUTION, NONE, RELU, TANH = 4, 0, 1, 2
+CONVOLUTION, NONE, RELU, TANH = "convolution", 0, 1, 2
 CHAIN = 256
 """Windows of the chain that a gradient of weights begins with, if there are several images in it."""
 
@@ -234,7 +234,7 @@ def test_weights_are_laid_out_anew_when_they_change() -> None:
     assert same_bits(made.computed(KINDS[-1])[0], changed)  # another kind has other panels
 
 
-FLATTENED, LINEAR = 5, 0
+FLATTENED, LINEAR = "flatten", "linear"
 
 
 def flattened(rows: int, seed: int = 8) -> tuple[Any, list[Array], tuple[Any, ...], Array]:
@@ -304,9 +304,9 @@ def test_wrong_arguments_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="no convolution with this kernel"):
             network(576, 800, images)
-    with pytest.raises(ValueError, match=r"no convolution|weight must be float32"):
+    with pytest.raises(ValueError, match=r"no convolution|weight does not fit"):
         network(576, 801, right)
-    with pytest.raises(ValueError, match=r"weight must be float32 of the shape \(8, 36\)"):
+    with pytest.raises(ValueError, match="weight does not fit: dimension 1 must be 36, got 35"):
         network(576, 800, right, window=35)
     with pytest.raises(TypeError, match="is given"):
         network(576, 800, None)

@@ -95,7 +95,7 @@ def test_wrong_arguments_are_refused() -> None:
     case = Case(2, 3, 4, 5)
     lstm = Lstm(case.weights(lambda one: one.detach().numpy()))
     lstm.take_weights()
-    with pytest.raises(ValueError, match="inputs must have 24 numbers, got 12"):
+    with pytest.raises(ValueError, match="inputs does not fit: dimension 0 must be 2, got 3"):
         lstm.run(case.inputs[0].numpy(), case.starts.numpy(), case.h.numpy(), case.c.numpy())
     with pytest.raises(AssertionError, match="run first, with gradients"):
         lstm.back(case.by_outputs.numpy())

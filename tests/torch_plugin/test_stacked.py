@@ -105,7 +105,7 @@ def kernel_network(observations: Any = None, one_hot: bool = False) -> tuple[Any
     if kernels.compiled is None:
         pytest.skip("no extension")
     actions = np.ones(2, np.int64)
-    layer = (0, 0, 4, 3, 0.0, np.zeros((3, 4), np.float32), None, None, None, np.zeros((2, 3), np.float32), None)
+    layer = ("linear", 0, 4, 3, 0.0, np.zeros((3, 4), np.float32), None, None, None, np.zeros((2, 3), np.float32), None)
     network = kernels.compiled.Network(2, (layer,))
     network.observe(np.zeros((5, 2, 4), np.float32) if observations is None else observations, one_hot, actions)
     return network, actions

@@ -54,7 +54,7 @@ class _StateDependent(Evaluated):
         self.squares = np.zeros((rows, inputs), np.float32)
         self.variances, self.distances, self.inverse, self.by_variances = (np.zeros((rows, actions), np.float32) for _ in range(4))
         self.by_means = torch.zeros(rows, actions)
-        layer = (0, 0, inputs, actions, 0.0, self.weights, None, self.by_weights, None, self.variances, None, None)
+        layer = ("linear", 0, inputs, actions, 0.0, self.weights, None, self.by_weights, None, self.variances, None, None)
         self.spread = self.kernels.Network(rows, (layer,))
 
     def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:

@@ -1,4 +1,4 @@
-/* c = start + a b, for one kind of processor: forward products and gradients by inputs. A part of _products.h.
+/* c = start + a b, for one form: forward products and gradients by inputs. A part of vector.h.
  *
  * Each number is one chain. The right factor is laid out as panels. Where that is large, what the next tile needs is asked for while
  * this one is computed; where it has few columns, vectors have rows in them.

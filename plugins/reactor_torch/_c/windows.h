@@ -1,4 +1,4 @@
-/* Convolutions of images that lie in memory as height x width x channels, for one kind of processor; included by _products.h.
+/* Convolutions of images that lie in memory as height x width x channels, for one form; a part of vector.h.
  *
  * A window's rows lie where the image is: those of neighbouring windows are so far apart as a stride is long, so that a tile's rows are
  * windows side by side, and nothing is copied. A number of a forward pass is one chain over the window's rows, columns and channels,
@@ -48,16 +48,11 @@ NAME(bytes_to_floats)(long count, long channels, const unsigned char *from, long
 
 /* ---------------------------------------------------------------- windows */
 
-#undef CASE
-#define CASE(n, v)                                                                                                                    \
-    case n:                                                                                                                           \
-        NAME(tile_of)(n, v, 1, segments, jump, k, a, stride, b, PANEL, c, ldc, start, lds, finish, NULL, 0, width);                   \
-        break;
 TARGET static void
 NAME(tile_windows)(int narrow, int rows, long segments, long jump, long k, const float *a, long stride, const float *b, float *c, long ldc,
                    const float *start, long lds, Finish finish, long width)
 {
-    CASES
+    BY_ROWS(narrow, rows, NAME(tile_of), 1, segments, jump, k, a, stride, b, PANEL, c, ldc, start, lds, finish, NULL, 0, width)
 }
 
 /* Convolve images `stride` apart; panels are the weights, laid out with a row for each number of a window. */
@@ -139,22 +134,13 @@ NAME(leaf_of_windows)(const int rows, const int vectors, const int whole, const 
     }
 }
 
-#undef CASE
-#define CASE(n, v)                                                                  \
-    case n:                                                                         \
-        NAME(leaf_of_windows)(n, v, WHOLE, of, images, x, stride, g, c, width);     \
-        break;
 TARGET static void
 NAME(leaf_tile)(int narrow, int rows, const Windows *of, long images, const float *x, long stride, const float *g, float *c, long width)
 {
     if (width >= (narrow ? WIDTH : PANEL)) { /* masks would take more registers than there are */
-#define WHOLE 1
-        CASES
-#undef WHOLE
+        BY_ROWS(narrow, rows, NAME(leaf_of_windows), 1, of, images, x, stride, g, c, width)
     } else {
-#define WHOLE 0
-        CASES
-#undef WHOLE
+        BY_ROWS(narrow, rows, NAME(leaf_of_windows), 0, of, images, x, stride, g, c, width)
     }
 }
 

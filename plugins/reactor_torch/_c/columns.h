@@ -1,4 +1,4 @@
-/* What goes down the columns of rows, for one kind of processor: their sums, and normalisation by what these say. A part of _products.h.
+/* What goes down the columns of rows, for one form: their sums, and normalisation by what these say. A part of vector.h.
  *
  * A sum has leaves of LEAF rows, added as a binary tree; that of distances and of products with them is fused multiply-adds.
  */
@@ -52,32 +52,34 @@ NAME(columns_of)(const Summed what, const int vectors, long m, const float *x, l
     }
 }
 
-#define COLUMNS(what, centre, g)                                                                     \
-    for (; j + MANY * WIDTH <= n; j += MANY * WIDTH) {                                               \
-        NAME(columns_of)(what, MANY, m, x + j, ldx, centre, g, ldg, sums + j, MANY * WIDTH);         \
-    }                                                                                                \
-    for (; j < n; j += WIDTH) {                                                                      \
-        NAME(columns_of)(what, 1, m, x + j, ldx, centre, g, ldg, sums + j, n - j);                   \
+/* The same of all columns; centre and g may be NULL where no sum is about them. */
+TARGET INLINE void
+NAME(all_columns)(const Summed what, long m, long n, const float *x, long ldx, const float *centre, const float *g, long ldg, float *sums)
+{
+    long j = 0;
+    for (; j + MANY * WIDTH <= n; j += MANY * WIDTH) {
+        NAME(columns_of)(what, MANY, m, x + j, ldx, what == VALUES ? NULL : centre + j, what == ALONG ? g + j : NULL, ldg, sums + j, MANY * WIDTH);
     }
+    for (; j < n; j += WIDTH) {
+        NAME(columns_of)(what, 1, m, x + j, ldx, what == VALUES ? NULL : centre + j, what == ALONG ? g + j : NULL, ldg, sums + j, n - j);
+    }
+}
 
-/* centre and g are looked at where a sum is about them */
 TARGET static void
 NAME(column_sums)(Summed what, long m, long n, const float *x, long ldx, const float *centre, const float *g, long ldg, float *sums)
 {
-    long j = 0;
     switch (what) {
     case VALUES:
-        COLUMNS(VALUES, NULL, NULL)
+        NAME(all_columns)(VALUES, m, n, x, ldx, centre, g, ldg, sums);
         break;
     case SQUARES:
-        COLUMNS(SQUARES, centre + j, NULL)
+        NAME(all_columns)(SQUARES, m, n, x, ldx, centre, g, ldg, sums);
         break;
     case ALONG:
-        COLUMNS(ALONG, centre + j, g + j)
+        NAME(all_columns)(ALONG, m, n, x, ldx, centre, g, ldg, sums);
         break;
     }
 }
-#undef COLUMNS
 
 /* y[row][j] = (x[row][j] - centre[j]) factor[j] + b[j] */
 TARGET static void

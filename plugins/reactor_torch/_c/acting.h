@@ -130,30 +130,6 @@ floats_at(const Network *self, Py_ssize_t step)
     return acting->floats;
 }
 
-/* A linear layer for one-hot inputs: a column of its weights */
-static void
-pick(const Layer *layer, const int64_t *numbers, long rows)
-{
-    for (long row = 0; row < rows; row++) {
-        for (long j = 0; j < layer->n; j++) {
-            layer->y[row * layer->n + j] = layer->w[j * layer->k + numbers[row]] + (layer->b != NULL ? layer->b[j] : 0.0f);
-        }
-    }
-}
-
-/* Batches by running statistics: divided by the root at once, where a learner multiplies by one over it. */
-static void
-renormalise(const Kernels *with, const Layer *layer, long rows, const float *x, float *factor)
-{
-    const Batch *batch = &layer->batch;
-
-    for (long j = 0; j < layer->n; j++) {
-        factor[j] = layer->w[j] / sqrtf(batch->variance[j] + layer->epsilon);
-    }
-    with->affine(rows, layer->n, x, layer->n, batch->mean, factor, layer->b, layer->y);
-    with->activation(layer->kind, layer->y, rows * layer->n);
-}
-
 /* Evaluate a network for the observations of a step; -1 with an error set. */
 static int
 act_at(const Network *self, Py_ssize_t step)
@@ -173,18 +149,15 @@ act_at(const Network *self, Py_ssize_t step)
     if (x == NULL) {
         return -1;
     }
-    for (const Layer *layer = self->layer; layer < self->layer + self->layers; layer++) {
-        if (layer->type == RENORMALISED) {
-            renormalise(with, layer, self->rows, x, acting->factor);
-        } else if (layer->type != LINEAR) {
-            layer_forwards(with, layer, 0, self->rows, x, layer->k, 0, NULL);
+    const int64_t *numbers = acting->one_hot ? (const int64_t *)acting->seen.buf + step * self->rows : NULL;
+    for (const Layer *layer = self->layer; layer < self->layer + self->layers; layer++, numbers = NULL) {
+        Piece p = {with, layer, self->rows, 0, self->rows, x, NULL, layer->k, NONE, 0, NULL, acting->factor};
+        if (numbers != NULL && layer->type->act_one_hot != NULL) {
+            layer->type->act_one_hot(with, layer, numbers, self->rows);
+        } else if (layer->type->act != NULL) {
+            layer->type->act(&p);
         } else {
-            if (acting->one_hot && layer == self->layer) {
-                pick(layer, (const int64_t *)acting->seen.buf + step * self->rows, self->rows);
-            } else {
-                with->linear_acting(self->rows, layer->k, layer->n, x, layer->k, layer->w, layer->b, layer->y);
-            }
-            with->activation(layer->kind, layer->y, self->rows * layer->n);
+            layer->type->forward(&p);
         }
         x = layer->y;
     }

@@ -8,7 +8,7 @@ begin_pass(Pass *pass, PyObject *first, PyObject *const *others, Py_ssize_t give
         PyErr_Format(PyExc_TypeError, "up to %d networks go side by side, each with its arguments", MOST_NETWORKS);
         return -1;
     }
-    pass->with = kernels, pass->count = 1 + (int)(given / stride), pass->together = 0;
+    pass->with = kernels, pass->count = 1 + (int)(given / stride);
     pass->networks[0] = (Network *)first;
     for (int i = 1; i < pass->count; i++) {
         PyObject *other = others[(i - 1) * stride];
@@ -89,7 +89,7 @@ take_inputs(Network *self, PyObject *inputs)
     }
     self->has_inputs = 1;
     Py_buffer *view = &self->inputs;
-    int bytes = layer->images != NULL && layer->images->divisor != 0.0f;
+    int bytes = layer->of_bytes;
     Py_ssize_t item = bytes ? 1 : sizeof(float);
     int right = view->ndim == 2 && view->format != NULL && strcmp(view->format, bytes ? "B" : "f") == 0 && view->shape[0] == self->rows &&
                 view->shape[1] == layer->k && (layer->k == 1 || view->strides[1] == item) && view->strides[0] % item == 0 &&
@@ -118,7 +118,6 @@ evaluated(PyObject *object, PyObject *const *args, Py_ssize_t given, int togethe
     if (begin_pass(&pass, object, args + 1, given - 1, 1) < 0) {
         return NULL;
     }
-    pass.together = together;
     for (int i = 0; i < pass.count; i++) {
         if (take_inputs(pass.networks[i], args[0]) < 0) {
             return NULL;
@@ -129,8 +128,9 @@ evaluated(PyObject *object, PyObject *const *args, Py_ssize_t given, int togethe
         }
         pass.networks[i]->together = together;
         for (int j = 0; j < pass.networks[i]->layers; j++) {
-            if (pass.networks[i]->layer[j].images != NULL) {
-                lay_out_weights(pass.with, pass.networks[i]->layer[j].images, pass.networks[i]->layer[j].w);
+            const Layer *layer = &pass.networks[i]->layer[j];
+            if (layer->type->prepare != NULL) {
+                layer->type->prepare(pass.with, layer);
             }
         }
     }
@@ -157,15 +157,47 @@ network_run_together(PyObject *object, PyObject *const *args, Py_ssize_t given)
     return evaluated(object, args, given, 1);
 }
 
+static Signature back_arguments, slopes_arguments, least_arguments; /* of one network: r rows, n outputs, s chosen rows, m inputs */
+
+static int
+parse_methods(void)
+{
+    int failed = parse(&back_arguments, "back", "gradient![r,n]") < 0;
+    failed |= parse(&slopes_arguments, "slopes", "gradient![s,n] rows?:index[s<r] first:int > out[s,m]") < 0;
+    return failed | (parse(&least_arguments, "least", "values[c,r] first:int > least[r] out[r,m]") < 0) ? -1 : 0;
+}
+
+/* Calls for the networks of a pass, with sizes that are known: UNKNOWN, but rows and outputs; NULL without memory */
+static Call *
+calls_of(const Pass *pass)
+{
+    Call *calls = malloc((size_t)pass->count * sizeof(Call));
+    for (int i = 0; calls != NULL && i < pass->count; i++) {
+        const Network *self = pass->networks[i];
+        memset(&calls[i].sizes, 0xff, sizeof calls[i].sizes);
+        calls[i].held = 0, calls[i].sizes.r = self->rows, calls[i].sizes.n = self->layer[self->layers - 1].n;
+    }
+    return calls != NULL ? calls : (Call *)PyErr_NoMemory();
+}
+
+/* None, or NULL with the error that is set; calls are over. */
+static PyObject *
+done(const Pass *pass, Call *calls)
+{
+    for (int i = 0; calls != NULL && i < pass->count; i++) {
+        end_call(&calls[i]);
+    }
+    free(calls);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 /* back(gradient, *networks): gradients of parameters and inputs from that of what was given last, which may be overwritten; each
  * other network has its own gradient behind it */
 static PyObject *
 network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
 {
-    Held held;
     Pass pass;
 
-    held.held = held.failed = 0;
     if (given < 1) {
         PyErr_SetString(PyExc_TypeError, "back(gradient, *networks)");
         return NULL;
@@ -175,18 +207,18 @@ network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
     }
     long work = 2 * work_of(&pass);
     Team *team = team_for(work);
-    for (int i = 0; i < pass.count && !held.failed; i++) {
+    Call *calls = calls_of(&pass);
+    for (int i = 0; i < pass.count && !PyErr_Occurred(); i++) {
         const Network *self = pass.networks[i];
         if (!self->has_inputs || !self->learns) {
             PyErr_SetString(PyExc_ValueError,
                             self->learns ? "run(inputs) comes before back(gradient)" : "a network that does not learn has no gradients");
-            held.failed = 1;
+        } else if (take_arguments(&calls[i], &back_arguments, args + 2 * i) == 0) {
+            pass.g[i] = calls[i].value[0].out;
         }
-        pass.g[i] = array_of(&held, args[2 * i], "gradient", "f", self->rows * self->layer[self->layers - 1].n, 1, 0);
     }
-    if (held.failed || cut(&pass, team, work, 0) < 0) {
-        release(&held);
-        return NULL;
+    if (PyErr_Occurred() || cut(&pass, team, work, 0) < 0) {
+        return done(&pass, calls);
     }
     PyThreadState *state = work >= 2 * LARGE ? PyEval_SaveThread() : NULL;
     for (int i = 0; i < pass.count; i++) {
@@ -204,7 +236,18 @@ network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
     if (state != NULL) {
         PyEval_RestoreThread(state);
     }
-    return done(&held);
+    return done(&pass, calls);
+}
+
+/* Whether each of its layers has them, and memory for them */
+static int
+has_slopes(const Network *self)
+{
+    int all = self->passes;
+    for (int i = 0; i < self->layers; i++) {
+        all = all && self->layer[i].type->slopes != NULL;
+    }
+    return all;
 }
 
 static int
@@ -220,40 +263,31 @@ make_picked(Network *self)
     return 0;
 }
 
-/* A network's gradient, rows and where the slopes go; -1 with an error set */
+/* A network's gradient, rows, first input and where the slopes go; -1 with an error set */
 static int
-take_rows(Pass *pass, int number, PyObject *const *args, PyObject *out, Held *held)
+take_rows(Pass *pass, int number, PyObject *const *args, Call *call)
 {
     Network *self = pass->networks[number];
     const Layer *layer = self->layer;
-    long n = layer[self->layers - 1].n, first = pass->first;
 
-    if (self->convolves || !self->passes) {
+    if (!has_slopes(self)) {
         PyErr_SetString(PyExc_ValueError, "a network that convolves, or only acts, has no slopes of some rows");
         return -1;
     }
-    if (make_picked(self) < 0) {
+    call->sizes.m = layer->k - pass->first;
+    if (make_picked(self) < 0 || take_arguments(call, &slopes_arguments, args) < 0) {
         return -1;
     }
-    float *g = array_of(held, args[0], "gradient", "f", -1, 1, 0);
-    long count = held->failed ? 0 : (long)(held->views[0].len / (Py_ssize_t)sizeof(float) / n);
-    const int64_t *rows = array_of(held, args[1], "rows", "ql", count, 0, 1);
-    pass->out[number] = array_of(held, out, "out", "f", count * (layer->k - first), 1, 0);
-    if (!PyErr_Occurred() && (first < 0 || first >= layer->k || (rows == NULL && count != self->rows) || count > self->rows)) {
+    long count = call->sizes.s;
+    pass->g[number] = call->value[0].out, pass->rows[number] = call->value[1].i, pass->out[number] = call->value[3].out;
+    pass->chosen[number] = count;
+    if (pass->first < 0 || pass->first >= layer->k || (pass->rows[number] == NULL && count != self->rows) || count > self->rows) {
         PyErr_Format(PyExc_ValueError, "there are %ld rows of %ld inputs", self->rows, layer->k);
-    }
-    for (long i = 0; rows != NULL && !PyErr_Occurred() && i < count; i++) {
-        if (rows[i] < 0 || rows[i] >= self->rows) {
-            PyErr_Format(PyExc_IndexError, "there are %ld rows, and none with the number %lld", self->rows, (long long)rows[i]);
-        }
-    }
-    if (layer->type != LINEAR && layer->type != RENORMALISED && !PyErr_Occurred() && first) {
+    } else if (!layer->type->some_inputs && pass->first) {
         PyErr_SetString(PyExc_ValueError, "some inputs alone are those of a linear layer");
-    }
-    if (self->together && !PyErr_Occurred()) {
+    } else if (self->together) {
         PyErr_SetString(PyExc_ValueError, "rows that are normalised together have no slopes of their own");
     }
-    pass->g[number] = g, pass->rows[number] = rows, pass->chosen[number] = count;
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -272,31 +306,20 @@ network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
         return NULL;
     }
     pass.first = PyLong_AsLong(args[2]);
-    Held *held = calloc((size_t)pass.count, sizeof(Held));
-    if (held == NULL) {
-        return PyErr_NoMemory();
-    }
-    PyObject *found = NULL;
     long work = 0;
-    for (int i = 0; i < pass.count; i++) {
+    Call *calls = calls_of(&pass);
+    for (int i = 0; i < pass.count && !PyErr_Occurred(); i++) {
         PyObject *const *own = i ? args + 5 + 4 * (i - 1) : args;
-        if (take_rows(&pass, i, own, own[i ? 2 : 3], &held[i]) < 0) {
-            goto failed;
+        PyObject *const of_one[4] = {own[0], own[1], args[2], own[i ? 2 : 3]};
+        if (take_rows(&pass, i, of_one, &calls[i]) == 0) {
+            work += pass.networks[i]->rows ? pass.networks[i]->work / pass.networks[i]->rows * pass.chosen[i] : 0;
         }
-        work += pass.networks[i]->rows ? pass.networks[i]->work / pass.networks[i]->rows * pass.chosen[i] : 0;
     }
     Team *team = team_for(work);
-    if (cut(&pass, team, work, pass.count > 1) < 0) { /* a network may have most of the rows */
-        goto failed;
+    if (!PyErr_Occurred() && cut(&pass, team, work, pass.count > 1) == 0) { /* a network may have most of the rows */
+        pass_through(&pass, team, work, slopes);
     }
-    pass_through(&pass, team, work, slopes);
-    found = Py_NewRef(Py_None);
-failed:
-    for (int i = 0; i < pass.count; i++) {
-        release(&held[i]);
-    }
-    free(held);
-    return found;
+    return done(&pass, calls);
 }
 
 /* Which of several networks says the least for each row, the first of those that do; what is no number is less. Rows of the first one
@@ -327,11 +350,9 @@ least_of(Pass *pass, const float *values, float *least, int64_t *rows)
 static PyObject *
 network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
 {
-    Held held;
     Pass pass;
     Network *self = (Network *)object;
 
-    held.held = held.failed = 0;
     if (given < 4) {
         PyErr_SetString(PyExc_TypeError, "least(values, first, least, out, *networks)");
         return NULL;
@@ -339,35 +360,41 @@ network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
     if (begin_pass(&pass, object, args + 4, given - 4, 1) < 0) {
         return NULL;
     }
+    Call *calls = calls_of(&pass);
+    if (calls == NULL) {
+        return NULL;
+    }
     long rows = self->rows, k = self->layer->k, first = PyLong_AsLong(args[1]), width = k - first;
-    const float *values = array_of(&held, args[0], "values", "f", rows * pass.count, 0, 0);
-    float *least = array_of(&held, args[2], "least", "f", rows, 1, 0), *out = array_of(&held, args[3], "out", "f", rows * width, 1, 0);
-    if (!held.failed && !PyErr_Occurred() && (first < 0 || first >= k)) {
+    if (!PyErr_Occurred() && (first < 0 || first >= k)) {
         PyErr_Format(PyExc_ValueError, "there are %ld inputs", k);
     }
     for (int i = 0; i < pass.count && !PyErr_Occurred(); i++) {
         const Network *one = pass.networks[i];
         if (one->rows != rows || one->layer->k != k || one->layer[one->layers - 1].n != 1 || one->layer[one->layers - 1].kind != NONE) {
             PyErr_SetString(PyExc_ValueError, "networks that say the least have the same inputs, and each gives one number for a row");
-        } else if (one->together || !one->passes || (one->layer->type != LINEAR && one->layer->type != RENORMALISED)) {
+        } else if (one->together || !has_slopes(one) || !one->layer->type->some_inputs) {
             PyErr_SetString(PyExc_ValueError, "their rows are for themselves, and go through a linear layer first");
         } else {
             make_picked(pass.networks[i]);
         }
     }
+    calls[0].sizes.c = pass.count, calls[0].sizes.m = width;
+    if (PyErr_Occurred() || take_arguments(&calls[0], &least_arguments, args) < 0) {
+        return done(&pass, calls);
+    }
+    float *least = calls[0].value[2].out, *out = calls[0].value[3].out;
     int64_t *memory = malloc((size_t)(rows + 1) * (sizeof(int64_t) + (size_t)(width + 1) * sizeof(float)));
     if (memory == NULL) {
         PyErr_NoMemory();
     }
     long work = work_of(&pass) / pass.count;
     Team *team = team_for(work);
-    if (PyErr_Occurred() || cut(&pass, team, work, pass.count > 1) < 0) {
-        release(&held);
+    if (memory == NULL || cut(&pass, team, work, pass.count > 1) < 0) {
         free(memory);
-        return NULL;
+        return done(&pass, calls);
     }
     float *g = (float *)(memory + rows + 1), *found = g + rows + 1;
-    least_of(&pass, values, least, memory);
+    least_of(&pass, calls[0].value[0].f, least, memory);
     for (long row = 0; row < rows; row++) {
         g[row] = 1.0f;
     }
@@ -381,7 +408,7 @@ network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
         memcpy(out + memory[i] * width, found + i * width, (size_t)width * sizeof(float));
     }
     free(memory);
-    return done(&held);
+    return done(&pass, calls);
 }
 
 #define METHOD(name, text) {#name, (PyCFunction)(void (*)(void))network_##name, METH_FASTCALL, text}

@@ -96,3 +96,104 @@ through_batch(const Kernels *with, const Batch *batch, int together, Kind kind, 
         with->batch_norm_backward(kind, rows, n, g, x, ldx, CENTRE(batch, n), factor, along, shift, dx);
     }
 }
+
+/* ---------------------------------------------------------------- the layer */
+
+static Signature statistics;
+
+static int
+parse_statistics(void)
+{
+    return parse(&statistics, "batch_renorm", "mean[n] variance[n] steps:int64[1]");
+}
+
+/* What it knows of earlier batches, and how far it is bound by that: (mean, variance, steps, momentum, rmax, dmax, warmup) */
+static int
+batch_renorm_make(Network *self, Layer *layer, PyObject *given, Sizes *n)
+{
+    PyObject *mean, *variance, *steps;
+    double momentum, rmax, dmax;
+
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "a layer that normalises batches is given (mean, variance, steps, momentum, rmax, dmax, warmup)");
+        return -1;
+    }
+    Batch *batch = layer->own = calloc(1, sizeof(Batch));
+    if (batch == NULL || (batch->memory = calloc((size_t)layer->n * ROOM, sizeof(float))) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (!PyArg_ParseTuple(given, "OOOdddL:statistics", &mean, &variance, &steps, &momentum, &rmax, &dmax, &batch->warmup)) {
+        return -1;
+    }
+    batch->mean = hold(self, mean, &statistics, 0, n, 0, 0), batch->variance = hold(self, variance, &statistics, 1, n, 0, 0);
+    batch->steps = (int64_t *)hold(self, steps, &statistics, 2, n, 0, 0);
+    for (int i = 1; i <= 3 && !PyErr_Occurred(); i++) {
+        self->fixed |= self->views[self->held - i].readonly;
+    }
+    batch->momentum = (float)momentum, batch->rmax = (float)rmax, batch->dmax = (float)dmax;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static void
+batch_renorm_destroy(Layer *layer)
+{
+    free(((Batch *)layer->own)->memory);
+    free(layer->own);
+}
+
+static void
+batch_renorm_forward(const Piece *p)
+{
+    const Layer *of = p->layer;
+    const Batch *batch = of->own;
+    const float *x = p->x + p->begin * p->ldx;
+    long rows = p->end - p->begin, n = of->n;
+    float *y = of->y + p->begin * n;
+    if (p->together) {
+        batch_of(p->with, batch, rows, n, x, p->ldx, of->epsilon);
+    } else {
+        batch_before(batch, n, of->epsilon);
+    }
+    weighted_by(batch, n, of->w);
+    p->with->affine(rows, n, x, p->ldx, CENTRE(batch, n), FACTOR(batch, n), of->b, y);
+    p->with->activation(of->kind, y, rows * n);
+}
+
+/* By running statistics, divided by the root at once, where a learner multiplies by one over it */
+static void
+batch_renorm_act(const Piece *p)
+{
+    const Layer *of = p->layer;
+    const Batch *batch = of->own;
+    for (long j = 0; j < of->n; j++) {
+        p->scratch[j] = of->w[j] / sqrtf(batch->variance[j] + of->epsilon);
+    }
+    p->with->affine(p->rows, of->n, p->x, p->ldx, batch->mean, p->scratch, of->b, of->y);
+    p->with->activation(of->kind, of->y, p->rows * of->n);
+}
+
+static void
+batch_renorm_backward(const Piece *p, float *g)
+{
+    const Layer *of = p->layer;
+    through_batch(p->with, of->own, p->together, p->kind, p->rows, of->n, g, p->x, p->ldx, of->dw, of->db, of->dx);
+}
+
+static void
+batch_renorm_slopes(const Piece *p, float *g, const int64_t *picked, long first, float *to)
+{
+    const Layer *of = p->layer;
+    long rows = p->end - p->begin;
+    (void)picked;
+    p->with->scale_columns(rows, of->n - first, g + first, of->n, FACTOR((const Batch *)of->own, of->n) + first, to);
+    if (p->values != NULL) {
+        p->with->activation_backward(p->kind, p->values, to, rows * of->n);
+    }
+}
+
+static LayerType batch_renorm_type = {
+    .name = "batch_renorm", .parameters = "weight[n] bias[n]", .of_batches = 1, .some_inputs = 1, .make = batch_renorm_make,
+    .destroy = batch_renorm_destroy, .forward = batch_renorm_forward, .act = batch_renorm_act, .backward = batch_renorm_backward,
+    .slopes = batch_renorm_slopes,
+};

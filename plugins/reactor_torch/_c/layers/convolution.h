@@ -1,4 +1,4 @@
-/* Layers that convolve images: how their weights and gradients are laid out, and what they need besides; used by _layers.h. */
+/* Convolutions of images that lie as height x width x channels: how weights and gradients are laid out, and what is needed besides. */
 
 typedef struct {
     Windows windows; /* of images with their borders */
@@ -264,3 +264,64 @@ images_backwards(const Kernels *with, const Images *images, long begin, long end
         }
     }
 }
+
+/* ---------------------------------------------------------------- the layer */
+
+static int
+convolution_make(Network *self, Layer *layer, PyObject *given, Sizes *n)
+{
+    Images *images = layer->own = images_new(given, self->rows, layer->k, layer->n, layer->learns);
+    if (images == NULL) {
+        return -1;
+    }
+    n->o = images->windows.outputs, n->w = layer->products = window_size(&images->windows);
+    layer->of_bytes = images->divisor != 0.0f;
+    return 0;
+}
+
+static void
+convolution_destroy(Layer *layer)
+{
+    images_free(layer->own);
+}
+
+static long
+convolution_room(const Layer *layer, long rows)
+{
+    (void)rows;
+    return images_room(layer->own);
+}
+
+static void
+convolution_prepare(const Kernels *with, const Layer *layer)
+{
+    lay_out_weights(with, layer->own, layer->w);
+}
+
+static void
+convolution_forward(const Piece *p)
+{
+    images_forwards(p->with, p->layer->own, p->layer->kind, p->begin, p->end, p->x, p->ldx, p->layer->b, p->layer->y);
+}
+
+static void
+convolution_backward_parameters(const Piece *p, const float *g, long at, long parts)
+{
+    const Images *images = p->layer->own;
+    long begin = begin_of(images->units, at, parts, 1), end = begin_of(images->units, at + 1, parts, 1);
+    if (end > begin) {
+        units_backwards(p->with, images, p->rows, p->x, p->ldx, g, begin, end, p->layer->dw, p->layer->db, p->scratch);
+    }
+}
+
+static void
+convolution_backward_inputs(const Piece *p, const float *g)
+{
+    images_backwards(p->with, p->layer->own, p->begin, p->end, g, p->kind, p->values, p->layer->dx, p->scratch);
+}
+
+static LayerType convolution_type = {
+    .name = "convolution", .parameters = "weight[o,w] bias[o]", .changes_width = 1, .convolves = 1, .make = convolution_make,
+    .destroy = convolution_destroy, .room = convolution_room, .prepare = convolution_prepare, .forward = convolution_forward,
+    .backward_parameters = convolution_backward_parameters, .backward_inputs = convolution_backward_inputs,
+};

@@ -6,7 +6,7 @@
  */
 
 static void
-linear_acting_portably(long rows, long inputs, long outputs, const float *x, long ldx, const float *weight, const float *bias, float *y)
+linear_acting_plain(long rows, long inputs, long outputs, const float *x, long ldx, const float *weight, const float *bias, float *y)
 {
     for (long row = 0; row < rows; row++, x += ldx) {
         for (long j = 0; j < outputs; j++) {
@@ -26,13 +26,13 @@ linear_acting_portably(long rows, long inputs, long outputs, const float *x, lon
 static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 
 /* A mask for the first n of eight floats */
-FUSED INLINE __m256i
+AVX2 INLINE __m256i
 first_avx2(long n)
 {
     return _mm256_loadu_si256((const __m256i *)(lanes + (n >= 8 ? 0 : n <= 0 ? 8 : 8 - n)));
 }
 
-FUSED static void
+AVX2 static void
 linear_acting_fused(long rows, long inputs, long outputs, const float *x, long ldx, const float *weight, const float *bias, float *y)
 {
     long whole = inputs - inputs % 8;

@@ -1,6 +1,7 @@
-/* The three products of a dense layer, for one kind of processor. Included once for each, with these defined:
+/* The three products of a dense layer, for one form. Included once for each, with these defined, which forms.h explains:
  *
  *   NAME(x)  TARGET                   names and the attribute of functions
+ *   ROWS_OF(x)                        names of what is computed row by row: portable, or with instructions for fused multiply-adds
  *   V  WIDTH  LOAD  STORE  SPREAD  FMA  ADD  SUB  MUL  DIV  SQRT  MAX  MIN  and  POSITIVE(y, g): g where y > 0 or is no number, else 0
  *   SOME  FIRST(n)  LOAD_SOME  STORE_SOME: the first n numbers of a vector
  *   MR  NV  ROW_CASES(v)              a tile has MR rows and NV vectors; one with a single vector has up to 12 rows
@@ -12,6 +13,25 @@
 #define PANEL (NV * WIDTH)
 
 /* ---------------------------------------------------------------- a tile: out[i][j] = start[i][j] + sum over p of a[i][p] b[p][j] */
+
+TARGET INLINE void
+NAME(store_tile)(const Finish finish, const int rows, const int vectors, V sums[12][NV], float *c, long ldc, const float *other, long ldo,
+                 const SOME some[NV])
+{
+    STRAIGHT for (int i = 0; i < rows; i++) {
+        STRAIGHT for (int v = 0; v < vectors; v++) {
+            V sum = sums[i][v];
+            if (finish == RECTIFIED) {
+                sum = MAX(SPREAD(0.0f), sum);
+            } else if (finish == WHERE_POSITIVE) {
+                sum = POSITIVE(LOAD_SOME(other + i * ldo + v * WIDTH, some[v]), sum);
+            } else if (finish == ADDED) {
+                sum = ADD(LOAD_SOME(other + i * ldo + v * WIDTH, some[v]), sum);
+            }
+            STORE_SOME(c + i * ldc + v * WIDTH, sum, some[v]);
+        }
+    }
+}
 
 TARGET INLINE void
 NAME(tile_of)(const int rows, const int vectors, const int along, long segments, long jump, long k, const float *a, long stride,
@@ -42,44 +62,31 @@ NAME(tile_of)(const int rows, const int vectors, const int along, long segments,
             }
         }
     }
-#define FINISHED(expression)                                          \
-    STRAIGHT for (int i = 0; i < rows; i++) {                         \
-        STRAIGHT for (int v = 0; v < vectors; v++) {                  \
-            V sum = sums[i][v];                                       \
-            STORE_SOME(c + i * ldc + v * WIDTH, expression, some[v]); \
-        }                                                             \
-    }
-#define OTHER LOAD_SOME(other + i * ldo + v * WIDTH, some[v])
     switch (finish) {
     case RECTIFIED:
-        FINISHED(MAX(SPREAD(0.0f), sum))
+        NAME(store_tile)(RECTIFIED, rows, vectors, sums, c, ldc, other, ldo, some);
         break;
     case WHERE_POSITIVE:
-        FINISHED(POSITIVE(OTHER, sum))
+        NAME(store_tile)(WHERE_POSITIVE, rows, vectors, sums, c, ldc, other, ldo, some);
         break;
     case ADDED:
-        FINISHED(ADD(OTHER, sum))
+        NAME(store_tile)(ADDED, rows, vectors, sums, c, ldc, other, ldo, some);
         break;
     default:
-        FINISHED(sum)
+        NAME(store_tile)(AS_IT_IS, rows, vectors, sums, c, ldc, other, ldo, some);
     }
-#undef OTHER
-#undef FINISHED
 }
 
-#define CASE(n, v)                                                                                               \
-    case n:                                                                                                      \
-        NAME(tile_of)(n, v, ALONG, 1, 0, k, a, stride, b, ldb, c, ldc, start, lds, finish, other, ldo, width);         \
-        break;
-#define CASES                  \
-    if (narrow) {              \
-        switch (rows) {        \
-            TWELVE_CASES(1)    \
-        }                      \
-    } else {                   \
-        switch (rows) {        \
-            ROW_CASES(NV)      \
-        }                      \
+/* function(rows, vectors, ...) for so many rows, with one vector where it is narrow */
+#define BY_ROWS(narrow, rows, ...)              \
+    if (narrow) {                               \
+        switch (rows) {                         \
+            TWELVE_CASES(1, __VA_ARGS__)        \
+        }                                       \
+    } else {                                    \
+        switch (rows) {                         \
+            ROW_CASES(NV, __VA_ARGS__)          \
+        }                                       \
     }
 
 /* a's rows lie one after the other */
@@ -87,9 +94,7 @@ TARGET static void
 NAME(tile_along)(int narrow, int rows, long k, const float *a, long stride, const float *b, long ldb, float *c, long ldc,
                  const float *start, long lds, Finish finish, const float *other, long ldo, long width)
 {
-#define ALONG 1
-    CASES
-#undef ALONG
+    BY_ROWS(narrow, rows, NAME(tile_of), 1, 1, 0, k, a, stride, b, ldb, c, ldc, start, lds, finish, other, ldo, width)
 }
 
 #if WIDTH >= 16
@@ -97,13 +102,8 @@ NAME(tile_along)(int narrow, int rows, long k, const float *a, long stride, cons
 TARGET static void
 NAME(tile_across)(int rows, long k, const float *a, long stride, const float *panel, float *c)
 {
-#undef CASE
-#define CASE(n, v)                                                                                                          \
-    case n:                                                                                                                 \
-        NAME(tile_of)(n, v, 0, 1, 0, k, a, stride, panel, PANEL, c, PANEL, c, PANEL, AS_IT_IS, NULL, 0, PANEL);             \
-        break;
     switch (rows) {
-        ROW_CASES(NV)
+        ROW_CASES(NV, NAME(tile_of), 0, 1, 0, k, a, stride, panel, PANEL, c, PANEL, c, PANEL, AS_IT_IS, NULL, 0, PANEL)
     }
 }
 #endif
@@ -161,7 +161,7 @@ NAME(activation_backward)(Kind kind, const float *y, float *g, long count)
     }
 }
 
-#include "_multiply.h"
+#include "multiply.h"
 
 /* ---------------------------------------------------------------- sums over rows: leaves of LEAF rows, added up as a tree */
 
@@ -237,17 +237,12 @@ NAME(leaves_of)(const int rows, const int vectors, long m, const float *a, long 
     }
 }
 
-#undef CASE
-#define CASE(n, v)                                                                      \
-    case n:                                                                             \
-        NAME(leaves_of)(n, v, m, a, stride, b, ldb, c, ldc, width, earlier, at, level); \
-        break;
 TARGET static void
 NAME(leaves)(int narrow, int rows, long m, const float *a, long stride, const float *b, long ldb, float *c, long ldc, long width,
              const Earlier *earlier, long at)
 {
     ALIGNED(64) float level[LEVELS][12 * PANEL];
-    CASES
+    BY_ROWS(narrow, rows, NAME(leaves_of), m, a, stride, b, ldb, c, ldc, width, earlier, at, level)
 }
 
 /* to[i / MR][row][i % MR] = from[row][i]; what is behind the last column stays as it is. */
@@ -358,7 +353,7 @@ NAME(matmul_outer)(long m, long n, long k, const float *g, long ldg, const float
     }
 }
 
-#include "_columns.h"
+#include "columns.h"
 
 /* ---------------------------------------------------------------- c += a b, for a b that stays: laid out as panels, one after the other */
 
@@ -411,7 +406,7 @@ NAME(add_packed)(long m, long k, long n, const float *a, long lda, const float *
     }
 }
 
-#include "_windows.h"
+#include "windows.h"
 
 /* ---------------------------------------------------------------- few numbers for each row: dots of 16 chains, whatever WIDTH is */
 
@@ -572,17 +567,18 @@ static const Kernels NAME(kernels) = {
     KERNEL(column_sums), KERNEL(affine), KERNEL(batch_norm_backward), KERNEL(scale_columns), KERNEL(activation),
     KERNEL(activation_backward), KERNEL(adam), KERNEL(polyak), KERNEL(sum_of_squares), KERNEL(bytes_to_floats), KERNEL(conv),
     KERNEL(conv_weight_leaf), KERNEL(conv_backward_input),
-    LOSSES,
+    .linear_acting = ROWS_OF(linear_acting), .layer_norm = ROWS_OF(layer_norm), .layer_norm_backward = ROWS_OF(layer_norm_backward),
+    .lstm_cell = ROWS_OF(lstm_cell), .lstm_cell_backward = ROWS_OF(lstm_cell_backward),
+    .gaussian_backward = ROWS_OF(gaussian_backward), .row_by_row = ROWS_OF(row_by_row),
 };
 #undef KERNEL
 
 #undef PANEL
-#undef CASE
-#undef CASES
+#undef BY_ROWS
 #undef ROW_CASES
 #undef NAME
 #undef TARGET
-#undef LOSSES
+#undef ROWS_OF
 #undef V
 #undef WIDTH
 #undef LOAD
