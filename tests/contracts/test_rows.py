@@ -441,11 +441,16 @@ def test_in_processes_it_says_so_too(name: str, mode: Any) -> None:
     plays_as_a_loop(CASES[name], mode, executor="processes", workers=2)
 
 
+PLACES = [("inline", 1), ("threads", 2), ("processes", 2), ("processes", 3)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("executor", "workers"), [("inline", 1), ("threads", 2), ("processes", 2), ("processes", 3)])
-@cases([name for name, case in CASES.items() if case.envs])
-def test_wherever_it_is_it_says_so_too(name: str, mode: Any, executor: str, workers: int) -> None:
-    if executor == "threads" and not CASES[name].saved:
-        pytest.skip("what they share they would write at once")
-    for works in (True, False):
-        plays_as_a_loop(CASES[name], mode, executor=executor, workers=workers, caller_works=works)
+@pytest.mark.parametrize(("name", "mode", "executor", "workers", "works"), [
+    (name, CASES[name].modes[(at + turn) % len(CASES[name].modes)], *place, bool((at // 2 + turn) % 2))
+    for at, name in enumerate(name for name, case in CASES.items() if case.envs)
+    for turn, place in enumerate(PLACES)
+    if CASES[name].saved or place[0] != "threads"  # what they share they would write at once
+], ids=str)  # fmt: skip
+def test_wherever_it_is_it_says_so_too(name: str, mode: Any, executor: str, workers: int, works: bool) -> None:
+    """Each kind in each place, in one of its modes: a place does not know the mode, nor whether the caller works."""
+    plays_as_a_loop(CASES[name], mode, executor=executor, workers=workers, caller_works=works)
