@@ -62,6 +62,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Keep the bytecode of test modules: a game of PettingZoo's ends that for all that is imported after it.
+
+    Else most of them would be compiled at each run, and by each worker.
+    """
+    before = sys.dont_write_bytecode
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = before
+
+
 def pytest_collection_finish() -> None:
     """What thousands of tests consist of stays: whoever collects garbage need not look at it, for a quarter of a second each.
 
