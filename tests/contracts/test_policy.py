@@ -157,6 +157,11 @@ def same_bits(found: Any, expected: Any) -> None:
     assert found.tobytes() == expected.tobytes(), np.argwhere(found != expected)[:3]
 
 
+def in_space(case: Case, actions: Array) -> None:
+    """All are in the space."""
+    assert all(map(case.actions.contains, actions.reshape(-1, *case.actions.shape))), actions.max((0, 1))
+
+
 def same_numbers(found: Any, expected: Any, exact: bool = False) -> None:
     """Actions: choices are the same, and numbers are close."""
     if exact or np.asarray(expected).dtype.kind in "iub":
@@ -378,6 +383,7 @@ def test_so_it_is_for_all_who_act(name: str, user: str) -> None:
     case, model = CASES[name], made(name)
     seen, masks = case.seen(24, 1), case.masks(24, 1)
     first = USERS[user](case, model, seen, masks, 3)
+    in_space(case, first)
     torch.rand(5), np.random.random(5)
     before = torch.random.get_rng_state(), np.random.get_state(legacy=False)["state"]
     same_bits(USERS[user](case, model, seen, masks, 3), first)
@@ -510,15 +516,6 @@ def test_actions_are_in_their_space(name: str) -> None:
         same_bits(np.array([fit(policy.policy, one) for one in policy.raw]), actions)
 
 
-@users(list(CASES), 5)
-def test_so_are_those_of_all_who_act(name: str, user: str) -> None:
-    case, model = CASES[name], made(name)
-    seen, masks = case.seen(24, 1), case.masks(24, 1)
-    for draws in (None, 3):
-        actions = USERS[user](case, model, seen, masks, draws)
-        assert all(map(case.actions.contains, actions.reshape(-1, *case.actions.shape))), actions.max((0, 1))
-
-
 @cases([name for name in TRAINED if isinstance(CASES[name].actions, spaces.Box)], 8)
 def test_whatever_a_policy_says_fits(name: str) -> None:
     policy, squashed = source_of(made(name)).policy, policy_of(made(name)).squash_output
@@ -541,6 +538,7 @@ def test_all_who_act_take_the_same_best_actions(name: str, user: str) -> None:
     case, model = CASES[name], made(name)
     seen, masks = case.seen(24, 1), case.masks(24, 1)
     found, expected = (USERS[one](case, model, seen, masks, None) for one in (user, case.users[0]))
+    in_space(case, found)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     same_numbers(found, expected, exact=(case.plain or user in ("player", "joint")) and name not in BY_TORCH.get(user, ()))
 
