@@ -305,14 +305,15 @@ USUAL = [name for name, case in CASES.items() if not case.unusual]
 def cases(names: Sequence[str], modes: Sequence[Any] = (*MODES, None)) -> Any:
     """A test for each of them, in each of these modes that it has."""
     found = [(name, mode) for name in names for mode in CASES[name].modes if mode in modes]
-    return _tests(names, found, [f"{name}-{getattr(mode, 'name', mode)}" for name, mode in found])
+    every = len(names) == len(CASES)  # what all have to do, those do that are dear
+    return _tests(found, [f"{name}-{getattr(mode, 'name', mode)}" for name, mode in found], every)
 
 
 def one_mode(names: Sequence[str], modes: Sequence[Any] = (*MODES, None)) -> Any:
     """A test for each of them, in one of these modes that it has: not in the same one for all."""
     having = [(name, [mode for mode in CASES[name].modes if mode in modes]) for name in names]
     found = [(name, modes[at % len(modes)]) for at, (name, modes) in enumerate(having) if modes]
-    return _tests(names, found, [name for name, _ in found])
+    return _tests(found, [name for name, _ in found])
 
 
 def slow(name: str, others: bool = False) -> list[Any]:
@@ -320,7 +321,6 @@ def slow(name: str, others: bool = False) -> list[Any]:
     return [pytest.mark.slow] * (others or CASES[name].dear)
 
 
-def _tests(names: Sequence[str], found: Sequence[tuple[str, Any]], ids: Sequence[str]) -> Any:
-    every = len(names) == len(CASES)  # what all have to do, those do that are dear
+def _tests(found: Sequence[tuple[str, Any]], ids: Sequence[str], every: bool = False) -> Any:
     marked = [pytest.param(*one, id=name, marks=[] if every else slow(one[0])) for one, name in zip(found, ids, strict=True)]
     return pytest.mark.parametrize(("name", "mode"), marked)
