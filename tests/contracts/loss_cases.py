@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -257,12 +257,9 @@ CASES: dict[str, Case] = {
 }
 
 
-def cases(names: Callable[[Case], bool] = lambda case: True) -> Any:
-    """A test for each of them, or for some."""
-    return pytest.mark.parametrize("name", list(_marked(names)))
-
-
-def _marked(names: Callable[[Case], bool]) -> Iterator[Any]:
-    for name, case in CASES.items():
-        if names(case):
-            yield pytest.param(name, marks=[pytest.mark.slow] * case.dear)
+def cases(names: Callable[[Case], bool] = lambda case: True, turn: int | None = None) -> Any:
+    """A test for each of them, or for some; with ``turn``, every other one is ``slow``."""
+    found = [(name, case) for name, case in CASES.items() if names(case)]
+    slow = [case.dear or (turn is not None and at % 2 != turn) for at, (_, case) in enumerate(found)]
+    marked = [pytest.param(name, marks=[pytest.mark.slow] * one) for (name, _), one in zip(found, slow, strict=True)]
+    return pytest.mark.parametrize("name", marked)

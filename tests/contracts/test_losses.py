@@ -98,7 +98,7 @@ def test_it_is_the_loss_as_it_is_written(name: str) -> None:
         assert all(map(torch.equal, tensors_of(batch), was))
 
 
-@cases()
+@cases(turn=1)
 def test_leaves_added_up_as_a_tree_have_the_bits_of_all_rows(name: str) -> None:
     case, made = CASES[name], CASES[name].made()
     for fast in ways(made):
@@ -109,7 +109,7 @@ def test_leaves_added_up_as_a_tree_have_the_bits_of_all_rows(name: str) -> None:
             assert whole.bits() == Found(made, fast, case.leaves(2 * LEAF)).bits()
 
 
-@cases()
+@cases(turn=0)
 def test_all_forms_have_the_same_bits(name: str) -> None:
     made = CASES[name].made()
     for fast in ways(made):
@@ -119,7 +119,7 @@ def test_all_forms_have_the_same_bits(name: str) -> None:
                 assert Found(made, fast, WHOLE).bits() == wanted, one
 
 
-@cases()
+@cases(turn=1)
 def test_so_have_networks_that_were_sent(name: str) -> None:
     """As they are to gradient workers."""
     made = CASES[name].made()
@@ -129,7 +129,7 @@ def test_so_have_networks_that_were_sent(name: str) -> None:
         assert Found(made, fast, WHOLE).bits() == Found(there, other, WHOLE).bits()
 
 
-@cases()
+@cases(turn=0)
 def test_fields_that_it_does_not_name_are_not_looked_at(name: str) -> None:
     made = CASES[name].made()
     for fast in ways(made):
@@ -150,7 +150,7 @@ def altered(loss: Any) -> Any:
     return dataclasses.replace(loss, **changed)
 
 
-@cases(lambda case: not case.whole)
+@cases(lambda case: not case.whole, turn=0)
 def test_a_round_has_losses_of_its_own(name: str) -> None:
     """Numbers of a loss may follow a schedule; the networks stay."""
     made = CASES[name].made()
