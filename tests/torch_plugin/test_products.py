@@ -188,7 +188,7 @@ def test_all_kinds_of_processors_give_the_same_bits(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "widths"),
-    [(512, [256, 256]), (1024, [256, 256]), (290, [520, 1024, 520]), (97, [6, 300, 20]), (30, [1100, 40, 2100]), (1500, [40, 33])],
+    [(512, [256, 256]), (130, [520, 1024, 520]), (97, [6, 300, 20]), (30, [1100, 40, 2100]), (1500, [40, 33])],
 )
 def test_so_do_wide_layers(rows: int, widths: list[int]) -> None:
     layers = Layers(np.random.default_rng(0), rows, widths, [1, 2][: len(widths) - 1], [LINEAR] * (len(widths) - 1))
@@ -213,27 +213,7 @@ def test_against_float64(kind: str) -> None:
             assert np.abs(wanted - one).max() <= 4e-6 * max(1.0, np.abs(wanted).max()) * math.sqrt(max(rows, inputs, 4))
 
 
-def test_what_is_no_number_spreads() -> None:
-    rng = np.random.default_rng(0)
-    for activation in range(3):
-        layer = Layers(rng, 70, [9, 5], [activation], [LINEAR])
-        layer.inputs[66, 3] = np.nan
-        by_weight, _, out, _, _ = layer.computed(KINDS[0])
-        assert np.isnan(out[66]).all() and np.isfinite(np.delete(out, 66, 0)).all()
-        assert np.isnan(by_weight[:, 3]).all()
-
-
-def test_inputs_whose_rows_lie_apart() -> None:
-    rng = np.random.default_rng(0)
-    layer = Layers(rng, 70, [9, 6], [1], [LINEAR])
-    wanted = layer.computed(KINDS[0])
-    wide = normal(rng, 70, 12)
-    wide[:, :9] = layer.inputs
-    layer.inputs = wide[:, :9]
-    assert all(map(same_bits, layer.computed(KINDS[0]), wanted))
-
-
-@pytest.mark.parametrize("rows", [1, 64, 100, 192, 256, 300, 1000, 1024, 1500, 2048])
+@pytest.mark.parametrize("rows", [1, 64, 192, 300, 1024, 1500])
 def test_whole_leaves_apart_add_up_to_the_bits_of_all_rows(rows: int) -> None:
     rng = np.random.default_rng(rows)
     layer = Layers(rng, rows, [40, 33], [0], [LINEAR])
@@ -249,56 +229,11 @@ def test_whole_leaves_apart_add_up_to_the_bits_of_all_rows(rows: int) -> None:
 
 
 def elementwise(kind: str) -> list[Any]:
-    """Losses and optimisers, of random numbers."""
+    """What is no part of a loss, of random numbers: the contract of losses has the others."""
     products.use(kind)
     rng = np.random.default_rng(1)
-    rows, n = 150, 3
-    found: list[Any] = []
-
-    def room(*shape: int) -> Array:
-        found.append(np.full(shape, 7, np.float32))
-        return found[-1]  # type: ignore[no-any-return]
-
-    mean, raw, noise, by = (2 * normal(rng, rows, n) for _ in range(4))
-    mean[0, 0] = 30.0
-    made = [room(rows, n) for _ in range(3)]
-    log_prob = room(rows)
-    products.squashed_gaussian(mean, 5 * raw, noise, *made, log_prob, room(rows, n), -20.0, 2.0)
-    products.squashed_gaussian_backward(by, 0.1, *made, 5 * raw, room(rows, n), room(rows, n), -20.0, 2.0)
-    sizes, masks = np.array([1, 2]), rng.random((rows, n)) < 0.7
-    masks[:, 0] = True
-    taken = np.stack([np.zeros(rows, np.int64), rng.integers(0, 2, rows)], 1)
-    for mask in (None, masks):
-        logs, probabilities, entropies = room(rows, n), room(rows, n), room(rows, 2)
-        products.categorical(sizes, mean, taken, mask, logs, probabilities, entropies, room(rows), room(rows))
-        products.categorical_backward(sizes, taken, mask, logs, probabilities, entropies, by[:, 0].copy(), 0.01, room(rows, n))
-    probabilities, heads = room(rows, n), masks.astype(np.float32)
-    products.bernoulli(mean, heads, probabilities, room(rows, n), room(rows), room(rows))
-    products.bernoulli_backward(mean, heads, probabilities, by[:, 0].copy(), 0.01, room(rows, n))
-    inverse, distances = room(n), room(rows, n)
-    products.gaussian(mean, noise, raw[0], inverse, distances, room(rows), room(rows))
-    products.gaussian_backward(inverse, distances, by[:, 0].copy(), 0.01, room(rows, n), room(rows, n), room(n))
-    variances, inverses, distances = room(rows, n), room(rows, n), room(rows, n)
-    products.exp_2x(raw, variances)
-    products.gaussian_by_row(mean, noise, variances, 1e-6, distances, inverses, room(rows), room(rows))
-    products.gaussian_by_row_backward(distances, inverses, by[:, 0].copy(), 0.01, room(rows, n), room(rows, n))
-    columns = [normal(rng, rows) for _ in range(6)]
-    for old_values in (None, columns[5]):
-        products.ppo_loss(
-            *columns[:5], 0.3 * columns[0], old_values, 0.2, 0.3, 0.01, 0.5, 1 / rows, room(rows), room(rows), room(6)
-        )
-    values, following = normal(rng, 2, rows), normal(rng, 2, rows)
-    chosen = taken[:, 1].copy()
-    dones = (rng.random(rows) < 0.1).astype(np.float32)
-    found += [products.td_loss(values, following, columns[0], 0.2, dones, columns[1], None, 0.99, 0.5 / rows, room(2, rows))]
-    for choosing, discounts in ((None, None), (noise, columns[4])):
-        products.q_target(mean, choosing, dones, columns[1], discounts, 0.99, room(rows))
-    found += [products.q_loss(mean, chosen, columns[2], huber, 1 / rows, room(rows, n)) for huber in (False, True)]
-    for n_quantiles, known in ((3, 5), (5, 37)):
-        quantiles, returns = normal(rng, 2, 75, n_quantiles), 2 * normal(rng, 75, known)
-        found += [products.quantile_loss(2, 75, quantiles, returns, 1 / 75, room(2, 75, n_quantiles))]
-    found += [products.weighted_sum(columns[0], 0.1, columns[1], -0.2), products.norm(normal(rng, 9001)), products.exp(0.3)]
-    products.standardize(columns[3], room(rows))
+    found: list[Any] = [products.norm(normal(rng, 9001)), products.exp(0.3), np.full(150, 7, np.float32)]
+    products.standardize(normal(rng, 150), found[-1])
     weights, target, gradients, first, second = (np.abs(normal(rng, 301)) for _ in range(5))
     for kind_of_adam, decoupled, decay, steps in (
         (0, False, 0.0, 1),
@@ -313,7 +248,7 @@ def elementwise(kind: str) -> list[Any]:
     return [np.atleast_1d(np.asarray(one, np.float32)) for one in (*found, target)]
 
 
-def test_losses_and_optimisers_have_the_same_bits() -> None:
+def test_optimisers_have_the_same_bits() -> None:
     found = {kind: elementwise(kind) for kind in KINDS}
     for kind in KINDS:
         assert all(map(same_bits, found[kind], found["portable"])), kind
@@ -466,10 +401,9 @@ def beside(rng: np.random.Generator, rows: int, widths: list[int], types: list[s
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("threads", [1, 2, 3, 4, 70])  # more than a team has
-def test_threads_and_networks_beside_change_no_bit(kind: str, threads: int) -> None:
-    rng = np.random.default_rng(threads)
-    team = products.Team(threads)
+def test_threads_and_networks_beside_change_no_bit(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    teams = [products.Team(threads) for threads in (1, 2, 3, 4, 70)]  # the last one is more than a team has
     for rows, widths, types, count in (
         (256, [23, 256, 256, 1], [LINEAR, LINEAR, LINEAR], 2),  # critics
         (300, [17, 257, 100], [LINEAR, LINEAR], 1),
@@ -483,11 +417,12 @@ def test_threads_and_networks_beside_change_no_bit(kind: str, threads: int) -> N
         first, *others = beside(rng, rows, widths, types, count)
         one_by_one = [layers.computed(kind) for layers in (first, *others)]
         wanted = [part for found in one_by_one for part in found[:-1]] + [found[-1] for found in one_by_one]
-        for _ in range(1 if kind == "portable" else 6):
+        for team in teams * (1 if kind == "portable" else 4):
             with team:
                 found = first.computed(kind, *others)
             assert all(map(same_bits, found, wanted)), (rows, widths, types, count)
-    team.close()
+    for team in teams:
+        team.close()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
