@@ -100,7 +100,7 @@ def same(one: Any, other: Any) -> None:
 
 
 CASES: dict[str, Callable[[], Env]] = {
-    **{game: partial(of_sb3, game) for game in ("Pong", "Breakout", "Seaquest", "Qbert", "MsPacman", "Amidar")},
+    **{game: partial(of_sb3, game) for game in ("Pong", "Breakout", "Seaquest")},
     "lives": partial(of_sb3, "Breakout", terminal_on_life_loss=False, clip_reward=False, noop_max=0),
     "two frames": partial(of_sb3, frame_skip=2),
     "three frames": partial(of_sb3, frame_skip=3, action_repeat_probability=0.3),
@@ -125,8 +125,8 @@ def test_the_same_with_and_without(make: Callable[[], Env]) -> None:
     same(theirs.reset(seed=3), held.env.reset(seed=3))
     ends_early = getattr(make, "func", None) in (short, short_preprocessed, warped_alone)
     begun = ended = 0
-    for step in range(150 if ends_early else 400):  # a reset takes as long as many steps
-        if step and looks.random() < (0.2 if ends_early else 0.1):  # somebody looks, and may not look any more
+    for step in range(100):
+        if step and looks.random() < 0.3:  # somebody looks, and may not look any more
             held.write_back(0)
             same(buffers(theirs), buffers(held.env))
             if looks.random() < 0.8:
