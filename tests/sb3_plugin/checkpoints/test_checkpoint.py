@@ -121,7 +121,7 @@ ENVS: dict[str, tuple[Any, str]] = {
 }
 
 
-@every_other(kept=8, algorithm=sorted(ALGORITHMS), pipeline=[0, 1], name=ENVS)
+@every_other(kept=5, algorithm=sorted(ALGORITHMS), pipeline=[0, 1], name=ENVS)
 def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, name: str, tmp_path: Path) -> None:
     env, way = ENVS[name]
     path = tmp_path / "run.zip"
@@ -380,7 +380,7 @@ def test_networks_that_draw(algorithm: str, tmp_path: Path) -> None:
     network = {"net_arch": [16], "features_extractor_class": Noisy}
     with new(algorithm, pipeline=1, policy_kwargs=network, **PROCESSES) as model:
         torch.manual_seed(1)
-        model.learn(640, callback=SaveCheckpoint(path, every=7))
+        model.learn(320, callback=SaveCheckpoint(path, every=3))
         expected = outcome(model)
     torch.manual_seed(2)
     assert finished(resume(algorithm, path)) == expected

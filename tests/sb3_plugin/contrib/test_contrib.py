@@ -94,7 +94,7 @@ def test_killed_workers_change_no_weight(algorithm: str) -> None:
 
 
 @in_turn(
-    "algorithm, kind", [(name, kind) for name, row in CONTRIB.items() for kind in ("image", "dict") if kind in row.policies], kept=3
+    "algorithm, kind", [(name, kind) for name, row in CONTRIB.items() for kind in ("image", "dict") if kind in row.policies], kept=2
 )
 def test_other_observations(algorithm: str, kind: str) -> None:
     policy = CONTRIB[algorithm].policies[kind]

@@ -354,7 +354,7 @@ SHARED: dict[str, Any] = {"executor": "threads", "workers": 2, "n_learners": 2}
 
 
 @pytest.mark.filterwarnings("ignore:the policy acts in another way")
-@every_other(kept=2, algorithm=["dqn", "ppo", "sac"], change=[freeze, doubled, deeper], when=["between", "callback"])
+@every_other(kept=1, algorithm=["dqn", "ppo", "sac"], change=[freeze, doubled, deeper], when=["between", "callback"])
 def test_whoever_executes_it(algorithm: str, change: Any, when: str) -> None:
     found = []
     for place in (INLINE, PROCESSES, SHARED):
