@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
@@ -84,7 +83,7 @@ def test_one_report_on_workers(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_one_report_on_anything(name: str) -> None:
     policy, env = CASES[name]
-    ways = [(1, 1, "inline"), *itertools.product((1, 3, 32), (1, 2, 3), ("processes",))]
+    ways = [(1, 1, "inline"), (1, 1, "processes"), (3, 3, "processes"), (32, 2, "processes"), (32, 3, "processes")]
     found = set()
     for num_envs, workers, executor in ways:
         report = evaluate(policy, env, episodes=40, seed=3, num_envs=num_envs, workers=workers, executor=executor)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from reactor_gymnasium import ReactorVectorEnv, make_vec
 from reactor_gymnasium.native import guards, takeover
 from reactor_gymnasium.native.kernel import Taken
 from reactor_rl.runtime.limits import usable_cores
-from tests.gymnasium_plugin.native.cases import MUJOCO, Counted, maker, pair, same, same_states, two_modes, walk
+from tests.gymnasium_plugin.native.cases import MUJOCO, Counted, in_modes, maker, pair, same, same_states, walk
 
 mujoco = pytest.importorskip("mujoco")
 mujoco_v5: Any = pytest.importorskip("reactor_gymnasium.native.mujoco_v5")
@@ -62,7 +62,7 @@ def test_modes(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "mode", "seed"), [*two_modes(MUJOCO)])
+@pytest.mark.parametrize(("case", "mode", "seed"), in_modes(MUJOCO))
 def test_many_steps(case: str, mode: AutoresetMode, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(case, mode, 400, seed, monkeypatch)
 

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.native.compiled import missing
-from tests.gymnasium_plugin.native.cases import CASES, ROWS, Counted, pair, same, two_modes, walk
+from tests.gymnasium_plugin.native.cases import CASES, ROWS, Counted, in_modes, pair, same, walk
 
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
@@ -58,7 +58,7 @@ def test_modes(case: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "mode", "seed"), [*two_modes(CASES)])
+@pytest.mark.parametrize(("case", "mode", "seed"), in_modes(CASES))
 def test_many_steps(case: str, mode: AutoresetMode, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(case, mode, 3000, seed, monkeypatch)
 
