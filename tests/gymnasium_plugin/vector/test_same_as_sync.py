@@ -90,14 +90,14 @@ def spaces_of(leaves: list[Any]) -> st.SearchStrategy[Any]:
     return st.recursive(st.sampled_from(leaves), combined, max_leaves=5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(spaces_of(FIXED), modes, places, copies, st.booleans(), seeds)
 def test_observations_of_a_fixed_size(space: Any, mode: Any, place: Any, copy: bool, memory: bool, seed: int) -> None:
     env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
     assert_like_sync(env_fns, rollout(seed), autoreset_mode=mode, shared_memory=memory, copy=copy, **place)
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(spaces_of(FIXED + DYNAMIC), modes, places, copies, seeds)
 def test_observations_of_any_size(space: Any, mode: Any, place: Any, copy: bool, seed: int) -> None:
     env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
@@ -134,7 +134,7 @@ def test_long_rollouts(seed: int, mode: Any, place: Any, copy: bool) -> None:
     assert_like_sync(env_fns, rollout(seed, steps=60), autoreset_mode=mode, copy=copy, **place)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.lists(st.sampled_from(sorted(INFOS)), min_size=4, max_size=4), st.booleans(), modes, places)
 def test_infos(kinds: list[str], one: bool, mode: Any, place: Any) -> None:
     env_fns = [partial(Facts, i, infos=kinds[0] if one else kind) for i, kind in enumerate(kinds)]
@@ -160,8 +160,9 @@ REAL = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("name", "kwargs"), REAL, ids=[name for name, _ in REAL])
+@pytest.mark.parametrize(
+    ("name", "kwargs", "mode"), [(*real, MODES[at % 3]) for at, real in enumerate(REAL)], ids=[name for name, _ in REAL]
+)
 def test_real_environments(
     name: str, kwargs: dict[str, Any], mode: AutoresetMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 import pytest
 from envs import Facts, Sleeps
+from every_other import every_other
 from places import INLINE, PROCESSES, THREADS, WAITING
 from scripts import alive, end_within, run, shared_memory
 
@@ -82,9 +83,7 @@ def raise_special() -> None:
     raise Special(1, other=2)
 
 
-@pytest.mark.parametrize("place", PLACES, ids=str)
-@pytest.mark.parametrize("index", range(4))
-@pytest.mark.parametrize("where", ["step", "reset", "autoreset", "call"])
+@every_other(where=["step", "reset", "autoreset", "call"], index=range(4), place=PLACES)
 def test_an_exception_names_the_environment(where: str, index: int, place: dict[str, Any]) -> None:
     fault = "reset" if where == "autoreset" else where
     envs = ReactorVectorEnv(faulty({index: (fault, LookupError("lost"))}), **place)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_other import every_other
 from gymnasium import spaces
 from killing import Killing
 from learning_envs import EVALUATED, Late, make, outcome
@@ -55,9 +56,7 @@ def test_the_same_league_on_any_workers(pipeline: int, place: dict[str, Any]) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pipeline", [0, 1])
-@pytest.mark.parametrize("executor", ["threads", "processes"])
-@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@every_other(pipeline=[0, 1], executor=["threads", "processes"], workers=[1, 2, 3, 4])
 def test_the_same_league_on_all_workers(pipeline: int, executor: Any, workers: int) -> None:
     with trained(pipeline=pipeline, executor=executor, workers=workers) as model:
         assert all_of(model.learn(24 * 4 * 9)) == alone(pipeline)

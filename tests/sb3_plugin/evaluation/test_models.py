@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
 import signal
@@ -124,17 +123,18 @@ def test_one_report_on_workers(name: str, deterministic: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "deterministic"), [("dense", True), ("dense", False), ("dict", True), ("dict", False)])
+@pytest.mark.parametrize(("name", "deterministic"), [("dense", False), ("dict", True)])
 def test_one_report_on_anything(tmp_path: Path, name: str, deterministic: bool) -> None:
     """One report for any number of environments and workers, in the caller and in processes, and where one was killed."""
     env, found = MODELS[name][1], set()
-    for num_envs, workers, executor in itertools.product((1, 3, 32), (1, 2, 3), ("inline", "processes")):
+    ways = (1, 1, "inline"), (32, 1, "inline"), (1, 1, "processes"), (3, 3, "processes"), (32, 2, "processes")
+    for num_envs, workers, executor in ways:
         report = evaluate(
             model_of(name), env, episodes=40, seed=3, num_envs=num_envs, workers=workers, executor=executor,  # type: ignore[arg-type]
             deterministic=deterministic,
         )  # fmt: skip
         found.add(report.fingerprint())
-    for num_envs, workers in itertools.product((3, 32), (2, 3)):
+    for num_envs, workers in ((3, 3), (32, 2)):
         marker = tmp_path / f"{num_envs}-{workers}"
         with pytest.warns(RecoveryWarning, match="started anew"):
             report = evaluate(
