@@ -75,6 +75,16 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
         sys.dont_write_bytecode = before
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage among modules and tests, of which there is none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """What thousands of tests consist of stays: whoever collects garbage need not look at it, for a quarter of a second each.
 
