@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from compare import assert_like_sync, assert_same, fingerprint, played, rollout, trajectories
 from envs import Facts, Samples
+from every_other import every_other
 from gates import TIMEOUT, Gates
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
@@ -118,8 +119,7 @@ def by_batch(envs: Any, actions: Any, batch_size: int, seed: int = 4) -> list[li
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("work", sorted(WORKS))
+@every_other(mode=AutoresetMode, work=sorted(WORKS))
 def test_each_batch_returns_what_a_sync_vector_env_of_its_own_does(
     work: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,8 +90,7 @@ def learned(model: Any, name: str, value: Any, in_callback: bool) -> str:
     return found
 
 
-@pytest.mark.parametrize("in_callback", [False, True])
-@in_turn("algorithm, name", CASES, kept=3)
+@in_turn("algorithm, name, in_callback", [(*case, at % 2 > 0) for at, case in enumerate(CASES)], kept=6)
 def test_a_changed_setting_counts(algorithm: str, name: str, in_callback: bool) -> None:
     arguments = {"learning_starts": 16} if algorithm in OFF_POLICY else {}
     with made(algorithm, **arguments) as model, made(algorithm, **arguments) as other:
