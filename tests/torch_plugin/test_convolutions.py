@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from every_other import every_other
 from torch_plugin.test_products import KINDS, chain, kind_in_use, normal, products, same_bits  # noqa: F401
 
 Array = npt.NDArray[np.float32]
@@ -165,25 +166,16 @@ def test_a_convolution_is_a_loop_of_fmaf() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_against_float64(case: Any) -> None:
-    made = Convolutions(1, *case)
-    wanted = made.exact()
-    for kind in KINDS:
-        found = made.computed(kind)
-        order = [*range(len(case[-1]))] + [
-            len(case[-1]) + 3 * number + part for number in range(len(case[-1])) for part in (0, 1, 2)
-        ]
-        for one, right in zip((found[at] for at in order), wanted, strict=True):
-            assert one.shape == right.shape
-            assert np.abs(one - right).max(initial=0) <= 3e-6 * max(1.0, np.abs(right).max(initial=0))
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_all_kinds_of_processors_give_the_same_bits(case: Any) -> None:
-    made = Convolutions(2, *case)
-    wanted, *others = (made.computed(kind) for kind in KINDS)
-    for found in others:
-        assert all(map(same_bits, found, wanted))
+def test_all_kinds_of_processors_give_the_same_bits_and_are_right(case: Any) -> None:
+    """As right as float64 says."""
+    made, count = Convolutions(1, *case), len(case[-1])
+    found, *others = (made.computed(kind) for kind in KINDS)
+    for other in others:
+        assert all(map(same_bits, other, found))
+    order = [*range(count), *(count + 3 * number + part for number in range(count) for part in (0, 1, 2))]
+    for one, right in zip((found[at] for at in order), made.exact(), strict=True):
+        assert one.shape == right.shape
+        assert np.abs(one - right).max(initial=0) <= 3e-6 * max(1.0, np.abs(right).max(initial=0))
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4, 70])
@@ -206,10 +198,7 @@ def test_an_image_is_seen_alike_whatever_is_seen_beside_it(rows: int) -> None:
     assert same_bits(few.computed(KINDS[0])[2], many.computed(KINDS[0])[2][5 : 5 + rows])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("padding", [0, 2])
-@pytest.mark.parametrize("divisor", [1, 255])
+@every_other(kind=KINDS, channels=[1, 3, 4], padding=[0, 2], divisor=[1, 255])
 def test_bytes_are_made_numbers(kind: str, channels: int, padding: int, divisor: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 31, channels)).astype(np.uint8)
     shapes = [Shape(8, (3, 3), (2, 1), (padding, padding))]
