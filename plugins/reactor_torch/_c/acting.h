@@ -151,13 +151,17 @@ act_at(const Network *self, Py_ssize_t step)
     }
     const int64_t *numbers = acting->one_hot ? (const int64_t *)acting->seen.buf + step * self->rows : NULL;
     for (const Layer *layer = self->layer; layer < self->layer + self->layers; layer++, numbers = NULL) {
-        Piece p = {with, layer, self->rows, 0, self->rows, x, NULL, layer->k, NONE, 0, NULL, acting->factor};
+        Piece p = {.with = with, .layer = layer, .all = self->rows, .rows = self->rows, .x = x, .ldx = layer->k, .y = layer->y,
+                   .scratch = acting->factor};
         if (numbers != NULL && layer->type->act_one_hot != NULL) {
-            layer->type->act_one_hot(with, layer, numbers, self->rows);
+            layer->type->act_one_hot(&p, numbers);
         } else if (layer->type->act != NULL) {
             layer->type->act(&p);
         } else {
             layer->type->forward(&p);
+        }
+        if (layer->type->act != NULL || !layer->type->activates) {
+            with->activation(layer->kind, layer->y, self->rows * layer->n);
         }
         x = layer->y;
     }

@@ -324,6 +324,5 @@ NAME(exp_2x)(const Sizes *size, const Value *v)
 TARGET static float
 NAME(exp)(const Sizes *size, const Value *v)
 {
-    (void)size;
     return NAME(expf)((float)v[0].number);
 }

@@ -343,6 +343,5 @@ supported(const char *name)
         return fused;
     }
 #endif
-    (void)name;
     return 1;
 }

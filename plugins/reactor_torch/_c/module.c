@@ -5,10 +5,10 @@
  *     forms.h         struct Kernels, filled by name for each form: portable, NEON, AVX2, AVX-512; one that fails check.h is not used
  *       vector.h      included once for each form (NAME, TARGET, V, WIDTH, ...): products, activations, Adam; with multiply.h,
  *                     columns.h and windows.h (convolutions)
- *       rows.h        plain C with fmaf, included once portable and once with FMA: distributions.h, losses.h, layers/layer_norm.h, cells
- *     threads.h       a team of threads                   optim.h        optimisers
- *     network.h       Layer, Network: arrays that are held               layers/        what each layer is, and LSTMs
- *     parts.h, passes.h   forwards, backwards, by a team  acting.h       networks as actors evaluate them
+ *       rows.h        plain C with fmaf, included once portable and once with FMA: distributions.h, losses.h, LayerNorm, LSTM cells
+ *     threads.h       a team of threads                   optim.h        optimisers, over all parameters
+ *     network.h       Layer, Network: arrays that are held               layers/        what each kind of layer is: a header that ends in a row
+ *     parts.h         parts of a pass, each by one thread passes.h       passes that Python calls      acting.h   networks of actors
  *
  * Orders of sums are the contract; a change of one changes weights, and the CHANGELOG says so:
  *   linear, learning   one chain of fused multiply-adds, begun with the bias; of up to FEW outputs 16 chains, folded by halves
@@ -30,6 +30,7 @@
 #if !defined(__GNUC__)
 #error "it is for GCC and clang; without it torch multiplies"
 #endif
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* functions of a table have the same ones, needed or not */
 
 #include "numbers.h"
 #include "arguments.h"
@@ -101,7 +102,6 @@ gather(const Kernels *with, const Sizes *n, const Value *v)
 {
     PyObject *sources = v[1].object, *targets = v[2].object;
     int failed = 0;
-    (void)with;
     if (PyTuple_Size(sources) != PyTuple_Size(targets)) {
         PyErr_SetString(PyExc_TypeError, "gather(rows, sources, targets): sources and targets must be tuples of one length");
         return FAILED;
@@ -192,7 +192,6 @@ kind_of(PyObject *name)
 static PyObject *
 use(PyObject *module, PyObject *name)
 {
-    (void)module;
     const Named *kind = kind_of(name);
     if (kind == NULL) {
         return NULL;
@@ -205,7 +204,6 @@ use(PyObject *module, PyObject *name)
 static PyObject *
 check(PyObject *module, PyObject *name)
 {
-    (void)module;
     const Named *kind = kind_of(name);
     return kind == NULL ? NULL : PyBool_FromLong(agrees(kind->kernels));
 }
@@ -213,16 +211,12 @@ check(PyObject *module, PyObject *name)
 static PyObject *
 using(PyObject *module, PyObject *nothing)
 {
-    (void)module;
-    (void)nothing;
     return PyUnicode_FromString(in_use);
 }
 
 static PyObject *
 names(PyObject *module, PyObject *nothing)
 {
-    (void)module;
-    (void)nothing;
     PyObject *list = PyList_New(0);
     for (int i = 0; list != NULL && i < KINDS; i++) {
         PyObject *name = supported(kinds[i].name) ? PyUnicode_FromString(kinds[i].name) : Py_NewRef(Py_None);

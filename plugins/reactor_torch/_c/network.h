@@ -36,9 +36,10 @@ typedef struct {
 typedef struct {
     const Kernels *with;
     const Layer *layer;
-    long rows, begin, end; /* of the network; of this part */
+    long all, begin, rows;   /* rows of the network; of this part, to whose first one pointers go */
     const float *x, *values; /* NULL: nothing gave them */
     long ldx;
+    float *y, *grad_x; /* likewise */
     Kind kind;
     int together; /* batches are normalised by their own statistics */
     float *left, *scratch;
@@ -56,13 +57,15 @@ struct LayerType {
     void (*destroy)(Layer *layer);
     long (*room)(const Layer *layer, long rows);             /* numbers of scratch for gradients */
     void (*prepare)(const Kernels *with, const Layer *layer); /* before a pass forwards */
-    void (*forward)(const Piece *p);                         /* outputs of rows from begin to end */
-    void (*act)(const Piece *p);                             /* as an actor; scratch has a number for each column */
-    void (*act_one_hot)(const Kernels *with, const Layer *layer, const int64_t *numbers, long rows);
-    void (*backward_parameters)(const Piece *p, const float *g, long at, long parts); /* of some outputs: part `at` of `parts` */
-    void (*backward_inputs)(const Piece *p, const float *g); /* of rows from begin to end */
-    void (*backward)(const Piece *p, float *g);              /* instead of both, if they cannot be apart; g may be overwritten */
-    /* the gradient by the inputs from `first` on of rows begin to end, which are those that are picked, if any are; g may be overwritten */
+    void (*forward)(const Piece *p);
+    int activates; /* whether that is by the activation, too */
+    void (*act)(const Piece *p);                             /* as an actor, without an activation; scratch has a number for each column */
+    void (*act_one_hot)(const Piece *p, const int64_t *numbers);
+    void (*backward_parameters)(const Piece *p, const float *g, long at, long parts); /* of some outputs: part `at` of `parts`; all rows */
+    void (*backward_inputs)(const Piece *p, const float *g);
+    void (*backward)(const Piece *p, float *g); /* instead of both, if they cannot be apart; g may be overwritten */
+    int differentiates; /* whether that is, by inputs, through the activation that gave them, too */
+    /* the gradient by the inputs from `first` on of rows that are picked, if any are; g may be overwritten */
     void (*slopes)(const Piece *p, float *g, const int64_t *picked, long first, float *to);
     Signature signature;
 };

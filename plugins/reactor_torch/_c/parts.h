@@ -30,9 +30,13 @@ INLINE Piece
 piece_of(const Pass *pass, const Network *self, const Layer *layer, long begin, long end, long part)
 {
     float *left = self->left == NULL ? NULL : self->left + part * ASIDE, *scratch = self->scratch == NULL ? NULL : self->scratch + part * self->room;
-    Piece p = {pass->with, layer, self->rows, begin, end, self->inputs.buf, NULL, self->ldx, NONE, self->together, left, scratch};
+    float *grad_x = layer->dx == NULL ? NULL : layer->dx + begin * layer->k;
+    Piece p = {.with = pass->with, .layer = layer, .all = self->rows, .begin = begin, .rows = end - begin, .y = layer->y + begin * layer->n,
+               .grad_x = grad_x, .together = self->together, .left = left, .scratch = scratch};
     if (layer > self->layer) {
-        p.x = p.values = layer[-1].y, p.ldx = layer[-1].n, p.kind = layer[-1].kind;
+        p.x = p.values = layer[-1].y + begin * layer->k, p.ldx = layer->k, p.kind = layer[-1].kind;
+    } else {
+        p.x = (float *)((char *)self->inputs.buf + begin * self->ldx * (layer->of_bytes ? 1 : (long)sizeof(float))), p.ldx = self->ldx;
     }
     return p;
 }
@@ -44,6 +48,9 @@ layers_forwards(const Pass *pass, const Network *self, const Layer *layer, const
     for (; layer < until; layer++) {
         Piece p = piece_of(pass, self, layer, begin, end, part);
         layer->type->forward(&p);
+        if (!layer->type->activates) {
+            pass->with->activation(layer->kind, p.y, p.rows * layer->n);
+        }
     }
 }
 
@@ -76,6 +83,15 @@ gradient_of(const Pass *pass, int number, const Layer *layer)
     return layer == self->layer + self->layers - 1 ? pass->g[number] : (layer + 1)->dx;
 }
 
+/* A gradient by inputs is one by what went into the activation that gave them. */
+INLINE void
+through_activation(const Piece *p, float *grad_x)
+{
+    if (!p->layer->type->differentiates && p->values != NULL) {
+        p->with->activation_backward(p->kind, p->values, grad_x, p->rows * p->layer->k);
+    }
+}
+
 static void
 parameters_backwards(const Piece *p, const float *g, long at, long parts)
 {
@@ -84,11 +100,22 @@ parameters_backwards(const Piece *p, const float *g, long at, long parts)
     }
 }
 
+/* g is that of the first row. */
 static void
 inputs_backwards(const Piece *p, const float *g)
 {
-    if (p->layer->dx != NULL && p->end > p->begin) {
+    if (p->grad_x != NULL && p->rows > 0) {
         p->layer->type->backward_inputs(p, g);
+        through_activation(p, p->grad_x);
+    }
+}
+
+static void
+all_backwards(const Piece *p, float *g)
+{
+    p->layer->type->backward(p, g);
+    if (p->grad_x != NULL) {
+        through_activation(p, p->grad_x);
     }
 }
 
@@ -103,7 +130,7 @@ backwards(void *what, long part)
         float *g = gradient_of(pass, (int)part, layer);
         Piece p = piece_of(pass, self, layer, 0, self->rows, 0);
         if (layer->type->backward != NULL) {
-            layer->type->backward(&p, g);
+            all_backwards(&p, g);
         } else {
             parameters_backwards(&p, g, 0, 1);
             inputs_backwards(&p, g);
@@ -125,11 +152,12 @@ layer_backwards(void *what, long part)
 
     if (layer->type->backward != NULL) {
         if (part % of_network == 0) {
-            layer->type->backward(&p, g);
+            all_backwards(&p, g);
         }
     } else if ((part % 2 == 0) == (at < parts / 2)) {
-        p.begin = row_of(self, self->rows, at, parts), p.end = row_of(self, self->rows, at + 1, parts);
-        inputs_backwards(&p, g);
+        long begin = row_of(self, self->rows, at, parts);
+        p = piece_of(pass, self, layer, begin, row_of(self, self->rows, at + 1, parts), at);
+        inputs_backwards(&p, g + begin * layer->n);
     } else {
         parameters_backwards(&p, g, at, parts);
     }
@@ -175,6 +203,7 @@ slopes(void *what, long part)
         Piece p = piece_of(pass, self, layer, begin, end, at);
         p.values = under == NULL || under->kind == NONE ? NULL : picked_of(self, under, rows, begin, end);
         layer->type->slopes(&p, g, rows, first, to);
+        through_activation(&p, to);
         g = to;
     }
 }

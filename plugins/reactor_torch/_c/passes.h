@@ -169,9 +169,9 @@ parse_methods(void)
 
 /* Calls for the networks of a pass, with sizes that are known: UNKNOWN, but rows and outputs; NULL without memory */
 static Call *
-calls_of(const Pass *pass)
+calls_of(const Pass *pass, Call *one)
 {
-    Call *calls = malloc((size_t)pass->count * sizeof(Call));
+    Call *calls = pass->count > 1 ? malloc((size_t)pass->count * sizeof(Call)) : one;
     for (int i = 0; calls != NULL && i < pass->count; i++) {
         const Network *self = pass->networks[i];
         memset(&calls[i].sizes, 0xff, sizeof calls[i].sizes);
@@ -182,12 +182,14 @@ calls_of(const Pass *pass)
 
 /* None, or NULL with the error that is set; calls are over. */
 static PyObject *
-done(const Pass *pass, Call *calls)
+done(const Pass *pass, Call *calls, Call *one)
 {
     for (int i = 0; calls != NULL && i < pass->count; i++) {
         end_call(&calls[i]);
     }
-    free(calls);
+    if (calls != one) {
+        free(calls);
+    }
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
@@ -197,6 +199,7 @@ static PyObject *
 network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
 {
     Pass pass;
+    Call one;
 
     if (given < 1) {
         PyErr_SetString(PyExc_TypeError, "back(gradient, *networks)");
@@ -207,7 +210,7 @@ network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
     }
     long work = 2 * work_of(&pass);
     Team *team = team_for(work);
-    Call *calls = calls_of(&pass);
+    Call *calls = calls_of(&pass, &one);
     for (int i = 0; i < pass.count && !PyErr_Occurred(); i++) {
         const Network *self = pass.networks[i];
         if (!self->has_inputs || !self->learns) {
@@ -218,7 +221,7 @@ network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
         }
     }
     if (PyErr_Occurred() || cut(&pass, team, work, 0) < 0) {
-        return done(&pass, calls);
+        return done(&pass, calls, &one);
     }
     PyThreadState *state = work >= 2 * LARGE ? PyEval_SaveThread() : NULL;
     for (int i = 0; i < pass.count; i++) {
@@ -236,7 +239,7 @@ network_back(PyObject *object, PyObject *const *args, Py_ssize_t given)
     if (state != NULL) {
         PyEval_RestoreThread(state);
     }
-    return done(&pass, calls);
+    return done(&pass, calls, &one);
 }
 
 /* Whether each of its layers has them, and memory for them */
@@ -297,6 +300,7 @@ static PyObject *
 network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
 {
     Pass pass;
+    Call one;
 
     if (given < 4) {
         PyErr_SetString(PyExc_TypeError, "slopes(gradient, rows, first, out, *networks)");
@@ -307,7 +311,7 @@ network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
     }
     pass.first = PyLong_AsLong(args[2]);
     long work = 0;
-    Call *calls = calls_of(&pass);
+    Call *calls = calls_of(&pass, &one);
     for (int i = 0; i < pass.count && !PyErr_Occurred(); i++) {
         PyObject *const *own = i ? args + 5 + 4 * (i - 1) : args;
         PyObject *const of_one[4] = {own[0], own[1], args[2], own[i ? 2 : 3]};
@@ -319,7 +323,7 @@ network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
     if (!PyErr_Occurred() && cut(&pass, team, work, pass.count > 1) == 0) { /* a network may have most of the rows */
         pass_through(&pass, team, work, slopes);
     }
-    return done(&pass, calls);
+    return done(&pass, calls, &one);
 }
 
 /* Which of several networks says the least for each row, the first of those that do; what is no number is less. Rows of the first one
@@ -351,6 +355,7 @@ static PyObject *
 network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
 {
     Pass pass;
+    Call one;
     Network *self = (Network *)object;
 
     if (given < 4) {
@@ -360,7 +365,7 @@ network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
     if (begin_pass(&pass, object, args + 4, given - 4, 1) < 0) {
         return NULL;
     }
-    Call *calls = calls_of(&pass);
+    Call *calls = calls_of(&pass, &one);
     if (calls == NULL) {
         return NULL;
     }
@@ -369,10 +374,10 @@ network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
         PyErr_Format(PyExc_ValueError, "there are %ld inputs", k);
     }
     for (int i = 0; i < pass.count && !PyErr_Occurred(); i++) {
-        const Network *one = pass.networks[i];
-        if (one->rows != rows || one->layer->k != k || one->layer[one->layers - 1].n != 1 || one->layer[one->layers - 1].kind != NONE) {
+        const Network *other = pass.networks[i];
+        if (other->rows != rows || other->layer->k != k || other->layer[other->layers - 1].n != 1 || other->layer[other->layers - 1].kind != NONE) {
             PyErr_SetString(PyExc_ValueError, "networks that say the least have the same inputs, and each gives one number for a row");
-        } else if (one->together || !has_slopes(one) || !one->layer->type->some_inputs) {
+        } else if (other->together || !has_slopes(other) || !other->layer->type->some_inputs) {
             PyErr_SetString(PyExc_ValueError, "their rows are for themselves, and go through a linear layer first");
         } else {
             make_picked(pass.networks[i]);
@@ -380,7 +385,7 @@ network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
     }
     calls[0].sizes.c = pass.count, calls[0].sizes.m = width;
     if (PyErr_Occurred() || take_arguments(&calls[0], &least_arguments, args) < 0) {
-        return done(&pass, calls);
+        return done(&pass, calls, &one);
     }
     float *least = calls[0].value[2].out, *out = calls[0].value[3].out;
     int64_t *memory = malloc((size_t)(rows + 1) * (sizeof(int64_t) + (size_t)(width + 1) * sizeof(float)));
@@ -391,7 +396,7 @@ network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
     Team *team = team_for(work);
     if (memory == NULL || cut(&pass, team, work, pass.count > 1) < 0) {
         free(memory);
-        return done(&pass, calls);
+        return done(&pass, calls, &one);
     }
     float *g = (float *)(memory + rows + 1), *found = g + rows + 1;
     least_of(&pass, calls[0].value[0].f, least, memory);
@@ -408,7 +413,7 @@ network_least(PyObject *object, PyObject *const *args, Py_ssize_t given)
         memcpy(out + memory[i] * width, found + i * width, (size_t)width * sizeof(float));
     }
     free(memory);
-    return done(&pass, calls);
+    return done(&pass, calls, &one);
 }
 
 #define METHOD(name, text) {#name, (PyCFunction)(void (*)(void))network_##name, METH_FASTCALL, text}

@@ -287,7 +287,6 @@ static PyObject *
 team_enter(PyObject *object, PyObject *nothing)
 {
     Team *self = (Team *)object;
-    (void)nothing;
     if (my_team != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "this thread has a team");
         return NULL;
@@ -309,8 +308,6 @@ team_enter(PyObject *object, PyObject *nothing)
 static PyObject *
 team_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
-    (void)args;
-    (void)count;
     if (my_team == (Team *)object) {
         my_team = NULL;
     }
@@ -321,7 +318,6 @@ team_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
 static PyObject *
 team_close(PyObject *object, PyObject *nothing)
 {
-    (void)nothing;
     if (my_team == (Team *)object) {
         my_team = NULL;
     }

@@ -3,32 +3,22 @@
 static void
 activation_forward(const Piece *p)
 {
-    const Layer *of = p->layer;
-    long rows = p->end - p->begin;
-    float *y = of->y + p->begin * of->n;
-    for (long row = 0; row < rows; row++) {
-        memcpy(y + row * of->n, p->x + (p->begin + row) * p->ldx, (size_t)of->n * sizeof(float));
+    for (long row = 0; row < p->rows; row++) {
+        memcpy(p->y + row * p->layer->n, p->x + row * p->ldx, (size_t)p->layer->n * sizeof(float));
     }
-    p->with->activation(of->kind, y, rows * of->n);
 }
 
 static void
 activation_slopes(const Piece *p, float *g, const int64_t *picked, long first, float *to)
 {
-    long count = (p->end - p->begin) * p->layer->n;
-    (void)picked;
-    (void)first;
-    memcpy(to, g, (size_t)count * sizeof(float));
-    if (p->values != NULL) {
-        p->with->activation_backward(p->kind, p->values, to, count);
-    }
+    memcpy(to, g, (size_t)(p->rows * p->layer->n) * sizeof(float));
 }
 
 static void
 activation_backward(const Piece *p, float *g)
 {
-    if (p->layer->dx != NULL) {
-        activation_slopes(p, g, NULL, 0, p->layer->dx);
+    if (p->grad_x != NULL) {
+        activation_slopes(p, g, NULL, 0, p->grad_x);
     }
 }
 

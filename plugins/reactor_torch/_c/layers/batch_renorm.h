@@ -147,17 +147,13 @@ batch_renorm_forward(const Piece *p)
 {
     const Layer *of = p->layer;
     const Batch *batch = of->own;
-    const float *x = p->x + p->begin * p->ldx;
-    long rows = p->end - p->begin, n = of->n;
-    float *y = of->y + p->begin * n;
     if (p->together) {
-        batch_of(p->with, batch, rows, n, x, p->ldx, of->epsilon);
+        batch_of(p->with, batch, p->rows, of->n, p->x, p->ldx, of->epsilon);
     } else {
-        batch_before(batch, n, of->epsilon);
+        batch_before(batch, of->n, of->epsilon);
     }
-    weighted_by(batch, n, of->w);
-    p->with->affine(rows, n, x, p->ldx, CENTRE(batch, n), FACTOR(batch, n), of->b, y);
-    p->with->activation(of->kind, y, rows * n);
+    weighted_by(batch, of->n, of->w);
+    p->with->affine(p->rows, of->n, p->x, p->ldx, CENTRE(batch, of->n), FACTOR(batch, of->n), of->b, p->y);
 }
 
 /* By running statistics, divided by the root at once, where a learner multiplies by one over it */
@@ -169,31 +165,28 @@ batch_renorm_act(const Piece *p)
     for (long j = 0; j < of->n; j++) {
         p->scratch[j] = of->w[j] / sqrtf(batch->variance[j] + of->epsilon);
     }
-    p->with->affine(p->rows, of->n, p->x, p->ldx, batch->mean, p->scratch, of->b, of->y);
-    p->with->activation(of->kind, of->y, p->rows * of->n);
+    p->with->affine(p->rows, of->n, p->x, p->ldx, batch->mean, p->scratch, of->b, p->y);
 }
 
 static void
 batch_renorm_backward(const Piece *p, float *g)
 {
     const Layer *of = p->layer;
-    through_batch(p->with, of->own, p->together, p->kind, p->rows, of->n, g, p->x, p->ldx, of->dw, of->db, of->dx);
+    through_batch(p->with, of->own, p->together, p->kind, p->rows, of->n, g, p->x, p->ldx, of->dw, of->db, p->grad_x);
 }
 
 static void
 batch_renorm_slopes(const Piece *p, float *g, const int64_t *picked, long first, float *to)
 {
-    const Layer *of = p->layer;
-    long rows = p->end - p->begin;
-    (void)picked;
-    p->with->scale_columns(rows, of->n - first, g + first, of->n, FACTOR((const Batch *)of->own, of->n) + first, to);
+    long n = p->layer->n;
+    p->with->scale_columns(p->rows, n - first, g + first, n, FACTOR((const Batch *)p->layer->own, n) + first, to);
     if (p->values != NULL) {
-        p->with->activation_backward(p->kind, p->values, to, rows * of->n);
+        p->with->activation_backward(p->kind, p->values, to, p->rows * n);
     }
 }
 
 static LayerType batch_renorm_type = {
     .name = "batch_renorm", .parameters = "weight[n] bias[n]", .of_batches = 1, .some_inputs = 1, .make = batch_renorm_make,
     .destroy = batch_renorm_destroy, .forward = batch_renorm_forward, .act = batch_renorm_act, .backward = batch_renorm_backward,
-    .slopes = batch_renorm_slopes,
+    .differentiates = 1, .slopes = batch_renorm_slopes,
 };

@@ -165,22 +165,19 @@ put_image(const Kernels *with, const Images *images, const void *from, float *to
     }
 }
 
-/* Images `begin` to `end`, whose numbers or bytes are `stride` apart */
+/* `count` images from `begin` on, whose numbers or bytes are `stride` apart */
 static void
-images_forwards(const Kernels *with, const Images *images, Kind kind, long begin, long end, const void *x, long stride, const float *bias,
+images_forwards(const Kernels *with, const Images *images, Kind kind, long begin, long count, const void *x, long stride, const float *bias,
                 float *y)
 {
     const Windows *of = &images->windows;
-    long n = of->rows * of->columns * of->outputs, size = image_size(of), item = images->divisor != 0.0f ? 1 : sizeof(float);
+    long size = image_size(of), item = images->divisor != 0.0f ? 1 : sizeof(float);
+    float *bordered = images->bordered == NULL ? NULL : images->bordered + begin * size;
 
-    for (long at = begin; at < end && images->bordered != NULL; at++) {
-        put_image(with, images, (const char *)x + at * stride * item, images->bordered + at * size);
+    for (long at = 0; at < count && bordered != NULL; at++) {
+        put_image(with, images, (const char *)x + at * stride * item, bordered + at * size);
     }
-    if (images->bordered == NULL) {
-        with->conv(of, end - begin, (const float *)x + begin * stride, stride, images->panels, bias, kind, y + begin * n);
-    } else {
-        with->conv(of, end - begin, images->bordered + begin * size, size, images->panels, bias, kind, y + begin * n);
-    }
+    with->conv(of, count, bordered == NULL ? x : bordered, bordered == NULL ? stride : size, images->panels, bias, kind, y);
 }
 
 /* Add a leaf to the one above it: some of its units, and biases if the first one is among them. */
@@ -236,9 +233,9 @@ units_backwards(const Kernels *with, const Images *images, long rows, const floa
     }
 }
 
-/* Gradients by images `begin` to `end`; scratch has images_room numbers. */
+/* Gradients by images; scratch has images_room numbers. */
 static void
-images_backwards(const Kernels *with, const Images *images, long begin, long end, const float *g, Kind kind, const float *values, float *dx,
+images_backwards(const Kernels *with, const Images *images, long count, const float *g, Kind kind, const float *values, float *dx,
                  float *scratch)
 {
     const Windows *of = &images->windows;
@@ -246,8 +243,8 @@ images_backwards(const Kernels *with, const Images *images, long begin, long end
     long most = images_near(images);
     float *by_windows = scratch + images->leaf * pixels * HIGH, *bordered = by_windows + most * pixels * size; /* behind a tile */
 
-    for (long at = begin, some; at < end; at += some) {
-        some = end - at < most ? end - at : most;
+    for (long at = 0, some; at < count; at += some) {
+        some = count - at < most ? count - at : most;
         float *to = dx + at * k, *sums = images->bordered == NULL ? to : bordered;
         with->matmul(some * pixels, of->outputs, size, g + at * pixels * of->outputs, of->outputs, images->weights, size, 0, by_windows, size,
                        NULL, NONE, NULL, NULL);
@@ -259,7 +256,7 @@ images_backwards(const Kernels *with, const Images *images, long begin, long end
                 memcpy(to + image * k + row * line, from + row * of->width * of->channels, (size_t)line * sizeof(float));
             }
         }
-        if (values != NULL) {
+        if (values != NULL) { /* while they are in a near cache */
             with->activation_backward(kind, values + at * k, to, some * k);
         }
     }
@@ -288,7 +285,6 @@ convolution_destroy(Layer *layer)
 static long
 convolution_room(const Layer *layer, long rows)
 {
-    (void)rows;
     return images_room(layer->own);
 }
 
@@ -301,7 +297,7 @@ convolution_prepare(const Kernels *with, const Layer *layer)
 static void
 convolution_forward(const Piece *p)
 {
-    images_forwards(p->with, p->layer->own, p->layer->kind, p->begin, p->end, p->x, p->ldx, p->layer->b, p->layer->y);
+    images_forwards(p->with, p->layer->own, p->layer->kind, p->begin, p->rows, p->x, p->ldx, p->layer->b, p->y);
 }
 
 static void
@@ -310,18 +306,18 @@ convolution_backward_parameters(const Piece *p, const float *g, long at, long pa
     const Images *images = p->layer->own;
     long begin = begin_of(images->units, at, parts, 1), end = begin_of(images->units, at + 1, parts, 1);
     if (end > begin) {
-        units_backwards(p->with, images, p->rows, p->x, p->ldx, g, begin, end, p->layer->dw, p->layer->db, p->scratch);
+        units_backwards(p->with, images, p->all, p->x, p->ldx, g, begin, end, p->layer->dw, p->layer->db, p->scratch);
     }
 }
 
 static void
 convolution_backward_inputs(const Piece *p, const float *g)
 {
-    images_backwards(p->with, p->layer->own, p->begin, p->end, g, p->kind, p->values, p->layer->dx, p->scratch);
+    images_backwards(p->with, p->layer->own, p->rows, g, p->kind, p->values, p->grad_x, p->scratch);
 }
 
 static LayerType convolution_type = {
     .name = "convolution", .parameters = "weight[o,w] bias[o]", .changes_width = 1, .convolves = 1, .make = convolution_make,
-    .destroy = convolution_destroy, .room = convolution_room, .prepare = convolution_prepare, .forward = convolution_forward,
-    .backward_parameters = convolution_backward_parameters, .backward_inputs = convolution_backward_inputs,
+    .destroy = convolution_destroy, .room = convolution_room, .prepare = convolution_prepare, .forward = convolution_forward, .activates = 1,
+    .backward_parameters = convolution_backward_parameters, .backward_inputs = convolution_backward_inputs, .differentiates = 1,
 };

@@ -17,8 +17,6 @@ static int
 flatten_make(Network *self, Layer *layer, PyObject *more, Sizes *n)
 {
     long channels = PyLong_AsLong(more);
-    (void)self;
-    (void)n;
     if (!PyErr_Occurred() && (channels < 1 || layer->n % channels)) {
         PyErr_Format(PyExc_ValueError, "no images with %ld channels have %ld numbers", channels, layer->n);
     }
@@ -33,22 +31,15 @@ flatten_make(Network *self, Layer *layer, PyObject *more, Sizes *n)
 static void
 flatten_forward(const Piece *p)
 {
-    const Layer *of = p->layer;
-    long rows = p->end - p->begin, channels = *(long *)of->own;
-    float *y = of->y + p->begin * of->n;
-    turn_over(rows, of->n / channels, channels, p->x + p->begin * p->ldx, p->ldx, y, of->n);
-    p->with->activation(of->kind, y, rows * of->n);
+    long n = p->layer->n, channels = *(long *)p->layer->own;
+    turn_over(p->rows, n / channels, channels, p->x, p->ldx, p->y, n);
 }
 
 static void
 flatten_backward_inputs(const Piece *p, const float *g)
 {
-    const Layer *of = p->layer;
-    long rows = p->end - p->begin, channels = *(long *)of->own, at = p->begin * of->n;
-    turn_over(rows, channels, of->n / channels, g + at, of->n, of->dx + at, of->n);
-    if (p->values != NULL) {
-        p->with->activation_backward(p->kind, p->values + at, of->dx + at, rows * of->n);
-    }
+    long n = p->layer->n, channels = *(long *)p->layer->own;
+    turn_over(p->rows, channels, n / channels, g, n, p->grad_x, n);
 }
 
 static LayerType flatten_type = {

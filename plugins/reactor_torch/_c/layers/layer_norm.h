@@ -75,8 +75,6 @@ hat_of(const Layer *layer, long row)
 static int
 layer_norm_make(Network *self, Layer *layer, PyObject *more, Sizes *n)
 {
-    (void)more;
-    (void)n;
     layer->own = malloc((size_t)(self->rows * (layer->n + 1) + 1) * sizeof(float));
     return layer->own != NULL ? 0 : (PyErr_NoMemory(), -1);
 }
@@ -85,35 +83,24 @@ static void
 layer_norm_forward(const Piece *p)
 {
     const Layer *of = p->layer;
-    long rows = p->end - p->begin;
-    float *y = of->y + p->begin * of->n;
-    p->with->layer_norm(rows, of->n, p->x + p->begin * p->ldx, p->ldx, of->w, of->b, of->epsilon, y, hat_of(of, p->begin),
-                        hat_of(of, p->rows) + p->begin);
-    p->with->activation(of->kind, y, rows * of->n);
+    p->with->layer_norm(p->rows, of->n, p->x, p->ldx, of->w, of->b, of->epsilon, p->y, hat_of(of, p->begin), hat_of(of, p->all) + p->begin);
 }
 
 static void
 layer_norm_backward(const Piece *p, float *g)
 {
     const Layer *of = p->layer;
-    p->with->column_sums(VALUES, p->rows, of->n, g, of->n, NULL, NULL, 0, of->db);
-    p->with->layer_norm_backward(p->rows, of->n, g, of->w, hat_of(of, 0), hat_of(of, p->rows), NULL, of->dx);
-    p->with->column_sums(VALUES, p->rows, of->n, g, of->n, NULL, NULL, 0, of->dw);
-    if (of->dx != NULL && p->values != NULL) {
-        p->with->activation_backward(p->kind, p->values, of->dx, p->rows * of->n);
-    }
+    p->with->column_sums(VALUES, p->all, of->n, g, of->n, NULL, NULL, 0, of->db);
+    p->with->layer_norm_backward(p->all, of->n, g, of->w, hat_of(of, 0), hat_of(of, p->all), NULL, p->grad_x);
+    p->with->column_sums(VALUES, p->all, of->n, g, of->n, NULL, NULL, 0, of->dw);
 }
 
 static void
 layer_norm_slopes(const Piece *p, float *g, const int64_t *picked, long first, float *to)
 {
     const Layer *of = p->layer;
-    long begin = picked == NULL ? p->begin : 0, rows = p->end - p->begin;
-    (void)first;
-    p->with->layer_norm_backward(rows, of->n, g, of->w, hat_of(of, begin), hat_of(of, p->rows) + begin, picked ? picked + p->begin : NULL, to);
-    if (p->values != NULL) {
-        p->with->activation_backward(p->kind, p->values, to, rows * of->n);
-    }
+    long begin = picked == NULL ? p->begin : 0;
+    p->with->layer_norm_backward(p->rows, of->n, g, of->w, hat_of(of, begin), hat_of(of, p->all) + begin, picked ? picked + p->begin : NULL, to);
 }
 
 static LayerType layer_norm_type = {

@@ -6,9 +6,6 @@
 static int
 linear_make(Network *self, Layer *layer, PyObject *more, Sizes *n)
 {
-    (void)self;
-    (void)more;
-    (void)n;
     layer->products = layer->k;
     return 0;
 }
@@ -28,28 +25,26 @@ static void
 linear_forward(const Piece *p)
 {
     const Layer *of = p->layer;
-    p->with->linear(of->kind, p->end - p->begin, of->k, of->n, p->x + p->begin * p->ldx, p->ldx, of->w, of->b, of->y + p->begin * of->n,
-                    p->left);
+    p->with->linear(of->kind, p->rows, of->k, of->n, p->x, p->ldx, of->w, of->b, p->y, p->left);
 }
 
 static void
 linear_act(const Piece *p)
 {
     const Layer *of = p->layer;
-    p->with->linear_acting(p->rows, of->k, of->n, p->x, p->ldx, of->w, of->b, of->y);
-    p->with->activation(of->kind, of->y, p->rows * of->n);
+    p->with->linear_acting(p->rows, of->k, of->n, p->x, p->ldx, of->w, of->b, p->y);
 }
 
 /* Of one-hot inputs: a column of the weights */
 static void
-linear_act_one_hot(const Kernels *with, const Layer *layer, const int64_t *numbers, long rows)
+linear_act_one_hot(const Piece *p, const int64_t *numbers)
 {
-    for (long row = 0; row < rows; row++) {
-        for (long j = 0; j < layer->n; j++) {
-            layer->y[row * layer->n + j] = layer->w[j * layer->k + numbers[row]] + (layer->b != NULL ? layer->b[j] : 0.0f);
+    const Layer *of = p->layer;
+    for (long row = 0; row < p->rows; row++) {
+        for (long j = 0; j < of->n; j++) {
+            p->y[row * of->n + j] = of->w[j * of->k + numbers[row]] + (of->b != NULL ? of->b[j] : 0.0f);
         }
     }
-    with->activation(layer->kind, layer->y, rows * layer->n);
 }
 
 static void
@@ -60,19 +55,18 @@ linear_backward_parameters(const Piece *p, const float *g, long at, long parts)
     if (end <= begin) {
         return;
     }
-    p->with->matmul_outer(p->rows, end - begin, of->k, g + begin, of->n, p->x, p->ldx, of->dw + begin * of->k, p->scratch);
+    p->with->matmul_outer(p->all, end - begin, of->k, g + begin, of->n, p->x, p->ldx, of->dw + begin * of->k, p->scratch);
     if (of->db != NULL) {
-        p->with->column_sums(VALUES, p->rows, end - begin, g + begin, of->n, NULL, NULL, 0, of->db + begin);
+        p->with->column_sums(VALUES, p->all, end - begin, g + begin, of->n, NULL, NULL, 0, of->db + begin);
     }
 }
 
+/* The product is through the activation at once. */
 static void
 linear_backward_inputs(const Piece *p, const float *g)
 {
     const Layer *of = p->layer;
-    long at = p->begin * of->k;
-    p->with->matmul(p->end - p->begin, of->n, of->k, g + p->begin * of->n, of->n, of->w, of->k, 0, of->dx + at, of->k, NULL, p->kind,
-                    p->values == NULL ? NULL : p->values + at, p->left);
+    p->with->matmul(p->rows, of->n, of->k, g, of->n, of->w, of->k, 0, p->grad_x, of->k, NULL, p->kind, p->values, p->left);
 }
 
 static void
@@ -80,12 +74,12 @@ linear_slopes(const Piece *p, float *g, const int64_t *picked, long first, float
 {
     const Layer *of = p->layer;
     long k = of->k - first;
-    (void)picked;
-    p->with->matmul(p->end - p->begin, of->n, k, g, of->n, of->w + first, of->k, 0, to, k, NULL, p->kind, p->values, p->left);
+    p->with->matmul(p->rows, of->n, k, g, of->n, of->w + first, of->k, 0, to, k, NULL, p->kind, p->values, p->left);
 }
 
 static LayerType linear_type = {
     .name = "linear", .parameters = "weight[n,k] bias?[n]", .changes_width = 1, .some_inputs = 1, .make = linear_make,
-    .room = linear_room, .forward = linear_forward, .act = linear_act, .act_one_hot = linear_act_one_hot,
-    .backward_parameters = linear_backward_parameters, .backward_inputs = linear_backward_inputs, .slopes = linear_slopes,
+    .room = linear_room, .forward = linear_forward, .activates = 1, .act = linear_act, .act_one_hot = linear_act_one_hot,
+    .backward_parameters = linear_backward_parameters, .backward_inputs = linear_backward_inputs, .differentiates = 1,
+    .slopes = linear_slopes,
 };
