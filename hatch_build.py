@@ -63,7 +63,9 @@ SOURCES = [
         "reactor_torch",
         "_products",
         "_c/module.c",
-        ["-O3", "-g0", "-ffp-contract=off", "-fno-trapping-math"],
+        ["/O2", "/clang:-ffp-contract=off", "/clang:-fno-trapping-math"]
+        if WINDOWS
+        else ["-O3", "-g0", "-ffp-contract=off", "-fno-trapping-math"],
         "torch will compute networks",
     ),
 ]
@@ -124,7 +126,17 @@ class CustomBuildHook(BuildHookInterface[Any]):
             extra_compile_args=source.flags,
             py_limited_api=not FREE_THREADED,
         )
-        command = build_ext(Distribution({"ext_modules": [extension]}))
+
+        class Build(build_ext):
+            """On Windows by clang-cl, which takes MSVC's place, where a source needs what MSVC has not."""
+
+            def build_extensions(self) -> None:
+                if any(flag.startswith("/clang:") for flag in source.flags):
+                    self.compiler.initialize()
+                    self.compiler.cc = shutil.which("clang-cl") or "clang-cl"
+                super().build_extensions()
+
+        command = Build(Distribution({"ext_modules": [extension]}))
         command.build_lib, command.build_temp = str(self.folder), str(self.folder / "objects")
         command.ensure_finalized()
         command.run()

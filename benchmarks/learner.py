@@ -1,9 +1,9 @@
 """What does one minibatch update cost?
 
-Everything included: SB3's own ``train`` against ours, with gradients by hand (``reactor_rl``), the same without our extension, and
-by autograd on the same flat arrays. PPO is a learner of ``reactor_torch`` on SB3's policy, which learns an epoch of a rollout in
-minibatches, permuted and normalised anew each time; DQN, SAC and TD3 are ``train`` of ``SyncDQN``, ``SyncSAC`` and ``SyncTD3``,
-which sample a replay buffer for each update. All have one thread.
+Everything included: SB3's own ``train`` against ours, by our extension (``reactor_rl``), by autograd where there is no extension,
+and by autograd beside it, on the same flat arrays. PPO is a learner of ``reactor_torch`` on SB3's policy, which learns an epoch of
+a rollout in minibatches, permuted and normalised anew each time; DQN, SAC and TD3 are ``train`` of ``SyncDQN``, ``SyncSAC`` and
+``SyncTD3``, which sample a replay buffer for each update. All have one thread.
 """
 
 from __future__ import annotations
@@ -162,15 +162,16 @@ class LearnsPPO(Contender):
 
     def __init__(self, case: Case, dense: bool, extension: bool = True) -> None:
         from reactor_sb3.algorithms.ppo import PPOLoss
-        from reactor_torch import Autograd, Network, Networks
+        from reactor_sb3.learned import read_actor_critic
+        from reactor_torch import Network, Networks
 
         self.model, self.case = model_of(case), case
         policy = self.model.policy
         loss = PPOLoss(0.2, None, self.model.ent_coef, self.model.vf_coef)
         with using(extension):
-            self.nets = Networks({"policy": Network(policy, policy.optimizer, self.model.max_grad_norm)}, {"policy": loss})
-            if not dense:
-                self.nets.formulas["policy"], self.nets.dense = Autograd(loss, self.nets), False
+            read = read_actor_critic if dense else None
+            parts = {"policy": Network(policy, policy.optimizer, self.model.max_grad_norm, read=read)}
+            self.nets = Networks(parts, {"policy": loss})
             self.go(1)
 
     def go(self, count: int) -> float:

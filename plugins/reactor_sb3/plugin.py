@@ -11,6 +11,16 @@ from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_sb3.evaluation.normalizer import changes_of, normalizer_of
+from reactor_sb3.learned import (
+    read_actor,
+    read_actor_critic,
+    read_critics,
+    read_q_net,
+    read_quantile_critics,
+    read_quantile_net,
+    read_recurrent,
+    read_squashed_actor,
+)
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
@@ -49,5 +59,13 @@ __all__ = [
     "keeps_arguments",
     "lambda_returns",
     "normalizer_of",
+    "read_actor",
+    "read_actor_critic",
+    "read_critics",
+    "read_q_net",
+    "read_quantile_critics",
+    "read_quantile_net",
+    "read_recurrent",
+    "read_squashed_actor",
     "transition_record",
 ]

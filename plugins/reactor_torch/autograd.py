@@ -19,30 +19,28 @@ Array = npt.NDArray[Any]
 
 
 class Autograd:
-    """A loss as it is written; see :class:`~reactor_torch.Formula`.
+    """Gradients of a network, of losses as they are written.
 
     Args:
-        loss: The loss.
-        nets: The :class:`~reactor_torch.Networks`, with which it is called.
+        nets: The :class:`~reactor_torch.Networks`, with which losses are called.
+        name: Of the network that learns.
     """
 
-    block: int | None = None
-
-    def __init__(self, loss: Loss, nets: Any) -> None:
-        self.loss, self.nets = loss, nets
-        module, flat = nets[loss.learns], nets.flat(loss.learns)
+    def __init__(self, nets: Any, name: str) -> None:
+        self.nets, self.name = nets, name
+        module, flat = nets[name], nets.flat(name)
         self.layers = CompiledLayers(module if isinstance(module, nn.Module) else nn.Module(), flat.value, kernels_for(flat.device))
 
     @torch.enable_grad()
-    def gradients(self, batch: Any, of: int | None = None) -> Array:
-        """See :meth:`Formula.gradients`."""
-        flat = self.nets.flat(self.loss.learns)
+    def gradients(self, loss: Loss, batch: Any, of: int | None = None) -> Array:
+        """Overwrite the gradients; see :meth:`Networks.gradients <reactor_torch.Networks.gradients>`."""
+        flat = self.nets.flat(self.name)
         share = 1.0 if of is None else len(batch) / of
         flat.begin_gradients()
         with self.layers:
-            found = self.loss(self.nets, batch)
+            found = loss(self.nets, batch)
         made_smaller = found[0] if share == 1 else found[0] * share
-        hooked = self.nets.hooked(self.loss.learns)
+        hooked = self.nets.hooked(self.name)
         with flat.without_hooks(hooked) if hooked else nullcontext():
             # Others would get gradients too: an actor's loss looks through critics.
             torch.autograd.backward(made_smaller, inputs=flat.parameters)

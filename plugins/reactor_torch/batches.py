@@ -216,7 +216,7 @@ def normalized(advantages: torch.Tensor, batch_size: int, kernels: Any = None) -
         batch_size: How many rows a minibatch has.
         kernels: The extension, if it is to be used.
     """
-    if kernels is not None:
+    if kernels:
         given = np.ascontiguousarray(advantages.numpy())
         found = given.copy()
         for at in range(0, len(given), batch_size):

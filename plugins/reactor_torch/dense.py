@@ -1,8 +1,8 @@
 """Dense networks as losses see them: they are differentiated by hand, layer by layer into buffers that are made once.
 
 A pass of a small network through autograd is mostly bookkeeping. Here the gradients of parameters are written where
-:class:`~reactor_torch.FlatParameters` has them, and nothing is allocated: by our own extension in one call for a whole network each
-way, or, without it and on other devices, by torch layer by layer.
+:class:`~reactor_torch.FlatParameters` has them, and nothing is allocated: our own extension goes through a network in one call each
+way. Without it, and on other devices, autograd differentiates.
 """
 
 from __future__ import annotations
@@ -131,9 +131,6 @@ RUNNING = ("ra_mean", "ra_var", "steps")
 """Names of what batch renormalisation knows of earlier batches."""
 KINDS = (*PARTS, "flattened", "relu", "tanh")
 """The kinds of layers that are differentiated here."""
-_COMPILED = frozenset({"renormalised", "convolution", "flattened"})
-"""Those that the extension alone knows."""
-
 
 _TYPES = {
     "linear": "linear", "normalised": "layer_norm", "renormalised": "batch_renorm", "convolution": "convolution",
@@ -193,24 +190,22 @@ class Dense:
     ) -> None:
         if not self.knows(layers, flat):
             raise ValueError(
-                f"no derivatives here for {[layer.kind for layer in layers]} with these parameters: let autograd do it"
+                f"no derivatives here for {[layer.kind for layer in layers]} with these parameters on {flat.device.type}: let "
+                "autograd do it"
             )
         self.layers, self.flat, self.passes_on, self.room, self.buffers = tuple(layers), flat, passes_on, room, buffers or {}
-        self._of_rows: dict[int, _Passes] = {}
-        self._passes: _Passes | None = None
+        self._of_rows: dict[int, _Compiled | _Nothing] = {}
+        self._passes: _Compiled | _Nothing | None = None
         self._rows = 0
 
     @staticmethod
     def knows(layers: Iterable[Layer], flat: FlatParameters) -> bool:
-        """Whether it can differentiate them: layers that it knows, none of whose parameters is frozen.
-
-        Batch renormalisation and convolutions it knows by the extension alone.
-        """
+        """Whether it can differentiate them: there is the extension, which knows them, and none of their parameters is frozen."""
         layers = tuple(layers)
         parts = [f"{layer.name}.{part}" for layer in layers for part in PARTS.get(layer.kind, ())]
         there = all(flat.value(f"{layer.name}.{PARTS[layer.kind][0]}") is not None for layer in layers if layer.kind in PARTS)
-        compiled = kernels_for(flat.device) is not None or _COMPILED.isdisjoint(layer.kind for layer in layers)
-        return there and compiled and flat.frozen.isdisjoint(parts) and all(layer.kind in KINDS for layer in layers)
+        known = kernels_for(flat.device) is not None and all(layer.kind in KINDS for layer in layers)
+        return known and there and flat.frozen.isdisjoint(parts)
 
     def forward(self, observations: torch.Tensor, training: bool = False) -> torch.Tensor:
         """See :meth:`Function.forward`; observations are ``(rows, features)``, float32.
@@ -245,7 +240,7 @@ class Dense:
         Returns:
             ``(rows, inputs - first)``.
         """
-        assert self._passes is not None, "forward first"
+        assert isinstance(self._passes, _Compiled), "forward first"
         return self._passes.input_gradient(self._ones(rows, weight), rows, first)
 
     def _ones(self, rows: torch.Tensor | None, weight: float) -> torch.Tensor:
@@ -254,20 +249,18 @@ class Dense:
         shape = (self._rows if rows is None else rows.shape[0], self.layers[-1].outputs)
         return torch.full(shape, weight, device=self.flat.device)
 
-    def _at(self, rows: int) -> _Passes:
+    def _at(self, rows: int) -> _Compiled | _Nothing:
         """The layers for so many rows, which those are from now on that gradients are about."""
         self._rows = rows
         self._passes = passes = self._of_rows.get(rows) or self._build(rows)
         return passes
 
-    def _build(self, rows: int) -> _Passes:
-        kernels = kernels_for(self.flat.device)
-        if kernels is None or not self.layers:
-            made: _Passes = _Steps(self.layers, self.flat, rows, self.passes_on)
-        else:
-            finds = _arrays_by(self.flat.value), _arrays_by(self.buffers.get), _arrays_by(self.flat.gradient)
-            made = _Compiled(kernels, self.layers, rows, *finds, self.passes_on, self.room)
-        if self.room is not None and isinstance(made, _Compiled):  # who gives room sees to it that there are not too many
+    def _build(self, rows: int) -> _Compiled | _Nothing:
+        if not self.layers:
+            return keep(self._of_rows, rows, _Nothing())
+        finds = _arrays_by(self.flat.value), _arrays_by(self.buffers.get), _arrays_by(self.flat.gradient)
+        made = _Compiled(kernels_for(self.flat.device), self.layers, rows, *finds, self.passes_on, self.room)
+        if self.room is not None:  # who gives room sees to it that there are not too many
             self._of_rows[rows] = made
             return made
         return keep(self._of_rows, rows, made)
@@ -283,7 +276,7 @@ class Dense:
 def forward_all(networks: Sequence[Dense], inputs: torch.Tensor, training: bool = False) -> list[torch.Tensor]:
     """Evaluate several networks on the same inputs; see :meth:`Dense.forward`."""
     passes = [network._at(inputs.shape[0]) for network in networks]
-    if not _all_compiled(passes):
+    if not _all_compute(passes):
         return [network.forward(inputs, training) for network in networks]
     first, *others = passes
     run = first.network.run_together if training else first.network.run
@@ -294,7 +287,7 @@ def forward_all(networks: Sequence[Dense], inputs: torch.Tensor, training: bool 
 def backward_all(networks: Sequence[Dense], gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """As :meth:`Dense.through` of each, from the gradient of what it gave."""
     passes = [network._passes for network in networks]
-    if not _all_compiled(passes):
+    if not _all_compute(passes):
         return [network.through(gradient) for network, gradient in zip(networks, gradients, strict=True)]
     given: list[Any] = []
     for one, gradient in zip(passes, gradients, strict=True):
@@ -306,7 +299,7 @@ def backward_all(networks: Sequence[Dense], gradients: Sequence[torch.Tensor]) -
 def input_gradients(networks: Sequence[Dense], first: int, weight: float) -> list[torch.Tensor]:
     """As :meth:`Dense.input_gradient` of each, for all rows."""
     passes = [network._passes for network in networks]
-    if not _all_compiled(passes):
+    if not _all_compute(passes):
         return [network.input_gradient(None, first, weight) for network in networks]
     given: list[Any] = []
     found = []
@@ -319,7 +312,7 @@ def input_gradients(networks: Sequence[Dense], first: int, weight: float) -> lis
 
 
 def least_and_slopes(networks: Sequence[Dense], values: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The least value of each row and its gradient by the inputs from ``first`` on; by the extension alone.
+    """The least value of each row and its gradient by the inputs from ``first`` on.
 
     Args:
         networks: They give one number for each row.
@@ -327,37 +320,18 @@ def least_and_slopes(networks: Sequence[Dense], values: torch.Tensor, first: int
         first: The first input that is asked about.
     """
     passes = [network._passes for network in networks]
-    assert _all_compiled(passes), "forward first, by the extension"
+    assert _all_compute(passes), "forward first, by the extension"
     least, slopes = torch.empty(values.shape[1]), torch.empty(values.shape[1], passes[0].inputs - first)
     one, *others = [each.network for each in passes]
     one.least(values.numpy(), first, least.numpy(), slopes.numpy(), *others)
     return least, slopes
 
 
-def _all_compiled(passes: Sequence[_Passes | None]) -> TypeGuard[Sequence[_Compiled]]:
+def _all_compute(passes: Sequence[_Compiled | _Nothing | None]) -> TypeGuard[Sequence[_Compiled]]:
     for one in passes:  # all() and a generator take as long as the rest of a call
         if type(one) is not _Compiled:
             return False
     return True
-
-
-class _Passes(Protocol):
-    """Layers for one number of rows."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor: ...
-
-    def learn(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The same while learning; see :meth:`Dense.forward`."""
-        ...
-
-    def backward(self, gradient: torch.Tensor) -> torch.Tensor: ...
-
-    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
-        """The gradient by what comes in from ``first`` on, of some rows; see :meth:`Dense.input_gradient`."""
-        ...
-
-
-# ---------------------------------------------------------------------- by the extension
 
 
 class _Compiled:
@@ -419,6 +393,15 @@ class _Compiled:
         return out
 
 
+class _Nothing:
+    """No layers: what comes in goes out."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs
+
+    learn = backward = forward
+
+
 def _numpy(tensor: torch.Tensor | None) -> Any:
     return None if tensor is None else tensor.numpy()
 
@@ -459,152 +442,3 @@ def bound_layers(layers: Sequence[Layer], record: Array, rows: int) -> Callable[
         return outputs
 
     return run
-
-
-# ---------------------------------------------------------------------- by torch
-
-
-class _Step(Protocol):
-    """One layer; see :class:`_Passes`."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor: ...
-
-    def backward(self, gradient: torch.Tensor) -> torch.Tensor: ...
-
-    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor: ...
-
-
-class _Steps:
-    """Layers one after the other."""
-
-    def __init__(self, layers: Sequence[Layer], flat: FlatParameters, rows: int, passes_on: bool) -> None:
-        steps: list[_Step] = []
-        for layer in layers:
-            if layer.kind == "linear":
-                steps.append(_Linear(layer, flat, rows, passes_on or bool(steps)))
-            elif layer.kind == "normalised":
-                steps.append(_Normalised(layer, flat, passes_on or bool(steps)))
-            else:
-                # In place where nobody needs what was there: a linear layer's derivative does not depend on what it gave.
-                in_place = steps and isinstance(steps[-1], _Linear | _Normalised)
-                buffer = None if in_place else torch.zeros(rows, layer.outputs, device=flat.device)
-                steps.append((_Tanh if layer.kind == "tanh" else _Rectified)(buffer))
-        self.steps = steps
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        for step in self.steps:
-            inputs = step.forward(inputs)
-        return inputs
-
-    def learn(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.forward(inputs)  # there is no batch normalisation
-
-    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        for step in reversed(self.steps):
-            gradient = step.backward(gradient)
-        return gradient
-
-    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
-        for step in reversed(self.steps[1:]):
-            gradient = step.input_gradient(gradient, rows)
-        return self.steps[0].input_gradient(gradient, rows, first)
-
-
-class _Linear:
-    def __init__(self, layer: Layer, flat: FlatParameters, rows: int, passes_on: bool) -> None:
-        weight, weight_gradient = flat.value(f"{layer.name}.weight"), flat.gradient(f"{layer.name}.weight")
-        assert weight is not None
-        self.weight, self.transposed, self.weight_gradient = weight, weight.t(), weight_gradient
-        self.bias, self.bias_gradient = flat.value(f"{layer.name}.bias"), flat.gradient(f"{layer.name}.bias")
-        self.out = torch.zeros(rows, layer.outputs, device=flat.device)
-        self.ones = torch.ones(rows, device=flat.device)
-        self.below = torch.zeros(rows, layer.inputs, device=flat.device) if passes_on else None
-        self.inputs = self.gradient = self.gradient_transposed = self.out
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.inputs = inputs
-        if self.bias is None:
-            return torch.mm(inputs, self.transposed, out=self.out)
-        return torch.addmm(self.bias, inputs, self.transposed, out=self.out)
-
-    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        if gradient is not self.gradient:
-            self.gradient, self.gradient_transposed = gradient, gradient.t()
-        torch.mm(self.gradient_transposed, self.inputs, out=self.weight_gradient)
-        if self.bias_gradient is not None:
-            torch.mv(self.gradient_transposed, self.ones, out=self.bias_gradient)
-        return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
-
-    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
-        return torch.mm(gradient, self.weight[:, first:])
-
-
-class _Normalised:
-    def __init__(self, layer: Layer, flat: FlatParameters, passes_on: bool) -> None:
-        weight, weight_gradient = flat.value(f"{layer.name}.weight"), flat.gradient(f"{layer.name}.weight")
-        bias, bias_gradient = flat.value(f"{layer.name}.bias"), flat.gradient(f"{layer.name}.bias")
-        assert weight is not None and bias is not None
-        self.weight, self.weight_gradient, self.bias, self.bias_gradient = weight, weight_gradient, bias, bias_gradient
-        self.shape, self.epsilon, self.mask = [layer.outputs], layer.epsilon, [passes_on, True, True]
-        self.inputs = self.mean = self.scale = weight
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.inputs = inputs
-        out, self.mean, self.scale = torch.native_layer_norm(inputs, self.shape, self.weight, self.bias, self.epsilon)
-        return out
-
-    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        below, by_weight, by_bias = torch.ops.aten.native_layer_norm_backward(
-            gradient, self.inputs, self.shape, self.mean, self.scale, self.weight, self.bias, self.mask
-        )
-        assert self.weight_gradient is not None and self.bias_gradient is not None
-        self.weight_gradient.copy_(by_weight)
-        self.bias_gradient.copy_(by_bias)
-        return gradient if below is None else below
-
-    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
-        inputs, mean, scale = (_picked(one, rows) for one in (self.inputs, self.mean, self.scale))
-        below: torch.Tensor = torch.ops.aten.native_layer_norm_backward(
-            gradient, inputs, self.shape, mean, scale, self.weight, self.bias, [True, False, False]
-        )[0]
-        return below
-
-
-class _Tanh:
-    def __init__(self, buffer: torch.Tensor | None) -> None:
-        self.buffer = buffer
-        self.out = torch.empty(0)
-        self.differentiate = torch.ops.aten.tanh_backward.grad_input
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.out = torch.tanh(inputs, out=inputs if self.buffer is None else self.buffer)
-        return self.out
-
-    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        self.differentiate(gradient, self.out, grad_input=gradient)
-        return gradient
-
-    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
-        return self.differentiate(gradient, _picked(self.out, rows), grad_input=gradient)  # type: ignore[no-any-return]
-
-
-class _Rectified:
-    def __init__(self, buffer: torch.Tensor | None) -> None:
-        self.buffer = buffer
-        self.out = torch.empty(0)
-        self.differentiate = torch.ops.aten.threshold_backward.grad_input
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.out = torch.clamp_min(inputs, 0, out=inputs if self.buffer is None else self.buffer)
-        return self.out
-
-    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        self.differentiate(gradient, self.out, 0, grad_input=gradient)
-        return gradient
-
-    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
-        return self.differentiate(gradient, _picked(self.out, rows), 0, grad_input=gradient)  # type: ignore[no-any-return]
-
-
-def _picked(values: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
-    return values if rows is None else torch.index_select(values, 0, rows)

@@ -21,18 +21,13 @@ from torch.optim.radam import radam
 
 from reactor_torch import kernels
 
-__all__ = ["FlatOptimizer", "FlatParameters", "array_of", "functions_for", "get", "have_hooks", "kernels_for", "numbers", "put"]
+__all__ = ["FlatOptimizer", "FlatParameters", "array_of", "get", "have_hooks", "kernels_for", "numbers", "put"]
 
 Array = npt.NDArray[Any]
 
 
-def functions_for(device: torch.device) -> Any:
-    """The module of ``exp``, ``multiply``, ... with ``out=``: numpy for a processor's memory, torch for any other."""
-    return np if device.type == "cpu" else torch
-
-
 def array_of(tensor: torch.Tensor) -> Any:
-    """A tensor as those functions take it; the memory is shared."""
+    """A tensor as numpy has it if it lies in a processor's memory, which is shared; else as it is."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
@@ -212,7 +207,7 @@ class FlatParameters:
             max_norm: The norm.
             kernels: The extension, if it is to be used.
         """
-        norm: Any = torch.linalg.vector_norm(self.gradients) if kernels is None else kernels.norm(self.gradients.numpy())
+        norm: Any = kernels.norm(self.gradients.numpy()) if kernels else torch.linalg.vector_norm(self.gradients)
         if self.device.type != "cpu":  # without waiting for the device
             self.gradients.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
         elif not (factor := max_norm / (float(norm) + 1e-6)) >= 1.0:  # NaN spreads, as it does there
@@ -228,7 +223,7 @@ class FlatParameters:
         """
         if tau == 1:
             self.data.copy_(other.data)
-        elif kernels is not None:
+        elif kernels:
             kernels.polyak(self.data.numpy(), other.data.numpy(), tau)
         else:
             self.data.mul_(1 - tau).add_(other.data, alpha=tau)
@@ -273,7 +268,7 @@ class FlatOptimizer:
         self._steps = torch.zeros(len(flat.parameters), device=flat.device if on_device else "cpu")
         self._on_device = torch.zeros((), device=flat.device)
         views = (self._steps.unbind(), *(flat.views(moment) for moment in self._moments))
-        if kernels is not None:  # as the extension takes them
+        if kernels:  # as the extension takes them
             self._step_counts: Array = self._steps.numpy()
             self._arrays = [one.numpy() for one in (flat.data, flat.gradients, *self._moments)]
         self._states: tuple[dict[str, torch.Tensor], ...] = tuple(
@@ -296,7 +291,7 @@ class FlatOptimizer:
                     state[name] = view
         steps = self._steps.tolist()
         self._taken = int(steps[0])
-        if self.kernels is None:
+        if not self.kernels:
             self._on_device.fill_(steps[0])
         self.at_once = min(steps) == max(steps)
 
@@ -325,7 +320,7 @@ class FlatOptimizer:
             # Without gradients (of units that rectify everything away) a first moment fades to a denormal number and stays one,
             # because 0.9 times the smallest rounds up to it: processors take many times as long for those, and no weight notices.
             torch.hardshrink(self._moments[0], SMALLEST_NORMAL, out=self._moments[0])
-        if self.kernels is not None:
+        if self.kernels:
             self._step_counts += 1
             kind = type(self.optimizer)
             decoupled = kind is torch.optim.AdamW or group.get("decoupled_weight_decay", False)

@@ -100,7 +100,7 @@ class GradientWorker(Reactor):
         nets = copy.deepcopy(config.nets)
         self.nets = nets if self.here else nets.to(self.device)
         self.nets.set_training_mode(True)
-        self.kept = {} if self.nets.dense else self.nets.kept()
+        self.kept = {} if self.nets.compiled else self.nets.kept()
         self.seen: tuple[Any, ...] = (None, None, None)
 
     @reaction(slice, uses=(weights, round), effects=computed)
@@ -167,8 +167,7 @@ class GradientWorker(Reactor):
         nets.move(places)
 
     def _begin(self, nets: Networks, given: Round) -> None:
-        for name, loss in given.losses.items():
-            nets.formulas[name].loss = loss
+        nets.losses |= given.losses
         for part, values in zip(nets.others(), given.others, strict=True):
             part.copy_(torch.from_numpy(values))
         for name, values in given.fixed.items():

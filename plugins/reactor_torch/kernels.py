@@ -103,10 +103,10 @@ gather = _gathered if compiled is None else compiled.gather
 def networks() -> Iterator[tuple[str, str, str | None]]:
     """Report to ``doctor`` which kernels for networks are in use here: label, value and, if one is missing, a warning."""
     if compiled is None and not disagreeing and compiled_module("reactor_torch._products") is None:
-        slower = "torch computes their layers: learners take twice the time, actors much more"
+        slower = "torch computes them, and autograd learns: small networks take many times as long"
         yield from compiled_kernel("networks", "reactor_torch._products", "", slower)
     else:
-        value = "torch: this processor has no fused multiply-adds"
+        value = "torch, and autograd learns: this processor has no fused multiply-adds"
         if compiled is not None:
             value = f"compiled kernel, {differentiating().removeprefix('compiled, ')}"
         wrong = ", ".join(disagreeing)

@@ -48,7 +48,7 @@ class CompiledLayers:
 
     def __init__(self, module: nn.Module, find: Find, kernels: Any, linear: bool = True) -> None:
         self._layers: list[tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]] = []
-        for name, part in module.named_modules() if kernels is not None else ():
+        for name, part in module.named_modules() if kernels else ():
             if "forward" in vars(part):  # somebody has given it another one
                 continue
             prefix = f"{name}." if name else ""

@@ -1,23 +1,24 @@
 """Declarations of what an algorithm learns: networks with their optimisers, and losses, each a value that can be called.
 
-A loss is written as a paper has it, in torch, over whole networks and a minibatch. It may have a :class:`Formula` besides, the same
-with gradients derived by hand, which is taken where the networks consist of nothing but dense layers and convolutions.
+A loss is written as a paper has it, in torch, over whole networks and a minibatch. Beside that it may have :meth:`Loss.fast`, the
+same by the extension with gradients derived by hand, which learns where all its networks can be read: where they are dense layers,
+convolutions and LSTMs that nobody has changed. Elsewhere autograd does.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from types import FunctionType
+from typing import Any, NamedTuple
 
-import numpy.typing as npt
 import torch
 from torch import nn
 
-__all__ = ["Formula", "Loss", "Network", "Task", "Update"]
+from reactor_torch.flat import FlatParameters
 
-Array = npt.NDArray[Any]
+__all__ = ["Loss", "Network", "Task", "Update"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Network:
         excluding: Module whose parameters are learned elsewhere, even where this network has them too (SB3's shared extractors).
         fixed: Whether the network stays as it is during a round (DQN's target): gradient workers are told once a round.
         buffers: Whether buffers (statistics of batch normalisation) are changed by the loss that learns this network.
+        read: From the module and its parameters to the network as :meth:`Loss.fast` is given it (:mod:`reactor_torch.learned` has
+            such), or to the reason why there is none: ``"MyPolicy overrides extract_features"``. ``None`` where autograd learns.
     """
 
     module: nn.Module | Mapping[str, torch.Tensor]
@@ -39,6 +42,7 @@ class Network:
     excluding: nn.Module | None = None
     fixed: bool = False
     buffers: bool = False
+    read: Callable[[Any, FlatParameters], Any] | None = None
 
 
 class Loss(ABC):
@@ -52,12 +56,14 @@ class Loss(ABC):
         reads: Names of other networks that are evaluated.
         statistics: Names of what a call returns; the first is what is made smaller.
         fields: Names of the fields of a minibatch that are looked at, besides ``actions``; ``None`` for all.
+        by_blocks: Whether :meth:`fast` may be given some rows of a minibatch at a time: not where rows are normalised together.
     """
 
     learns: str
     reads: tuple[str, ...] = ()
     statistics: tuple[str, ...]
     fields: tuple[str, ...] | None = None
+    by_blocks: bool = True
 
     @abstractmethod
     def __call__(self, nets: Mapping[str, Any], batch: Any) -> tuple[torch.Tensor, ...]:
@@ -71,38 +77,37 @@ class Loss(ABC):
             :attr:`statistics`, scalars, each a mean over the rows; the first with a graph.
         """
 
-    def formula(self, nets: Any) -> Formula | None:
-        """The same with gradients derived by hand, ``None`` if nobody has derived them for these networks.
+    def fast(self, nets: Mapping[str, Any], batch: Any, share: float) -> tuple[float, ...]:
+        """The same by the extension: overwrite the gradients of the network that learns.
+
+        A loss need not have it. A subclass with other methods of its own that is to be fast says so by a ``fast`` of its own:
+        ``fast = PPOLoss.fast``, if that one suits it.
 
         Args:
-            nets: The :class:`~reactor_torch.Networks`. Where one loss has none, autograd computes all of them.
-        """
-        return None
-
-
-class Formula(Protocol):
-    """A loss with its gradients.
-
-    Attributes:
-        loss: The loss, replaced when a round has another value of it.
-        block: Rows of the blocks that it adds up as a tree, see :func:`reactor_torch.networks.halved`; ``None`` if it adds up all
-            rows in an order that depends on how many there are.
-    """
-
-    loss: Any
-    block: int | None
-
-    def gradients(self, batch: Any, of: int | None = None) -> Array:
-        """Overwrite the gradients of the network that learns.
-
-        Args:
+            nets: The networks, by name, as :attr:`Network.read` gives them.
             batch: A minibatch, or a slice of one.
-            of: Rows of the whole minibatch: gradients and statistics of its slices add up to those of the whole.
+            share: Weight of a row, 1 / the rows of the whole minibatch: gradients and statistics of its slices add up to its own.
 
         Returns:
-            The loss's statistics, float32.
+            :attr:`statistics`.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__} has no `fast`: autograd differentiates it")
+
+    def why_not_fast(self) -> str | None:
+        """The reason why autograd has to differentiate it, ``None`` if :meth:`fast` is that of its other methods."""
+        own = None
+        for kind in type(self).__mro__[: type(self).__mro__.index(Loss)]:
+            if "fast" in vars(kind):
+                return own
+            methods = [name for name, one in vars(kind).items() if isinstance(one, FunctionType | property) and _is_told(name)]
+            if methods and own is None:
+                own = f"{kind.__name__} has its own `{methods[0]}` and no `fast` beside it"
+        return f"{type(self).__name__} has no `fast`"
+
+
+def _is_told(name: str) -> bool:
+    """Whether a method is somebody's, and not made by ``dataclass``."""
+    return name == "__call__" or not name.startswith("__")
 
 
 class Task(NamedTuple):

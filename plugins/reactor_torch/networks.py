@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from torch.utils.flop_counter import flop_registry
 from reactor_torch.autograd import Autograd
 from reactor_torch.batches import MinibatchSlicer
 from reactor_torch.flat import FlatOptimizer, FlatParameters, have_hooks, kernels_for
-from reactor_torch.loss import Formula, Loss, Network, Task
+from reactor_torch.loss import Loss, Network, Task
 from reactor_torch.parameters import computed_in
 from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
 from reactor_torch.unmodified import hook_of
@@ -64,9 +64,6 @@ def halved(blocks: int) -> int:
     return 1 << ((blocks - 1).bit_length() - 1)
 
 
-T = TypeVar("T")
-
-
 class Networks(Mapping[str, Any]):
     """Networks and losses of an algorithm.
 
@@ -79,8 +76,9 @@ class Networks(Mapping[str, Any]):
 
     Attributes:
         parts: The networks.
-        formulas: What computes the gradients of each loss.
-        dense: Whether all losses have formulas, and are computed by them; else autograd computes all.
+        losses: This round's losses, by name.
+        learned: Networks as :meth:`Loss.fast` is given them, by name; empty if autograd learns.
+        why: The reason why autograd learns; ``None`` if the extension does, by the ``fast`` of all losses.
         draws: Whether any network may draw from torch's generator while it learns: see :func:`~reactor_torch.draws`.
         seed: What such a network draws from in this round, together with :attr:`task` and the block of rows.
         task: How many times gradients were asked for in this round.
@@ -96,11 +94,12 @@ class Networks(Mapping[str, Any]):
         self.parts = dict(parts)
         self._check(losses)
         self._names = {name: _own(part) for name, part in self.parts.items()}
-        self._learned = frozenset(name for name, part in self.parts.items() if part.optimizer is not None)
+        self._learning = frozenset(name for name, part in self.parts.items() if part.optimizer is not None)
         self.writes: tuple[str, ...] = ()
         self._blocks: dict[str, int | None] = dict.fromkeys(losses)
         self._rows = dict.fromkeys(losses, 1)
-        self._make(losses)
+        self.losses = dict(losses)
+        self._make()
         self._optimizers = {
             name: FlatOptimizer(part.optimizer, self._flats[name], _idle(part.optimizer, self._flats[name]), self.kernels(name))
             for name, part in self.parts.items()
@@ -115,24 +114,24 @@ class Networks(Mapping[str, Any]):
             if self.parts[loss.learns].optimizer is None:
                 raise ValueError(f"loss {name!r} is to make {loss.learns!r} learn, which has no optimizer")
 
-    def _make(self, losses: Mapping[str, Loss]) -> None:
+    def _make(self) -> None:
         self._flats = {name: self._flat_of(name, part) for name, part in self.parts.items()}
         self._check_shared()
-        self._parameters = [one for name in self._learned for one in self._flats[name].parameters]
+        self._parameters = [one for name in self._learning for one in self._flats[name].parameters]
         self._hooked = self._all_hooked()
         self._touched = any(hook_of(part) for module in self.modules() for part in module.modules())
         self._targets: dict[tuple[str, str], _Target] = {}
-        self._numbers = {name: number for number, name in enumerate(losses)}
-        self._slicers = {name: MinibatchSlicer() for name in losses}
+        self._numbers = {name: number for number, name in enumerate(self.losses)}
+        self._slicers = {name: MinibatchSlicer() for name in self.losses}
         self._bound = False
         self._convolving = frozenset(name for name, part in self.parts.items() if _convolves(part.module))
         self.draws = any(map(draws, self.modules()))
         self.seed, self.task = 0, 0
-        self._make_formulas(losses)
+        self._read()
 
     def _flat_of(self, name: str, part: Network) -> FlatParameters:
         try:
-            return FlatParameters([pair for pair in _named(part.module) if pair[0] in self._names[name]], name in self._learned)
+            return FlatParameters([pair for pair in _named(part.module) if pair[0] in self._names[name]], name in self._learning)
         except ValueError as error:
             raise ValueError(f"of the network {name!r} {error}") from None
 
@@ -147,14 +146,36 @@ class Networks(Mapping[str, Any]):
                         "values of it: give one of them a copy (copy.deepcopy)"
                     )
 
-    def _make_formulas(self, losses: Mapping[str, Loss]) -> None:
-        self._seen: dict[Hashable, Any] = {}
-        self.dense = True  # as far as formulas know that ask for kernels
-        found = {name: loss.formula(self) for name, loss in losses.items()}
-        by_hand = {name: formula for name, formula in found.items() if formula is not None}
-        self.dense = len(by_hand) == len(losses)
+    def _read(self) -> None:
+        """Choose who learns: the extension all networks, or autograd."""
+        self.why, self.learned = self._read_by_extension()
         self._changing = [one for name in self for one in self.buffers(name)]
-        self.formulas: dict[str, Formula] = by_hand if self.dense else {name: Autograd(loss, self) for name, loss in losses.items()}
+        learning = {} if self.compiled else dict.fromkeys(loss.learns for loss in self.losses.values())
+        self._autograd = {name: Autograd(self, name) for name in learning}
+        self._leaves = {name: self._leaf(loss) for name, loss in self.losses.items()}
+
+    def _leaf(self, loss: Loss) -> int | None:
+        """Rows of the leaves that the extension adds up by itself, whatever the rows of a minibatch."""
+        adds_up = self.compiled and loss.by_blocks and self.learned[loss.learns].adds_up
+        return int(kernels_for(self._flats[loss.learns].device).LEAF) if adds_up else None
+
+    def _read_by_extension(self) -> tuple[str | None, dict[str, Any]]:
+        found: dict[str, Any] = {}
+        for loss in self.losses.values():
+            if (why := loss.why_not_fast()) is not None:
+                return why, {}
+            for name in (loss.learns, *loss.reads):
+                part, flat = self.parts[name], self._flats[name]
+                if kernels_for(flat.device) is None:
+                    where = flat.device.type
+                    return (f"{name!r} is on {where}" if where != "cpu" else "the extension is not used here, see `doctor`"), {}
+                if part.read is None:
+                    return f"{name!r} is a Network without read=", {}
+                if name not in found:
+                    found[name] = part.read(part.module, flat)
+                if isinstance(found[name], str):
+                    return f"{name!r}: {found[name]}", {}
+        return None, found
 
     # ------------------------------------------------------------------ modules by name
 
@@ -168,13 +189,13 @@ class Networks(Mapping[str, Any]):
         return len(self.parts)
 
     @property
-    def losses(self) -> dict[str, Loss]:
-        """This round's losses, by name."""
-        return {name: formula.loss for name, formula in self.formulas.items()}
+    def compiled(self) -> bool:
+        """Whether the extension learns, by :meth:`Loss.fast` of all losses; else autograd differentiates all."""
+        return self.why is None
 
     def loss(self, name: str) -> Any:
         """One of this round's losses."""
-        return self.formulas[name].loss
+        return self.losses[name]
 
     def flat(self, name: str) -> FlatParameters:
         """The parameters of a network that are its own."""
@@ -186,7 +207,7 @@ class Networks(Mapping[str, Any]):
 
     def _all_hooked(self) -> dict[str, list[int]]:
         """The same of all networks that learn; nothing, and soon, if there are no hooks."""
-        return {name: self._flats[name].hooked() for name in self._learned} if have_hooks(self._parameters) else {}
+        return {name: self._flats[name].hooked() for name in self._learning} if have_hooks(self._parameters) else {}
 
     @property
     def touched(self) -> bool:
@@ -194,24 +215,17 @@ class Networks(Mapping[str, Any]):
         return self._touched
 
     def kernels(self, name: str) -> Any:
-        """The extension for what goes over all parameters of a network, where all losses are about dense layers; else ``None``."""
-        return kernels_for(self._flats[name].device) if self.dense else None
+        """The extension for what goes over all parameters of a network, where it learns; else ``None``."""
+        return kernels_for(self._flats[name].device) if self.compiled else None
 
     @property
     def may_be_helped(self) -> bool:
         """Whether a :class:`~reactor_torch.Team` can take part in computing gradients: of dense layers, or of convolutions."""
-        if not self.dense:
-            return all(formula.layers.convolve for formula in self.formulas.values() if isinstance(formula, Autograd))
-        return all(self.kernels(name) is not None for name in self._learned)
+        return self.compiled or all(one.layers.convolve for one in self._autograd.values())
 
     def sees_images(self, name: str) -> bool:
         """Whether a network has convolutions: then its losses are given images as they are, not preprocessed and flat."""
         return name in self._convolving
-
-    def seen_as(self, key: Hashable, made: T) -> T:
-        """A network as formulas see it, where several have it in common: that which was made first under a key."""
-        found: T = self._seen.setdefault(key, made)
-        return found
 
     def modules(self) -> list[nn.Module]:
         """The modules of all networks, each with all its parts."""
@@ -231,8 +245,7 @@ class Networks(Mapping[str, Any]):
         for name, part in (parts or {}).items():
             if self.parts[name].max_grad_norm != part.max_grad_norm:
                 self.parts[name] = replace(self.parts[name], max_grad_norm=part.max_grad_norm)
-        for name, loss in losses.items():
-            self.formulas[name].loss = loss
+        self.losses |= losses
         self.bind()
         self._hooked = self._all_hooked()
         self._bound = True
@@ -253,14 +266,14 @@ class Networks(Mapping[str, Any]):
                 else:
                     flat.bind()
         buffers = [one for name in self for one in self.buffers(name)]
-        if self.dense and any(one is not known for one, known in zip(buffers, self._changing, strict=True)):
-            self._make_formulas(self.losses)  # formulas have views of the former ones
+        if self.compiled and any(one is not known for one, known in zip(buffers, self._changing, strict=True)):
+            self._read()  # what was read has views of the former ones
 
     def set_training_mode(self, learns: bool) -> None:
         """Switch the networks that learn; targets stay as they are, and dense layers without buffers know no difference."""
-        if self.dense and not self._changing:  # switching takes as long as a tenth of an update
+        if self.compiled and not self._changing:  # switching takes as long as a tenth of an update
             return
-        for name in self._learned:
+        for name in self._learning:
             module = self.parts[name].module
             if isinstance(module, nn.Module):
                 switch: Any = getattr(module, "set_training_mode", module.train)
@@ -269,9 +282,9 @@ class Networks(Mapping[str, Any]):
     def plan_blocks(self, examples: Mapping[str, Any]) -> None:
         """Decide of which blocks of rows the gradients of each loss are the sum: by networks and minibatches alone.
 
-        Some formulas have blocks of their own. Elsewhere a block is large enough to take milliseconds. Where a network changes
-        buffers while it learns, as batch normalisation does, or has hooks, it is the whole minibatch: other blocks would be another
-        loss.
+        The extension has blocks of its own for most losses. Elsewhere a block is so large that it takes milliseconds. Where a
+        network changes buffers while it learns, as batch normalisation does, or has hooks, it is the whole minibatch: other blocks
+        would be another loss.
 
         Args:
             examples: For each loss a minibatch, as large as there are any.
@@ -279,7 +292,7 @@ class Networks(Mapping[str, Any]):
         self.writes = self._written(examples)
         for name, batch in examples.items():
             self._rows[name], self._blocks[name] = (rows := len(batch)), None
-            if self.writes or self.formulas[name].block is not None or self._touched or rows < 2 * LEAST_ROWS:
+            if self.writes or self._leaves[name] is not None or self._touched or rows < 2 * LEAST_ROWS:
                 continue
             blocks, of_row = 1, self._flops(name, batch[slice(0, 2)]) / 2
             while rows >= 2 * blocks * LEAST_ROWS and rows * of_row >= 2 * blocks * LEAST_FLOPS:
@@ -305,7 +318,7 @@ class Networks(Mapping[str, Any]):
         before = [
             (part._buffers, name, one, one.clone()) for part in parts for name, one in part._buffers.items() if one is not None
         ]
-        if self.dense or not before:  # formulas call no module
+        if self.compiled or not before:  # the extension calls no module
             return ()
         found: dict[str, None] = {}
         self.set_training_mode(True)
@@ -330,8 +343,8 @@ class Networks(Mapping[str, Any]):
         before = [buffer.clone() for buffer in buffers]
         self.set_training_mode(True)
         with _Counter() as counter:
-            if self.dense and self.sees_images(self.loss(loss).learns):  # by the extension there is nothing to count
-                Autograd(self.loss(loss), self).gradients(batch)
+            if self.compiled and self.sees_images(learns := self.loss(loss).learns):  # where there is nothing to count
+                Autograd(self, learns).gradients(self.loss(loss), batch)
             else:
                 self.gradients(loss, batch)
         self.set_training_mode(False)
@@ -347,11 +360,11 @@ class Networks(Mapping[str, Any]):
 
     def block(self, loss: str) -> int | None:
         """Rows of the blocks whose gradients are added up as a tree, see :func:`halved`; ``None`` for one of all rows."""
-        block = self.formulas[loss].block
-        return self._blocks[loss] if block is None else block
+        leaf = self._leaves[loss]
+        return self._blocks[loss] if leaf is None else leaf
 
     def gradients(self, loss: str, batch: Any, of: int | None = None, first: int = 0) -> Array:
-        """Overwrite the gradients of the network that a loss is about; see :meth:`Formula.gradients`.
+        """Overwrite the gradients of the network that a loss is about; from the loss by what it says of a minibatch.
 
         Args:
             loss: Name of the loss.
@@ -362,8 +375,7 @@ class Networks(Mapping[str, Any]):
         Returns:
             The loss's statistics, float32; likewise.
         """
-        formula = self.formulas[loss]
-        block = None if formula.block is not None else self._blocks[loss]
+        block = None if self._leaves[loss] is not None else self._blocks[loss]
         if block is None or len(batch) <= block:
             return self._block_gradients(loss, batch, of, first)
         flat, of = self._flats[self.loss(loss).learns], of or len(batch)
@@ -381,19 +393,21 @@ class Networks(Mapping[str, Any]):
         return added(0, blocks_of(len(batch), block))
 
     def _block_gradients(self, loss: str, batch: Any, of: int | None, block: int) -> Array:
-        if of is not None and self.formulas[loss].block is None:
+        if of is not None and self._leaves[loss] is None:
             batch = batch.aligned()  # it is a view of a port here, and of a round there
         if self._convolving:
             batch = batch.images() if self.may_be_helped else batch.channels_last()
-        if self.dense:
+        one = self.losses[loss]
+        if self.compiled:
             with drawing_nothing():
-                return self.formulas[loss].gradients(batch, of)
+                return np.array(one.fast(self.learned, batch, 1 / (of or len(batch))), np.float32)
+        autograd = self._autograd[one.learns]
         if not self.draws:
-            return self.formulas[loss].gradients(batch, of)
+            return autograd.gradients(one, batch, of)
         # Keyed by what is drawn for: whoever computes the block draws the same.
         key = np.random.SeedSequence((self.seed, self.task, self._numbers[loss], block)).generate_state(1, np.uint64)
         with torch_stream(torch_state(int(key[0] >> 1))):
-            return self.formulas[loss].gradients(batch, of)
+            return autograd.gradients(one, batch, of)
 
     def compute(self, tasks: Sequence[Task]) -> list[Mapping[str, float]]:
         """The gradients of tasks, here and one after the other.
@@ -406,7 +420,7 @@ class Networks(Mapping[str, Any]):
 
     def named(self, loss: str, statistics: Array) -> dict[str, float]:
         """Statistics of a loss, by name."""
-        return dict(zip(self.formulas[loss].loss.statistics, statistics.tolist(), strict=True))
+        return dict(zip(self.losses[loss].statistics, statistics.tolist(), strict=True))
 
     def step(self, name: str, gradient: float | None = None) -> None:
         """Clip the gradients of a network and step along them.
@@ -457,11 +471,11 @@ class Networks(Mapping[str, Any]):
         """
         for name, (data, gradients) in places.items():
             self._flats[name].move(data, gradients)
-        self._make_formulas(self.losses)  # formulas have views of the former arrays
+        self._read()  # what was read has views of the former arrays
 
     def let_go(self) -> None:
         """Leave no gradients behind, which an optimiser would step along: others are made of the same modules."""
-        for name in self._learned:
+        for name in self._learning:
             for parameter in self._flats[name].parameters:
                 parameter.grad = None
 
@@ -470,7 +484,7 @@ class Networks(Mapping[str, Any]):
         for name, part in self.parts.items():
             self.parts[name] = replace(part, module=_moved(part.module, device))
         self._optimizers = {}
-        self._make(self.losses)
+        self._make()
         return self
 
     # One pickle of all modules, so that what they have in common stays so.
@@ -481,15 +495,16 @@ class Networks(Mapping[str, Any]):
         return {
             "parts": parts,
             "names": self._names,
-            "learned": self._learned,
+            "learning": self._learning,
             "losses": self.losses,
             "blocks": (self._blocks, self._rows),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.parts, self._names, self._learned, self._optimizers = state["parts"], state["names"], state["learned"], {}
+        self.parts, self._names, self._learning, self._optimizers = state["parts"], state["names"], state["learning"], {}
         self._blocks, self._rows = state["blocks"]
-        self._make(state["losses"])
+        self.losses = state["losses"]
+        self._make()
 
 
 def _stirred(batch: Any) -> Any:

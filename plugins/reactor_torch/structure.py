@@ -1,6 +1,6 @@
 """Notice changes to the structure of networks that learners and actors have copied; checked once in each round.
 
-Learners have parameters as flat arrays and layers as formulas, actors have layers as values: all made from modules at one time. A
+Learners have parameters as flat arrays and layers that are read, actors have layers as values: all made from modules at one time. A
 user may freeze a parameter, hang a hook onto a layer, or replace a layer, an optimiser or a whole network at any other time.
 """
 

@@ -23,6 +23,7 @@ from reactor_sb3.algorithms import pqn_policies, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.pqn import QLoss
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
+from reactor_sb3.learned import read_actor_critic, read_q_net
 
 ROWS = 200
 """Three leaves and a part of one: a tree of them is no sum from left to right."""
@@ -139,8 +140,8 @@ def td3(rows: int, **network: Any) -> Any:
 
 
 def q_learning(policy: Any, loss: sync_dqn.DQNLoss) -> Networks:
-    parts = {"q_net": Network(policy.q_net, policy.optimizer)}
-    return Networks(parts | {"q_net_target": Network(shaken(policy.q_net_target), fixed=True)}, {"q_net": loss})
+    parts = {"q_net": Network(policy.q_net, policy.optimizer, read=read_q_net)}
+    return Networks(parts | {"q_net_target": Network(shaken(policy.q_net_target), fixed=True, read=read_q_net)}, {"q_net": loss})
 
 
 def deep_q(rows: int, two: bool, kind: Any) -> Any:
@@ -156,20 +157,20 @@ def pqn(rows: int, normalised: bool) -> Any:
     own = pqn_policies.MlpPolicy(NUMBERS, spaces.Discrete(3), lambda _: 1e-3, net_arch=[24, 16])
     policy: Any = own if normalised else dqn().policy
     batch = QBatch(torch.randn(rows, 5), torch.randint(3, (rows,)), torch.randn(rows))
-    return Networks({"q_net": Network(policy.q_net, policy.optimizer)}, {"q_net": QLoss()}), batch
+    return Networks({"q_net": Network(policy.q_net, policy.optimizer, read=read_q_net)}, {"q_net": QLoss()}), batch
 
 
 def surrogate(rows: int, kind: str, clip_range_vf: float | None, **arguments: Any) -> Any:
     policy = ppo(kind, **arguments).policy
     losses = {"policy": PPOLoss(0.2, clip_range_vf, 0.01, 0.5)}
-    return Networks({"policy": Network(policy, policy.optimizer)}, losses), taken(kind, rows, **arguments)
+    return Networks({"policy": Network(policy, policy.optimizer, read=read_actor_critic)}, losses), taken(kind, rows, **arguments)
 
 
 def surrogate_of_images(rows: int, kind: str, brightest: int = 255, **arguments: Any) -> Any:
     policy = PPO("CnnPolicy", Walk(ACTIONS[kind], IMAGES), seed=1, device="cpu", policy_kwargs=arguments).policy
     losses = {"policy": PPOLoss(0.2, None, 0.01, 0.5)}
     batch = replace(taken(kind, rows), observations=pictures(rows).clamp(max=brightest))
-    return Networks({"policy": Network(policy, policy.optimizer)}, losses), batch
+    return Networks({"policy": Network(policy, policy.optimizer, read=read_actor_critic)}, losses), batch
 
 
 def several_agents(rows: int, kind: str) -> Any:
@@ -182,7 +183,7 @@ def several_agents(rows: int, kind: str) -> Any:
     }
     batch = taken(kind, rows)
     masks = allowed(kind, batch.actions, torch.rand(rows, policies["bound"].action_net.out_features) < 0.6)
-    parts = {name: Network(policy, policy.optimizer) for name, policy in policies.items()}
+    parts = {name: Network(policy, policy.optimizer, read=read_actor_critic) for name, policy in policies.items()}
     return Networks(parts, losses), {"free": batch, "bound": MaskedBatch(**vars(batch), action_masks=masks)}
 
 

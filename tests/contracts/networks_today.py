@@ -18,26 +18,26 @@ from torch import nn
 import reactor_pettingzoo.learning
 import reactor_sb3.algorithms
 from reactor_torch import (
+    ActorCritic,
     Autograd,
     Categoricals,
     Convolved,
     ConvolvedForward,
     Dense,
-    DenseActorCritic,
-    DenseCritics,
     DenseForward,
-    DenseSquashedActor,
     FlatParameters,
     Loss,
     Lstm,
     LstmWeights,
     Networks,
+    SquashedActor,
     Stacked,
     Team,
     dense_network_of,
     image_layers_of,
     kernels,
     layers_of,
+    learned,
     lstm_of,
     parameter_record,
     tensors_of,
@@ -125,7 +125,7 @@ def _subclasses(of: type[Any]) -> Iterator[Any]:
 
 def is_fast(nets: Networks) -> bool:
     """Whether all losses are computed by what is derived by hand."""
-    return nets.dense
+    return nets.compiled
 
 
 def adds_up(nets: Networks, loss: str) -> bool:
@@ -152,10 +152,10 @@ class Written(Fast):
 
     def __init__(self, nets: Networks, name: str) -> None:
         super().__init__(nets, name)
-        self.autograd = Autograd(self.loss, nets)
+        self.autograd = Autograd(nets, self.loss.learns)
 
     def gradients(self, batch: Any, of: int | None = None) -> Any:
-        return self.autograd.gradients(batch, of)
+        return self.autograd.gradients(self.loss, batch, of)
 
 
 def by_torch(nets: Networks, name: str, batch: Any) -> tuple[torch.Tensor, Any, list[torch.Tensor]]:
@@ -338,7 +338,7 @@ class Squashed(Learned):
         mean, log_std = (layers_of([(name, getattr(self.module, name))], body[-1].outputs) for name in ("mu", "log_std"))
         if isinstance(mean, str) or isinstance(log_std, str):
             raise ValueError("torch computes them")
-        self.actor = DenseSquashedActor(body, mean[0], log_std[0], self.flat)
+        self.actor = SquashedActor(body, mean[0], log_std[0], self.flat)
 
     def forward(self, inputs: Sequence[torch.Tensor], learning: bool) -> Sequence[torch.Tensor]:
         return self.actor.act(inputs[0], inputs[1])
@@ -357,14 +357,13 @@ class ActorAndCritic(Learned):
         if isinstance(heads[0], str) or isinstance(heads[1], str):
             raise ValueError("torch computes them")
         choice = Categoricals([heads[0][-1].outputs])
-        self.both = DenseActorCritic(heads[0], heads[1], choice, self.flat, Dense(features, self.flat))
+        self.both = ActorCritic(heads[0], heads[1], choice, self.flat, Dense(features, self.flat))
 
     def forward(self, inputs: Sequence[torch.Tensor], learning: bool) -> Sequence[torch.Tensor]:
-        values, log_prob, entropy = self.both.evaluate(*inputs)
-        return [values, log_prob, *([] if entropy is None else [entropy])]
+        return [torch.from_numpy(one) for one in self.both.evaluate(inputs[0], inputs[1], *inputs[2:])]
 
     def backward(self, slopes: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
-        self.both.backward(slopes[0], slopes[1], float(slopes[2][0]))
+        self.both.backward(slopes[0].numpy(), slopes[1].numpy(), float(slopes[2][0]))
         return {}
 
 
@@ -376,11 +375,11 @@ class Critics(Learned):
             read(one, (self.shape[0] + self.module.actions,), f"critics.{number}.")
             for number, one in enumerate(self.module.critics)
         ]
-        self.critics = DenseCritics(layers, self.flat)
+        self.critics = learned.Critics(layers, self.flat)
 
     def forward(self, inputs: Sequence[torch.Tensor], learning: bool) -> Sequence[torch.Tensor]:
         least, self.by_actions = (one.clone() for one in self.critics.action_gradient(inputs[0], inputs[1]))
-        return [least, self.critics.q_values(inputs[0], inputs[1])]
+        return [least, self.critics.values(inputs[0], inputs[1])]
 
     def backward(self, slopes: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
         self.critics.backward(slopes[1])

@@ -41,7 +41,7 @@ REFUSED = {
     "test_train_eval_mode.py::test_tqc_train_with_batch_norm": BATCH_NORM,
     "test_train_eval_mode.py::test_offpolicy_collect_rollout_batch_norm[TQC]": BATCH_NORM,
     "test_train_eval_mode.py::test_predict_with_dropout_batch_norm[Pendulum-v1-TQC]": BATCH_NORM,
-    "test_dict_env.py::test_consistency[TQC]": "a dict's networks learn by autograd, whose last bits are not those of formulas",
+    "test_dict_env.py::test_consistency[TQC]": "a dict's networks learn by autograd, with other last bits than the extension's",
 }
 """What our trainers refuse by design, or do otherwise."""
 LUCK = {

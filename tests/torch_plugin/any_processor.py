@@ -22,6 +22,7 @@ from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.sac import entropy_network, learn_entropy, present_coefficient
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
+from reactor_sb3.learned import read_actor_critic, read_critics, read_q_net, read_squashed_actor
 from reactor_torch import MaskedBatch, Network, Networks, QBatch, TransitionBatch, normalized
 
 ROWS, UPDATES = 200, 12
@@ -55,7 +56,7 @@ class Numbers:
 
 def trained(nets: Networks, batch: Any, targets: dict[str, str], model: Any = None, updates: int = UPDATES) -> str:
     """A fingerprint of the weights after some updates."""
-    assert nets.dense
+    assert nets.compiled
     Numbers(3).fill(nets)
     for _ in range(updates):
         if model is not None:
@@ -79,9 +80,9 @@ def sac() -> str:
     policy = model.policy
     model.nets = Networks(
         {
-            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor),
-            "actor": Network(policy.actor, policy.actor.optimizer),
-            "critic_target": Network(policy.critic_target),
+            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=read_critics),
+            "actor": Network(policy.actor, policy.actor.optimizer, read=read_squashed_actor),
+            "critic_target": Network(policy.critic_target, read=read_critics),
             **entropy_network(model),
         },
         losses,
@@ -99,7 +100,10 @@ def td3() -> str:
 
 def deep_q() -> str:
     policy, draw = dqn(policy_kwargs={"net_arch": [64, 33]}).policy, Numbers(1)
-    parts = {"q_net": Network(policy.q_net, policy.optimizer, 10.0), "q_net_target": Network(policy.q_net_target, fixed=True)}
+    parts = {
+        "q_net": Network(policy.q_net, policy.optimizer, 10.0, read=read_q_net),
+        "q_net_target": Network(policy.q_net_target, fixed=True, read=read_q_net),
+    }
     batch = TransitionBatch(*draw.transitions(draw.integers(3, ROWS, 1)), 0.99)
     return trained(Networks(parts, {"q_net": sync_dqn.DQNLoss(True, "huber")}), batch, {"q_net_target": "q_net"})
 
@@ -108,12 +112,16 @@ def returns_of_q() -> str:
     policy = dqn(policy_kwargs={"net_arch": [64, 33], "activation_fn": torch.nn.Tanh}).policy
     draw, optimizer = Numbers(1), torch.optim.RAdam(policy.q_net.parameters(), lr=1e-2)
     batch = QBatch(draw.normal(ROWS, 5), draw.integers(3, ROWS), draw.normal(ROWS))
-    return trained(Networks({"q_net": Network(policy.q_net, optimizer)}, {"q_net": pqn.QLoss()}), batch, {})
+    return trained(Networks({"q_net": Network(policy.q_net, optimizer, read=read_q_net)}, {"q_net": pqn.QLoss()}), batch, {})
+
+
+def of_policy(policy: Any, loss: PPOLoss) -> Networks:
+    return Networks({"policy": Network(policy, policy.optimizer, 0.5, read=read_actor_critic)}, {"policy": loss})
 
 
 def surrogate(kind: str, **arguments: Any) -> str:
     policy, draw = ppo(kind, **arguments).policy, Numbers(1)
-    nets = Networks({"policy": Network(policy, policy.optimizer, 0.5)}, {"policy": PPOLoss(0.2, 0.2, 0.01, 0.5)})
+    nets = of_policy(policy, PPOLoss(0.2, 0.2, 0.01, 0.5))
     actions = {
         "discrete": lambda: draw.integers(3, ROWS),
         "multi-discrete": lambda: draw.integers(2, ROWS, 3),
@@ -129,7 +137,10 @@ def deep_q_of_images() -> str:
     draw, network = Numbers(1), {"features_extractor_kwargs": {"features_dim": 33}}
     model = DQN("CnnPolicy", Walk(spaces.Discrete(3), IMAGES), device="cpu", buffer_size=10, policy_kwargs=network)
     policy, shape = model.policy, (ROWS, *IMAGES.shape)
-    parts = {"q_net": Network(policy.q_net, policy.optimizer, 10.0), "q_net_target": Network(policy.q_net_target, fixed=True)}
+    parts = {
+        "q_net": Network(policy.q_net, policy.optimizer, 10.0, read=read_q_net),
+        "q_net_target": Network(policy.q_net_target, fixed=True, read=read_q_net),
+    }
     _, actions, _, dones, rewards = draw.transitions(draw.integers(3, ROWS, 1))
     seen, following = (draw.integers(256, *shape).byte() for _ in range(2))
     batch = TransitionBatch(seen, actions, following, dones, rewards, 0.99)
@@ -140,7 +151,7 @@ def deep_q_of_images() -> str:
 def surrogate_of_images() -> str:
     draw, network = Numbers(1), {"features_extractor_kwargs": {"features_dim": 33}}
     policy = PPO("CnnPolicy", Walk(spaces.Discrete(3), IMAGES), device="cpu", policy_kwargs=network).policy
-    nets = Networks({"policy": Network(policy, policy.optimizer, 0.5)}, {"policy": PPOLoss(0.2, None, 0.01, 0.5)})
+    nets = of_policy(policy, PPOLoss(0.2, None, 0.01, 0.5))
     seen = draw.integers(256, ROWS, *IMAGES.shape).byte()
     batch = PPOBatch(
         seen, draw.integers(3, ROWS), draw.normal(ROWS), draw.normal(ROWS), draw.normal(ROWS) - 2, draw.normal(ROWS)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from gymnasium import spaces
 from sb3_contrib import QRDQN, TQC, CrossQ, MaskablePPO, RecurrentPPO
+from sb3_contrib.common.torch_layers import BatchRenorm1d
+from sb3_contrib.crossq import policies as crossq
+from sb3_contrib.tqc import policies as tqc
 from torch_plugin.sb3_models import ACTIONS, IMAGES, Walk
 
 from reactor_sb3.algorithms import sync_crossq, sync_qrdqn, sync_tqc
-from reactor_sb3.algorithms.sync_maskable_ppo import MaskedLoss
+from reactor_sb3.algorithms.sync_maskable_ppo import MaskedLoss, SyncMaskablePPO
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceLoss
+from reactor_sb3.learned import (
+    read_critics,
+    read_quantile_critics,
+    read_quantile_net,
+    read_recurrent,
+    read_squashed_actor,
+)
 from reactor_torch import Network, Networks
 
 STEPS = 7
@@ -27,8 +38,8 @@ def quantiles(images: bool = False, **network: Any) -> Networks:
     model = QRDQN(kind, env, seed=1, device="cpu", buffer_size=10, policy_kwargs={"n_quantiles": 21, **network})
     policy = model.policy
     parts = {
-        "quantile_net": Network(policy.quantile_net, policy.optimizer),
-        "quantile_net_target": Network(policy.quantile_net_target, fixed=True),
+        "quantile_net": Network(policy.quantile_net, policy.optimizer, read=read_quantile_net),
+        "quantile_net_target": Network(policy.quantile_net_target, fixed=True, read=read_quantile_net),
     }
     for one in policy.quantile_net_target.parameters():
         one.data.add_(torch.randn_like(one), alpha=0.1)
@@ -40,10 +51,11 @@ def truncated(drop: int, **network: Any) -> Networks:
     given = {"net_arch": [24, 16], "n_quantiles": 7, **network}
     model = TQC("MlpPolicy", Walk(ACTIONS["box"]), seed=1, device="cpu", buffer_size=10, policy_kwargs=given)
     policy = model.policy
+    critics = partial(read_quantile_critics, kind=tqc.Critic)
     parts = {
-        "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor),
-        "actor": Network(policy.actor, policy.actor.optimizer),
-        "critic_target": Network(policy.critic_target),
+        "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=critics),
+        "actor": Network(policy.actor, policy.actor.optimizer, read=partial(read_squashed_actor, kind=tqc.Actor)),
+        "critic_target": Network(policy.critic_target, read=critics),
     }
     return Networks(parts, {"critic": sync_tqc.CriticLoss(drop), "actor": sync_tqc.ActorLoss()})
 
@@ -61,9 +73,11 @@ def renormalised(**network: Any) -> Networks:
     for name, one in policy.named_parameters():
         if name.endswith("scale"):
             torch.nn.init.uniform_(one, 0.5, 1.5)
+    critics = partial(read_critics, kind=crossq.CrossQCritic, renormalising=BatchRenorm1d)
+    actor = partial(read_squashed_actor, kind=crossq.Actor, renormalising=BatchRenorm1d)
     parts = {
-        "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, buffers=True),
-        "actor": Network(policy.actor, policy.actor.optimizer, buffers=True),
+        "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, buffers=True, read=critics),
+        "actor": Network(policy.actor, policy.actor.optimizer, buffers=True, read=actor),
     }
     return Networks(parts, {"critic": sync_crossq.CriticLoss(), "actor": sync_crossq.ActorLoss()})
 
@@ -71,7 +85,7 @@ def renormalised(**network: Any) -> Networks:
 def masked(kind: str, clip_range_vf: float | None, **network: Any) -> Networks:
     """MaskablePPO's."""
     model = MaskablePPO("MlpPolicy", Walk(ACTIONS[kind]), seed=1, device="cpu", policy_kwargs=network)
-    parts = {"policy": Network(model.policy, model.policy.optimizer)}
+    parts = {"policy": Network(model.policy, model.policy.optimizer, read=SyncMaskablePPO._read)}
     return Networks(parts, {"policy": MaskedLoss(0.2, clip_range_vf, 0.01, 0.5)})
 
 
@@ -79,7 +93,7 @@ def recurrent(kind: str, clip_range_vf: float | None, **network: Any) -> Network
     """RecurrentPPO's."""
     given = {"net_arch": [16], "lstm_hidden_size": 24, **network}
     model = RecurrentPPO("MlpLstmPolicy", Walk(ACTIONS[kind]), seed=1, device="cpu", policy_kwargs=given)
-    parts = {"policy": Network(model.policy, model.policy.optimizer)}
+    parts = {"policy": Network(model.policy, model.policy.optimizer, read=read_recurrent)}
     return Networks(parts, {"policy": SequenceLoss(0.2, clip_range_vf, 0.01, 0.5)})
 
 

@@ -15,20 +15,14 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples, RolloutBu
 
 from reactor_sb3.algorithms import sync_dqn
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
-from reactor_torch import (
-    Autograd,
-    Formula,
-    Network,
-    Networks,
-    TransitionBatch,
-    normalized,
-)
+from reactor_sb3.learned import read_actor_critic, read_q_net
+from reactor_torch import Network, Networks, TransitionBatch, normalized
 
 FEATURES = 5
 NUMBERS = spaces.Box(-np.inf, np.inf, (FEATURES,), np.float32)
 IMAGES = spaces.Box(0, 255, (3, 38, 41), np.uint8)
 WAYS = ("dense", "written")
-"""By formulas for dense layers; the loss as it is written, by autograd."""
+"""By the extension; the loss as it is written, by autograd."""
 ACTIONS: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(3),
     "multi-discrete": spaces.MultiDiscrete([2, 4, 3]),
@@ -97,13 +91,12 @@ class Learner:
     Args:
         nets: The networks.
         name: Name of both.
-        formula: What computes its gradients; ``None`` for what the networks choose.
+        way: One of :data:`WAYS`.
     """
 
-    def __init__(self, nets: Networks, name: str, formula: Formula | None = None) -> None:
+    def __init__(self, nets: Networks, name: str, way: str) -> None:
+        assert nets.compiled == (way == "dense")
         self.nets, self.name, self.flat = nets, name, nets.flat(name)
-        if formula is not None:
-            nets.formulas[name], nets.dense = formula, False
         self.statistics = nets.loss(name).statistics
 
     def begin(self) -> None:
@@ -120,11 +113,9 @@ class Learner:
 def ppo_learner(model: PPO, way: str) -> Learner:
     clip_range_vf = None if model.clip_range_vf is None else model.clip_range_vf(1)
     loss = PPOLoss(model.clip_range(1), clip_range_vf, model.ent_coef, model.vf_coef)
-    nets = Networks({"policy": Network(model.policy, model.policy.optimizer, model.max_grad_norm)}, {"policy": loss})
-    if way == "dense":
-        assert nets.dense
-        return Learner(nets, "policy")
-    return Learner(nets, "policy", Autograd(loss, nets))
+    read = read_actor_critic if way == "dense" else None
+    parts = {"policy": Network(model.policy, model.policy.optimizer, model.max_grad_norm, read=read)}
+    return Learner(Networks(parts, {"policy": loss}), "policy", way)
 
 
 def ppo_batch(model: PPO, given: RolloutBufferSamples) -> PPOBatch:
@@ -134,16 +125,12 @@ def ppo_batch(model: PPO, given: RolloutBufferSamples) -> PPOBatch:
 
 
 def dqn_learner(model: DQN, way: str, double_q: bool = False, kind: Any = "huber") -> Learner:
+    read = read_q_net if way == "dense" else None
     parts = {
-        "q_net": Network(model.q_net, model.policy.optimizer, model.max_grad_norm),
-        "q_net_target": Network(model.q_net_target, fixed=True),
+        "q_net": Network(model.q_net, model.policy.optimizer, model.max_grad_norm, read=read),
+        "q_net_target": Network(model.q_net_target, fixed=True, read=read),
     }
-    loss = sync_dqn.DQNLoss(double_q, kind)
-    nets = Networks(parts, {"q_net": loss})
-    if way == "dense":
-        assert nets.dense
-        return Learner(nets, "q_net")
-    return Learner(nets, "q_net", Autograd(loss, nets))
+    return Learner(Networks(parts, {"q_net": sync_dqn.DQNLoss(double_q, kind)}), "q_net", way)
 
 
 def dqn_batch(model: DQN, given: ReplayBufferSamples) -> TransitionBatch:

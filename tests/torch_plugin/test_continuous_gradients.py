@@ -4,49 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
-from every_other import in_turn
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from networks import network_of
 from torch import nn
 
+from reactor_sb3.algorithms import sync_sac, sync_td3
 from reactor_sb3.algorithms.sync_sac import SACBatch
 from reactor_sb3.algorithms.sync_td3 import TD3Batch
-from reactor_torch import (
-    Dense,
-    DenseCritics,
-    DenseSquashedActor,
-    FlatParameters,
-    SACActorFormula,
-    SACCriticFormula,
-    TD3ActorFormula,
-    TD3CriticFormula,
-    Team,
-    kernels,
-    layers_of,
-)
+from reactor_torch import Critics, Dense, FlatParameters, SquashedActor, Team, kernels, layers_of
+
+pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="the extension is not compiled here")
 
 CLOSE = 1e-5
 """Of the largest gradient."""
-WAYS = [
-    pytest.param("extension", marks=pytest.mark.skipif(kernels.compiled is None, reason="no extension")),
-    "torch",
-]
 ALPHA = 0.3
 BOUNDS = (-1.5, -0.5)
 """Of the logarithms of standard deviations: such as random networks reach."""
-
-
-@contextmanager
-def computed(way: str) -> Iterator[None]:
-    with mock.patch.object(kernels, "compiled", kernels.compiled if way == "extension" else None):
-        yield
 
 
 def layers(name: str, module: nn.Module, width: int) -> Any:
@@ -79,13 +58,13 @@ class Gaussian(nn.Module):
         actions = torch.tanh(chosen)
         return actions, normal.log_prob(chosen).sum(1) - torch.log(1 - actions**2 + 1e-6).sum(1)
 
-    def seen(self, flat: FlatParameters) -> DenseSquashedActor:
+    def seen(self, flat: FlatParameters) -> SquashedActor:
         body = layers("body", self.body, self.features)
         heads = [
             layers_of([(name, module)], module.in_features)[0]  # type: ignore[index]
             for name, module in (("mean", self.mean), ("log_std", self.log_std))
         ]
-        return DenseSquashedActor(body, *heads, flat)
+        return SquashedActor(body, *heads, flat)
 
 
 class Twins(nn.Module):
@@ -106,8 +85,8 @@ class Twins(nn.Module):
     def least(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return torch.cat(self(observations, actions), 1).min(1).values
 
-    def seen(self, flat: FlatParameters) -> DenseCritics:
-        return DenseCritics([layers(f"networks.{at}", one, self.width) for at, one in enumerate(self.networks)], flat)
+    def seen(self, flat: FlatParameters) -> Critics:
+        return Critics([layers(f"networks.{at}", one, self.width) for at, one in enumerate(self.networks)], flat)
 
 
 Parts = list[tuple[str, int]]
@@ -136,8 +115,9 @@ def flat_of(module: nn.Module, learned: bool = True) -> FlatParameters:
     return FlatParameters(module.named_parameters(), learned)
 
 
-def check(formula: Any, flat: FlatParameters, module: nn.Module, expected: torch.Tensor, batch: Any, cut: float) -> None:
+def check(loss: Any, nets: Any, module: nn.Module, expected: torch.Tensor, batch: Any, cut: float) -> None:
     """Gradients and the first statistic, of the whole and of its slices together."""
+    flat = nets[loss.learns].flat
     parameters = list(module.parameters())
     found = torch.autograd.grad(expected, parameters, allow_unused=True)
     wanted = torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)])
@@ -148,24 +128,30 @@ def check(formula: Any, flat: FlatParameters, module: nn.Module, expected: torch
         for part in parts:
             if part.start < part.stop:
                 flat.gradients.fill_(math.nan)  # they are overwritten
-                statistics = statistics + formula.gradients(batch[part], rows if len(parts) > 1 else None)
+                statistics += loss.fast(nets, batch[part], 1 / rows)[0]
                 total += flat.gradients
         assert (total - wanted).abs().max() <= CLOSE * wanted.abs().max() + 1e-7
-        assert statistics[0] == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)  # type: ignore[index]
+        assert statistics == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)
 
 
 @pytest.fixture(autouse=True)
 def near_bounds() -> Iterator[None]:
-    with mock.patch.multiple("reactor_torch.formulas.continuous", SMALLEST=BOUNDS[0], LARGEST=BOUNDS[1]):
+    with mock.patch.multiple("reactor_torch.learned", SMALLEST=BOUNDS[0], LARGEST=BOUNDS[1]):
         yield
 
 
-@in_turn("way", WAYS, kept=1)
+def soft(module: Gaussian, twins: Twins, targets: Twins) -> dict[str, Any]:
+    """Networks of SAC's losses."""
+    return {
+        "actor": module.seen(flat_of(module)),
+        "critic": twins.seen(flat_of(twins)),
+        "critic_target": targets.seen(flat_of(targets, False)),
+    }
+
+
 @given(**SHAPES)
 @settings(max_examples=25, deadline=None)
-def test_sac(
-    way: str, actor: Parts, critic: Parts, features: int, actions: int, critics: int, rows: int, cut: float, seed: int
-) -> None:
+def test_sac(actor: Parts, critic: Parts, features: int, actions: int, critics: int, rows: int, cut: float, seed: int) -> None:
     torch.manual_seed(seed)
     module, twins, targets = Gaussian(actor, features, actions), *(Twins(critic, features + actions, critics) for _ in range(2))
     batch = SACBatch(*transitions(rows, features, actions), torch.randn(rows, actions), torch.randn(rows, actions), ALPHA)
@@ -177,23 +163,17 @@ def test_sac(
     chosen, likely = module.log_prob(batch.observations, batch.noise)
     assume(chosen.abs().max() < 0.99)
     of_actor = (ALPHA * likely - twins.least(batch.observations, chosen)).mean()
-    with computed(way):
-        seen, judges = module.seen(flat_of(module)), twins.seen(flat_of(twins))
-        of_target = targets.seen(flat_of(targets, False))
-        check(SACCriticFormula(None, judges, of_target, seen), judges.flat, twins, of_critics, batch, cut)
-        formula = SACActorFormula(None, seen, judges)
-        check(formula, seen.flat, module, of_actor, batch, cut)
-        found = formula.gradients(batch)
+    nets = soft(module, twins, targets)
+    check(sync_sac.CriticLoss(), nets, twins, of_critics, batch, cut)
+    check(sync_sac.ActorLoss(), nets, module, of_actor, batch, cut)
+    found = sync_sac.ActorLoss().fast(nets, batch, 1 / rows)
     assert found[1] == pytest.approx(likely.mean().item(), rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
 @given(**SHAPES)
 @settings(max_examples=25, deadline=None)
-def test_td3(
-    way: str, actor: Parts, critic: Parts, features: int, actions: int, critics: int, rows: int, cut: float, seed: int
-) -> None:
+def test_td3(actor: Parts, critic: Parts, features: int, actions: int, critics: int, rows: int, cut: float, seed: int) -> None:
     torch.manual_seed(seed)
     module, target_module = (nn.Sequential(*network_of(*unzipped(actor), features, actions), nn.Tanh()) for _ in range(2))
     twins, targets = (Twins(critic, features + actions, critics) for _ in range(2))
@@ -206,42 +186,40 @@ def test_td3(
     of_actor = -twins.first(batch.observations, module(batch.observations)).mean()
 
     def function(one: nn.Module, learned: bool) -> Dense:
-        return Dense(layers_of(one.named_children(), features) or (), flat_of(one, learned))
+        return Dense(layers_of(one.named_children(), features), flat_of(one, learned))
 
-    with computed(way):
-        judges = twins.seen(flat_of(twins))
-        target = targets.seen(flat_of(targets, False))
-        of_critic = TD3CriticFormula(None, judges, target, function(target_module, False))
-        check(of_critic, judges.flat, twins, of_critics, batch, cut)
-        acts = function(module, True)
-        check(TD3ActorFormula(None, acts, judges), acts.flat, module, of_actor, batch, cut)
+    nets = {
+        "actor": function(module, True),
+        "actor_target": function(target_module, False),
+        "critic": twins.seen(flat_of(twins)),
+        "critic_target": targets.seen(flat_of(targets, False)),
+    }
+    check(sync_td3.CriticLoss(), nets, twins, of_critics, batch, cut)
+    check(sync_td3.ActorLoss(), nets, module, of_actor, batch, cut)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_actors_loss_leaves_the_critics_gradients_alone(way: str) -> None:
+def test_the_actors_loss_leaves_the_critics_gradients_alone() -> None:
     torch.manual_seed(0)
     module, twins = Gaussian([("linear", 8), ("relu", 8)], 3, 2), Twins([("linear", 8), ("relu", 8)], 5, 2)
     batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2), ALPHA)
-    with computed(way):
-        judges = twins.seen(flat_of(twins))
-        judges.flat.gradients.fill_(7)
-        SACActorFormula(None, module.seen(flat_of(module)), judges).gradients(batch)
-    assert (judges.flat.gradients == 7).all()
+    nets = soft(module, twins, twins)
+    nets["critic"].flat.gradients.fill_(7)
+    sync_sac.ActorLoss().fast(nets, batch, 1 / 20)
+    assert (nets["critic"].flat.gradients == 7).all()
 
 
-@pytest.mark.skipif(kernels.compiled is None, reason="no extension")
 @pytest.mark.parametrize("threads", [2, 3])
 def test_a_team_changes_no_bit(threads: int) -> None:
     torch.manual_seed(0)
     module, twins = Gaussian([("linear", 128), ("relu", 128), ("linear", 128)], 3, 2), Twins([("linear", 128), ("relu", 128)], 5, 3)
     batch = SACBatch(*transitions(300, 3, 2), torch.randn(300, 2), torch.randn(300, 2), ALPHA)
     seen, judges = module.seen(flat_of(module)), twins.seen(flat_of(twins))
-    formulas: list[Any] = [SACCriticFormula(None, judges, judges, seen), SACActorFormula(None, seen, judges)]
+    nets = {"actor": seen, "critic": judges, "critic_target": judges}
 
     def computed() -> list[torch.Tensor]:
         for flat in (seen.flat, judges.flat):
             flat.gradients.fill_(math.nan)
-        losses = [torch.from_numpy(formula.gradients(batch)) for formula in formulas]
+        losses = [torch.tensor(loss.fast(nets, batch, 1 / 300)) for loss in (sync_sac.CriticLoss(), sync_sac.ActorLoss())]
         return [*losses, seen.flat.gradients.clone(), judges.flat.gradients.clone()]
 
     wanted, team = computed(), Team(threads)
@@ -253,37 +231,34 @@ def test_a_team_changes_no_bit(threads: int) -> None:
     team.close()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_actions_at_their_bounds(way: str) -> None:
+def test_actions_at_their_bounds() -> None:
     """What is added under the logarithm keeps everything finite; the gradients fade."""
     module, twins = Gaussian([("linear", 8), ("tanh", 8)], 3, 2), Twins([("linear", 8), ("relu", 8)], 5, 2)
     with torch.no_grad():
         module.mean.bias.copy_(torch.tensor([60.0, -60.0]))
     batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2), ALPHA)
-    with computed(way):
-        seen = module.seen(flat_of(module))
-        formula = SACActorFormula(None, seen, twins.seen(flat_of(twins)))
-        assert formula.gradients(batch)[1] > 2 * -math.log(1e-6) - 10
-    flat = seen.flat
+    nets = soft(module, twins, twins)
+    assert sync_sac.ActorLoss().fast(nets, batch, 1 / 20)[1] > 2 * -math.log(1e-6) - 10
+    flat = nets["actor"].flat
     mean, log_std = flat.gradient("mean.weight"), flat.gradient("log_std.bias")
     assert mean is not None and not mean.any()
     assert log_std is not None and log_std.isfinite().all()
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("spoilt", ["actor", "critics", "target"])
-def test_a_weight_that_is_no_number_shows_in_a_loss(spoilt: str, way: str) -> None:
+def test_a_weight_that_is_no_number_shows_in_a_loss(spoilt: str) -> None:
     torch.manual_seed(0)
     module = Gaussian([("linear", 8), ("relu", 8)], 3, 2)
     twins, targets = (Twins([("linear", 8), ("relu", 8)], 5, 2) for _ in range(2))
     batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2), ALPHA)
     flats = {"actor": flat_of(module), "critics": flat_of(twins), "target": flat_of(targets, False)}
-    with computed(way):
-        seen, judges = module.seen(flats["actor"]), twins.seen(flats["critics"])
-        target = targets.seen(flats["target"])
-        formulas: list[Any] = [SACCriticFormula(None, judges, target, seen), SACActorFormula(None, seen, judges)]
-        for at in range(0, len(flats[spoilt].data), 11):
-            kept = float(flats[spoilt].data[at])
-            flats[spoilt].data[at] = math.nan
-            assert any(math.isnan(formula.gradients(batch)[0]) for formula in formulas), at
-            flats[spoilt].data[at] = kept
+    nets = {
+        "actor": module.seen(flats["actor"]),
+        "critic": twins.seen(flats["critics"]),
+        "critic_target": targets.seen(flats["target"]),
+    }
+    for at in range(0, len(flats[spoilt].data), 11):
+        kept = float(flats[spoilt].data[at])
+        flats[spoilt].data[at] = math.nan
+        assert any(math.isnan(loss.fast(nets, batch, 1 / 20)[0]) for loss in (sync_sac.CriticLoss(), sync_sac.ActorLoss())), at
+        flats[spoilt].data[at] = kept

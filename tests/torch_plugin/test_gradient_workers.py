@@ -223,7 +223,7 @@ def test_one_result(count: int, kind: str, slices: int, split: bool, processes: 
 
 
 def test_weights_are_bound_once() -> None:
-    """Each port hands out one view as long as a program runs: formulas are made anew for another one."""
+    """Each port hands out one view as long as a program runs: networks are read anew for another one."""
     moves = []
     move = Networks.move
     with pytest.MonkeyPatch.context() as patch:

@@ -2,69 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
-from every_other import in_turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import KINDS, network_of
 from torch import nn
 
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
-from reactor_sb3.algorithms.sync_dqn import DQNLoss
 from reactor_torch import (
+    ActorCritic,
     Bernoullis,
     Categoricals,
     Dense,
-    DenseActorCritic,
-    DQNFormula,
     FlatParameters,
     Gaussians,
     Network,
     Networks,
-    PPOFormula,
-    QBatch,
-    QFormula,
-    TransitionBatch,
     kernels,
     layers_of,
     normalized,
 )
-from reactor_torch.formulas import dqn as q_module
-from reactor_torch.formulas import ppo as ppo_module
 
 CLOSE = 1e-5
 """Of the largest gradient."""
-WAYS = [
-    pytest.param("extension", marks=pytest.mark.skipif(kernels.compiled is None, reason="no extension")),
-    "torch",
-    "device",
-]
-"""``device`` is ``torch`` with a loss that does its sums as on a GPU, where numpy cannot."""
-
-
-@contextmanager
-def computed(way: str) -> Iterator[None]:
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(kernels, "compiled", kernels.compiled if way == "extension" else None))
-        if way == "device":
-            for module in (ppo_module, q_module):
-                stack.enter_context(mock.patch.object(module, "functions_for", return_value=torch))
-                stack.enter_context(mock.patch.object(module, "array_of", lambda tensor: tensor))
-        yield
+BY_EXTENSION = pytest.mark.skipif(kernels.compiled is None, reason="the extension is not compiled here")
 
 
 def layers(name: str, module: nn.Sequential, features: int) -> Any:
     return layers_of(((f"{name}{at}", one) for at, one in module.named_children()), features)
-
-
-def dense_of(module: nn.Sequential, flat: FlatParameters, features: int) -> Dense:
-    return Dense(layers("", module, features), flat)
 
 
 def check(flat: FlatParameters, module: nn.Module, loss: torch.Tensor) -> None:
@@ -79,72 +47,23 @@ NETWORKS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 40)), max_s
 ROWS = st.integers(1, 70)
 
 
-@in_turn("way", WAYS, kept=2)
+@BY_EXTENSION
 @given(parts=NETWORKS, features=st.integers(1, 20), outputs=st.integers(1, 6), rows=ROWS, seed=st.integers(0, 2**20))
 @settings(max_examples=30, deadline=None)
-def test_any_network(way: str, parts: list[tuple[str, int]], features: int, outputs: int, rows: int, seed: int) -> None:
+def test_any_network(parts: list[tuple[str, int]], features: int, outputs: int, rows: int, seed: int) -> None:
     torch.manual_seed(seed)
     module = network_of([kind for kind, _ in parts], [size for _, size in parts], features, outputs)
     flat = FlatParameters(module.named_parameters())
-    with computed(way):
-        function = dense_of(module, flat, features)
-        for number in (rows, rows + 1, rows):  # buffers are kept for each number of rows
-            observations, slopes = torch.randn(number, features), torch.randn(number, outputs)
-            kept = observations.clone()
-            flat.gradients.fill_(float("nan"))  # they are overwritten
-            expected = module(observations)
-            assert torch.allclose(function.forward(observations), expected, rtol=1e-5, atol=1e-5)
-            function.backward(slopes.clone())
-            check(flat, module, (expected * slopes).sum())
-            assert torch.equal(observations, kept)
-
-
-def q_batch(rows: int, features: int, actions: int) -> QBatch:
-    return QBatch(torch.randn(rows, features), torch.randint(0, actions, (rows,)), 2 * torch.randn(rows))
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["huber", "mse"])
-def test_pqn_in_slices(kind: Any, way: str) -> None:
-    torch.manual_seed(0)
-    module = network_of(["linear", "normalised", "relu"] * 2, [24] * 6, 5, 3)
-    flat = FlatParameters(module.named_parameters())
-    batch = q_batch(40, 5, 3)
-    picked = module(batch.observations).gather(1, batch.actions[:, None])[:, 0]
-    of = {"huber": nn.functional.smooth_l1_loss, "mse": nn.functional.mse_loss}[kind]
-    expected = 0.5 * of(picked, batch.returns)
-    with computed(way):
-        formula = QFormula(None, dense_of(module, flat, 5), weight=0.5)
-        total, whole = torch.zeros_like(flat.gradients), 0.0
-        for part in (slice(0, 17), slice(17, 18), slice(18, 40)):
-            whole += formula.towards(batch[part], batch.returns[part], kind, of=40)[0]
-            total += flat.gradients
-        flat.gradients.copy_(total)
-    check(flat, module, expected)
-    assert whole == pytest.approx(float(expected.detach()), rel=1e-5)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("double_q", [False, True])
-@pytest.mark.parametrize("kind", ["huber", "mse"])
-def test_dqn(kind: Any, double_q: bool, way: str) -> None:
-    torch.manual_seed(0)
-    module, target = (network_of(["linear", "relu"] * 2, [24] * 4, 5, 3) for _ in range(2))
-    flat, fixed = FlatParameters(module.named_parameters()), FlatParameters(target.named_parameters(), learned=False)
-    dones, rewards, discounts = torch.randint(0, 2, (40, 1)).float(), torch.randn(40, 1), torch.rand(40, 1)
-    batch = TransitionBatch(torch.randn(40, 5), torch.randint(0, 3, (40, 1)), torch.randn(40, 5), dones, rewards, discounts)
-    with torch.no_grad():
-        following = target(batch.next_observations)
-        best = (module(batch.next_observations) if double_q else following).argmax(1, keepdim=True)
-        wanted = rewards + (1 - dones) * discounts * following.gather(1, best)
-    picked = module(batch.observations).gather(1, batch.actions)
-    expected = {"huber": nn.functional.smooth_l1_loss, "mse": nn.functional.mse_loss}[kind](picked, wanted)
-    with computed(way):
-        functions = dense_of(module, flat, 5), dense_of(target, fixed, 5)
-        found = DQNFormula(DQNLoss(double_q, kind), *functions).gradients(batch)
-    check(flat, module, expected)
-    assert found == pytest.approx(float(expected.detach()), rel=1e-5)
-    assert all(one.grad is None for one in target.parameters())
+    function = Dense(layers("", module, features), flat)
+    for number in (rows, rows + 1, rows):  # buffers are kept for each number of rows
+        observations, slopes = torch.randn(number, features), torch.randn(number, outputs)
+        kept = observations.clone()
+        flat.gradients.fill_(float("nan"))  # they are overwritten
+        expected = module(observations)
+        assert torch.allclose(function.forward(observations), expected, rtol=1e-5, atol=1e-5)
+        function.backward(slopes.clone())
+        check(flat, module, (expected * slopes).sum())
+        assert torch.equal(observations, kept)
 
 
 class Policy(nn.Module):
@@ -177,12 +96,12 @@ class Policy(nn.Module):
         found = [part.sample() for part in self.distributions(self.actor(observations))]
         return torch.stack(found, 1) if self.kind == "categoricals" else found[0]
 
-    def actor_critic(self, flat: FlatParameters) -> DenseActorCritic:
+    def actor_critic(self, flat: FlatParameters) -> ActorCritic:
         distribution: Any = {
             "categorical": lambda: Categoricals([3]), "categoricals": lambda: Categoricals([2, 4, 3]),
             "bernoullis": lambda: Bernoullis(4), "gaussian": lambda: Gaussians(flat),
         }[self.kind]()  # fmt: skip
-        return DenseActorCritic(layers("actor.", self.actor, 5), layers("critic.", self.critic, 5), distribution, flat)
+        return ActorCritic(layers("actor.", self.actor, 5), layers("critic.", self.critic, 5), distribution, flat)
 
 
 def ppo_batch(policy: Policy, rows: int) -> PPOBatch:
@@ -207,7 +126,7 @@ def ppo_loss(policy: Policy, batch: PPOBatch, clip_vf: float | None, ent_coef: f
     return -surrogate + 0.7 * nn.functional.mse_loss(predicted, batch.returns) - ent_coef * entropy.mean()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@BY_EXTENSION
 @pytest.mark.parametrize("kind", ["categorical", "categoricals", "bernoullis", "gaussian"])
 @given(
     rows=ROWS,
@@ -217,25 +136,24 @@ def ppo_loss(policy: Policy, batch: PPOBatch, clip_vf: float | None, ent_coef: f
     cut=st.floats(0, 1),
 )
 @settings(max_examples=10, deadline=None)
-def test_ppo_in_slices(kind: str, way: str, rows: int, width: int, clip_vf: float | None, ent_coef: float, cut: float) -> None:
+def test_ppo_in_slices(kind: str, rows: int, width: int, clip_vf: float | None, ent_coef: float, cut: float) -> None:
     torch.manual_seed(rows + width)
     policy = Policy(kind, width)
     flat = FlatParameters(policy.named_parameters())
     batch = ppo_batch(policy, rows)
-    with computed(way):
-        formula = PPOFormula(PPOLoss(0.2, clip_vf, ent_coef, 0.7), policy.actor_critic(flat))
-        statistics = formula.gradients(batch)
-        expected = ppo_loss(policy, batch, clip_vf, ent_coef)
+    loss, nets = PPOLoss(0.2, clip_vf, ent_coef, 0.7), {"policy": policy.actor_critic(flat)}
+    statistics = loss.fast(nets, batch, 1 / rows)
+    expected = ppo_loss(policy, batch, clip_vf, ent_coef)
+    check(flat, policy, expected)
+    assert statistics[0] == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)
+    at = int(cut * rows)
+    if 0 < at < rows:
+        begun = loss.fast(nets, batch[:at], 1 / rows)
+        total = flat.gradients.clone()
+        whole = [sum(both) for both in zip(begun, loss.fast(nets, batch[at:], 1 / rows), strict=True)]
+        flat.gradients.add_(total)
         check(flat, policy, expected)
-        assert statistics[0] == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)
-        at = int(cut * rows)
-        if 0 < at < rows:
-            whole = formula.gradients(batch[:at], of=rows)
-            total = flat.gradients.clone()
-            whole = whole + formula.gradients(batch[at:], of=rows)
-            flat.gradients.add_(total)
-            check(flat, policy, expected)
-            assert whole == pytest.approx(statistics, rel=1e-4, abs=1e-5)
+        assert whole == pytest.approx(list(statistics), rel=1e-4, abs=1e-5)
 
 
 @given(rows=st.integers(1, 50), batch_size=st.integers(1, 20))
@@ -277,7 +195,7 @@ def test_what_cannot_be_differentiated_is_refused() -> None:
 def by_autograd(policy: Policy, ent_coef: float) -> Networks:
     learned = torch.optim.Adam([one for one in policy.parameters() if one.requires_grad])
     nets = Networks({"policy": Network(policy, learned)}, {"policy": PPOLoss(0.2, None, ent_coef, 0.7)})
-    assert not nets.dense
+    assert not nets.compiled
     return nets
 
 

@@ -123,7 +123,7 @@ def test_after_a_move() -> None:
 
 def test_inputs_that_are_changed_meanwhile() -> None:
     nets = made()
-    layers, module = nets.formulas["loss"].layers, nets["net"][3]  # type: ignore[attr-defined]
+    layers, module = nets._autograd["net"].layers, nets["net"][3]
     inputs = torch.randn(ROWS, 512)
     with layers:
         out = module(inputs)
@@ -142,7 +142,7 @@ def test_one_kind_gives_the_bits_of_another(monkeypatch: pytest.MonkeyPatch) -> 
             torch.manual_seed(2)
             nn.init.normal_(module.weight), nn.init.zeros_(module.bias)
             nets = Networks({"net": Network(module, torch.optim.Adam(module.parameters()))}, {"loss": Twice()})
-            with nets.formulas["loss"].layers:  # type: ignore[attr-defined]
+            with nets._autograd["net"].layers:
                 out = nets["net"](torch.randn(ROWS, 512, generator=torch.Generator().manual_seed(3)))
             nets.flat("net").begin_gradients()
             out.square().sum().backward()

@@ -13,10 +13,14 @@ import pytest
 import torch
 from sb3_plugin.continuous_models import Learner, model_of, replay
 from torch import nn
-from torch_plugin.sb3_models import ppo
+from torch_plugin.sb3_models import ppo, ppo_batch, rollout
 
+from reactor_sb3.algorithms.ppo import PPOLoss
 from reactor_sb3.algorithms.sync_td3 import TD3Batch
-from reactor_torch import Batch, Loss, Network, Networks, Task
+from reactor_sb3.learned import read_actor_critic
+from reactor_torch import Batch, Loss, Network, Networks, Task, kernels
+
+BY_EXTENSION = pytest.mark.skipif(kernels.compiled is None, reason="the extension is not compiled here")
 
 
 @dataclass
@@ -113,14 +117,12 @@ def test_what_travels(way: Any) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
-def test_policies_travel_with_or_without_formulas(algorithm: str) -> None:
+def test_policies_travel_whoever_learns(algorithm: str) -> None:
     for kind in ("box", "dict"):
         nets = Learner(model_of(algorithm, kind)).nets
         other = pickle.loads(pickle.dumps(nets))
-        assert other.dense == nets.dense == (kind == "box")
-        assert {name: type(formula) for name, formula in other.formulas.items()} == {
-            name: type(formula) for name, formula in nets.formulas.items()
-        }
+        assert other.compiled == nets.compiled == (kind == "box")
+        assert other.why == nets.why
 
 
 @pytest.mark.parametrize("kind", ["box", "dict"])
@@ -139,6 +141,76 @@ def test_copies_compute_apart(kind: str) -> None:
         other.gradients(loss, batch)
         assert torch.equal(other.flat(network).gradients, first)
         assert not torch.allclose(nets.flat(network).gradients, first, rtol=1e-3)
+
+
+def of_ppo(loss: PPOLoss, read: Any = read_actor_critic) -> Networks:
+    torch.manual_seed(0)
+    policy = ppo("box").policy
+    return Networks({"policy": Network(policy, policy.optimizer, read=read)}, {"policy": loss})
+
+
+PPO_LOSS = PPOLoss(0.2, None, 0.01, 0.5)
+
+
+@BY_EXTENSION
+def test_why_autograd_learns() -> None:
+    assert of_ppo(PPO_LOSS).why is None
+    assert of_ppo(PPO_LOSS, None).why == "'policy' is a Network without read="
+    assert of_ppo(PPO_LOSS, lambda module, flat: f"{len(flat.names)} parameters").why == "'policy': 13 parameters"
+    assert made()[0].why == "Through has no `fast`"
+    policy = ppo("box").policy
+    for touch, why in (
+        (lambda: policy.log_std.requires_grad_(False), "'policy': its log_std does not learn"),
+        (lambda: policy.value_net.register_forward_hook(print), "has a forward hook"),
+    ):
+        touch()
+        nets = Networks({"policy": Network(policy, policy.optimizer, read=read_actor_critic)}, {"policy": PPO_LOSS})
+        assert why in str(nets.why) and not nets.compiled
+        policy.log_std.requires_grad_(True)
+
+
+@BY_EXTENSION
+def test_without_the_extension_autograd_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = ppo_batch(model := ppo("box"), rollout(model, 30, np.random.default_rng(0)))
+    fast = of_ppo(PPO_LOSS)
+    statistics = fast.gradients("policy", batch)
+    monkeypatch.setattr(kernels, "compiled", None)
+    slow = of_ppo(PPO_LOSS)
+    assert slow.why == "the extension is not used here, see `doctor`" and slow.kernels("policy") is None
+    assert slow.gradients("policy", batch) == pytest.approx(statistics, rel=1e-4, abs=1e-5)
+    torch.testing.assert_close(slow.flat("policy").gradients, fast.flat("policy").gradients, rtol=1e-4, atol=1e-6)
+    slow.step("policy")
+    assert not torch.equal(slow.flat("policy").data, fast.flat("policy").data)
+
+
+@dataclass(frozen=True)
+class Bolder(PPOLoss):
+    """Another loss, of which the inherited `fast` knows nothing."""
+
+    def evaluate(self, policy: Any, batch: Any) -> Any:
+        values, log_prob, entropy = super().evaluate(policy, batch)
+        return values, 2 * log_prob, entropy
+
+
+@dataclass(frozen=True)
+class Suits(Bolder):
+    fast = PPOLoss.fast
+
+
+@dataclass(frozen=True)
+class Numbered(PPOLoss):
+    """With nothing but a number of its own."""
+
+    more: int = 0
+
+
+def test_a_subclass_with_methods_of_its_own_has_to_say_that_it_is_fast() -> None:
+    numbers = 0.2, None, 0.01, 0.5
+    assert Bolder(*numbers).why_not_fast() == "Bolder has its own `evaluate` and no `fast` beside it"
+    assert Suits(*numbers).why_not_fast() is Numbered(*numbers).why_not_fast() is None
+    assert of_ppo(Bolder(*numbers)).why is not None
+    with pytest.raises(NotImplementedError, match="Through has no `fast`"):
+        Through().fast({}, None, 1.0)
 
 
 def test_what_a_distribution_remembers_does_not_travel() -> None:

@@ -50,7 +50,7 @@ def loops() -> tuple[Loop, ...] | None:
 
 def missing() -> str | None:
     """Why kernels in C cannot be used, ``None`` if they can."""
-    if _kernels is None:
+    if not _kernels:
         return "the kernels were not compiled"
     return None if loops() else "numpy's functions look otherwise on this Python"
 

@@ -179,6 +179,8 @@ def forbid(distribution: Any, masks: torch.Tensor) -> None:
 class MaskedLoss(PPOLoss):
     """PPO's, of a distribution in which nothing forbidden happens."""
 
+    fast = PPOLoss.fast
+
     def evaluate(self, policy: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Values, log-probabilities and entropies."""
         features = policy.extract_features(batch.observations)

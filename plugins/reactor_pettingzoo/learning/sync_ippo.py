@@ -218,7 +218,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
     def networks(self) -> dict[str, Network]:
         """Each policy that learns."""
         agents: Any = {block.policy: self.policy.agents[block.policy] for block in self.seats.learning}
-        return {name: Network(one, one.optimizer, self.max_grad_norm) for name, one in agents.items()}
+        return {name: Network(one, one.optimizer, self.max_grad_norm, read=self._read) for name, one in agents.items()}
 
     def losses(self) -> dict[str, Loss]:
         """PPO's, of each policy."""
@@ -270,7 +270,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         seen = block.seen({key: rollouts.rows("observations" + key) for key in block.keys.values()})
         seen = {part: kept(of_part) for part, of_part in seen.items()}
         observed: Any = seen.get("", seen)
-        if self.nets.dense and not self.nets.sees_images(block.policy):
+        if self.nets.compiled and not self.nets.sees_images(block.policy):
             policy: Any = self.policy.agents[block.policy]
             observed = preprocess_obs(observed, block.observation_space, normalize_images=policy.normalize_images)
             observed = observed.flatten(1)

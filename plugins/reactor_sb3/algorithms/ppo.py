@@ -15,10 +15,10 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import FloatSchedule, explained_variance
 from torch.nn.functional import mse_loss
 
-from reactor_sb3 import formulas
+from reactor_sb3.learned import read_actor_critic
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, mean_of, usual_steps
-from reactor_torch import Formula, Loss, Network, Networks, PPOBatch, Update, normalized
+from reactor_torch import Loss, Network, PPOBatch, Update, normalized, ppo_loss
 
 __all__ = ["PPOBatch", "PPOLoss", "PPOTrainer"]
 
@@ -46,14 +46,12 @@ class PPOLoss(Loss):
         """The loss, and its parts."""
         values, log_prob, entropy = self.evaluate(nets[self.learns], batch)
         old_values, advantages = batch.old_values.flatten(), batch.advantages.flatten()
-        log_ratio = log_prob - batch.old_log_prob.flatten()
-        ratio = log_ratio.exp()
+        ratio = (log_ratio := log_prob - batch.old_log_prob.flatten()).exp()
         clipped, values = ratio.clamp(1 - self.clip_range, 1 + self.clip_range), values.flatten()
         policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
         if self.clip_range_vf is not None:
             values = old_values + (values - old_values).clamp(-self.clip_range_vf, self.clip_range_vf)
-        value_loss = mse_loss(values, batch.returns.flatten())
-        entropy_loss = (log_prob if entropy is None else -entropy).mean()
+        value_loss, entropy_loss = mse_loss(values, batch.returns.flatten()), (log_prob if entropy is None else -entropy).mean()
         loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
         return loss, policy_loss, value_loss, entropy_loss, (ratio - 1 - log_ratio).mean(), (clipped != ratio).float().mean()
 
@@ -61,9 +59,14 @@ class PPOLoss(Loss):
         """Values, log-probabilities and entropies, ``(rows,)`` each; no entropies where nobody can compute them."""
         return policy.evaluate_actions(batch.observations, batch.actions)  # type: ignore[no-any-return]
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.ppo(self, nets)
+    def fast(self, nets: Mapping[str, Any], batch: PPOBatch, share: float) -> tuple[float, ...]:
+        """The same by the extension; with masks, if there are any."""
+        policy, masks = nets[self.learns], getattr(batch, "action_masks", None)
+        said = policy.evaluate(batch.observations, batch.actions, masks)
+        numbers = self.clip_range, self.clip_range_vf, self.ent_coef, self.vf_coef
+        statistics, by_values, by_log_prob = ppo_loss(said, batch, share, *numbers)
+        policy.backward(by_values, by_log_prob, -self.ent_coef * share)
+        return statistics
 
 
 class PPOTrainer(OnPolicyTrainer):
@@ -72,8 +75,8 @@ class PPOTrainer(OnPolicyTrainer):
     log_unit: ClassVar[str] = "iterations"
     loss_class: ClassVar[type[PPOLoss]] = PPOLoss
     policy_base: ClassVar[type[Any]] = ActorCriticPolicy  # what policies derive from
+    _read: ClassVar[Any] = staticmethod(read_actor_critic)
     _stopped: frozenset[str] = frozenset()  # losses whose divergence has become too large in this round
-
     # the attributes of SB3's PPO
     clip_range: Any
     clip_range_vf: Any
@@ -110,7 +113,7 @@ class PPOTrainer(OnPolicyTrainer):
     def networks(self) -> dict[str, Network]:
         """The policy."""
         policy: Any = self.policy
-        return {"policy": Network(policy, policy.optimizer, self.max_grad_norm)}
+        return {"policy": Network(policy, policy.optimizer, self.max_grad_norm, read=self._read)}
 
     def losses(self) -> dict[str, Loss]:
         """The loss, with the numbers that its schedules have come to."""
@@ -187,12 +190,11 @@ class PPOTrainer(OnPolicyTrainer):
         """Log means over the round, but for the divergence, which is the last pass's, and the loss, which is the last one."""
         super().log_round(passes)
         record, buffer, loss = self.logger.record, self.rollout_buffer, self.nets.loss("policy")
-        policy: Any = self.policy
         record("train/approx_kl", mean_of(passes[-1], "approx_kl"))
         record("train/loss", passes[-1][-1]["loss"])
         record("train/explained_variance", explained_variance(buffer.values.flatten(), buffer.returns.flatten()))
-        if hasattr(policy, "log_std"):
-            record("train/std", float(policy.log_std.detach().exp().mean()))
+        if (log_std := getattr(self.policy, "log_std", None)) is not None:
+            record("train/std", float(log_std.detach().exp().mean()))
         record("train/clip_range", loss.clip_range)
         if loss.clip_range_vf is not None:
             record("train/clip_range_vf", loss.clip_range_vf)

@@ -17,13 +17,13 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
 from torch.nn.functional import mse_loss
 
-from reactor_sb3 import formulas
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.algorithms.pqn_policies import ANNEALED, Annealed, CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
+from reactor_sb3.learned import read_q_net
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_torch import Formula, Loss, Network, Networks, QBatch, Update
+from reactor_torch import Loss, Network, QBatch, Update, q_loss
 
 __all__ = ["PQN", "Annealed", "QLoss"]
 
@@ -41,9 +41,12 @@ class QLoss(Loss):
         values = nets["q_net"](batch.observations).gather(1, batch.actions.view(-1, 1))[:, 0]
         return (0.5 * mse_loss(values, batch.returns),)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.q_values(self, nets, weight=0.5)
+    def fast(self, nets: Mapping[str, Any], batch: QBatch, share: float) -> tuple[float, ...]:
+        """The same by the extension."""
+        values = nets["q_net"].forward(batch.observations)
+        loss, by_values = q_loss(values, batch.actions, batch.returns, 0.5 * share)
+        nets["q_net"].backward(by_values)
+        return (loss,)
 
 
 class PQN(OnPolicyTrainer, BaseAlgorithm):
@@ -142,7 +145,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
 
     def networks(self) -> dict[str, Network]:
         """The Q-network."""
-        return {"q_net": Network(self.q_net, self.policy.optimizer, self.max_grad_norm)}
+        return {"q_net": Network(self.q_net, self.policy.optimizer, self.max_grad_norm, read=read_q_net)}
 
     def losses(self) -> dict[str, Loss]:
         """Half the squared error."""

@@ -54,7 +54,7 @@ def present_coefficient(model: Any) -> float:
     if model.ent_coef_optimizer is None:
         return float(model.ent_coef_tensor)
     logarithm, kernels = model.nets.flat("ent_coef").data, model.nets.kernels("ent_coef")
-    return float(logarithm.exp() if kernels is None else kernels.exp(float(logarithm)))
+    return float(kernels.exp(float(logarithm)) if kernels else logarithm.exp())
 
 
 def learn_entropy(model: Any, log_prob: float, coefficient: float) -> dict[str, float]:

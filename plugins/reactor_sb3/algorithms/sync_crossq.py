@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Unpack, cast
 
 import gymnasium
@@ -16,20 +17,18 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 from torch.nn.functional import mse_loss
 
-from reactor_sb3 import formulas
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms import sync_sac
 from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy, present_coefficient, refuse_sde
+from reactor_sb3.learned import read_critics, read_squashed_actor
 from reactor_sb3.policies import check_squashed
 from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Formula, Loss, Network, Networks, Update, squashed_sample
+from reactor_torch import Loss, Network, Update, squashed_sample, td_loss
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncCrossQ"]
-
-_KINDS = formulas.CrossQKinds(CrossQCritic, Actor, BatchRenorm1d)
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ class CriticLoss(Loss):
     """Squared difference of critics and what they say themselves of the next observations, all in one pass."""
 
     learns, reads, statistics = "critic", ("actor",), ("critic_loss",)
+    by_blocks = False
 
     def __call__(self, nets: Mapping[str, Any], batch: SACBatch) -> tuple[torch.Tensor, ...]:
         """The loss; what is normalised is the mixture of both halves."""
@@ -52,14 +52,23 @@ class CriticLoss(Loss):
         losses = [mse_loss(one, returns) for one in values.chunk(values.shape[1], 1)]
         return (0.5 * torch.stack(losses).sum(),)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers, by the extension."""
-        return formulas.crossq_critics(self, nets, _KINDS)
+    def fast(self, nets: Mapping[str, Any], batch: SACBatch, share: float) -> tuple[float, ...]:
+        """The same by the extension. A ratio and a shift of batch renormalisation (Ioffe 2017) are constants to gradients."""
+        actions, log_prob = nets["actor"].act(batch.next_observations, batch.next_noise)
+        seen, done = torch.cat((batch.observations, batch.next_observations)), torch.cat((batch.actions, actions))
+        values, following = nets["critic"].outputs_of(torch.cat((seen, done), 1), training=True)[:, :, 0].chunk(2, 1)
+        loss, by_values = td_loss(values, following, batch, 0.5 * share, log_prob, batch.ent_coef)
+        nets["critic"].backward(torch.cat((by_values, torch.zeros(by_values.shape)), 1))
+        return (loss,)
 
 
 @dataclass(frozen=True)
 class ActorLoss(sync_sac.ActorLoss):
     """That of SAC; the critics' running statistics stay as they are."""
+
+    normalises = True
+    by_blocks = False
+    fast = sync_sac.ActorLoss.fast
 
     def __call__(self, nets: Mapping[str, Any], batch: SACBatch) -> tuple[torch.Tensor, ...]:
         """The loss, and the mean log-probability, from which the entropy coefficient learns."""
@@ -67,17 +76,13 @@ class ActorLoss(sync_sac.ActorLoss):
         nets["critic"].set_bn_training_mode(False)
         return super().__call__(nets, batch)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers, by the extension."""
-        return formulas.crossq_actor(self, nets, _KINDS)
-
 
 class SyncCrossQ(OffPolicyTrainer, CrossQ):
     """CrossQ whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too. Each minibatch is normalised as a whole,
     so with ``n_learners`` its gradients are not shared out; with ``split=True`` the actor learns beside the critics. Gradients come
-    from formulas where the compiled kernel computes dense layers; elsewhere, as on other devices, from autograd.
+    from the compiled kernel where it computes dense layers; elsewhere, as on other devices, from autograd.
 
     Args:
         policy: As for sb3-contrib's ``CrossQ``, and so is every parameter that is not named here.
@@ -136,9 +141,13 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
     def networks(self) -> dict[str, Network]:
         """Critics, actor and, where it is learned, the entropy coefficient; no targets."""
         policy: Any = self.policy
+        critics, actor = (
+            partial(read, kind=kind, renormalising=BatchRenorm1d)
+            for read, kind in ((read_critics, CrossQCritic), (read_squashed_actor, Actor))
+        )
         return {
-            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, buffers=True),
-            "actor": Network(policy.actor, policy.actor.optimizer, buffers=True),
+            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, buffers=True, read=critics),
+            "actor": Network(policy.actor, policy.actor.optimizer, buffers=True, read=actor),
             **entropy_network(self),
         }
 

@@ -14,12 +14,12 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn.functional import mse_loss, smooth_l1_loss
 
-from reactor_sb3 import formulas
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
 from reactor_sb3.acting.policy import Policy
+from reactor_sb3.learned import read_q_net
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
-from reactor_torch import Formula, Loss, Network, Networks, TransitionBatch, Update
+from reactor_torch import Loss, Network, TransitionBatch, Update, q_loss, q_targets
 
 __all__ = ["DQNLoss", "QLearningTrainer", "SyncDQN"]
 
@@ -47,9 +47,14 @@ class DQNLoss(Loss):
         values = nets["q_net"](batch.observations).gather(1, batch.actions)
         return ((smooth_l1_loss if self.kind == "huber" else mse_loss)(values, returns),)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.dqn(self, nets)
+    def fast(self, nets: Mapping[str, Any], batch: TransitionBatch, share: float) -> tuple[float, ...]:
+        """The same by the extension."""
+        q_net = nets["q_net"]
+        following = nets["q_net_target"].forward(batch.next_observations)
+        returns = q_targets(batch, following, q_net.forward(batch.next_observations) if self.double_q else None)
+        loss, by_values = q_loss(q_net.forward(batch.observations), batch.actions, returns, share, self.kind == "huber")
+        q_net.backward(by_values)
+        return (loss,)
 
 
 class QLearningTrainer(OffPolicyTrainer):
@@ -58,6 +63,7 @@ class QLearningTrainer(OffPolicyTrainer):
     usual_train_freq: ClassVar[int] = 4
     learned: ClassVar[str] = "q_net"
     """Name of the policy's network, and of its loss; the target's has ``"_target"`` behind it."""
+    _read: ClassVar[Any] = staticmethod(read_q_net)
 
     exploration_schedule: Any  # as SB3's DQN has it
 
@@ -66,8 +72,8 @@ class QLearningTrainer(OffPolicyTrainer):
         model: Any = self  # SB3's classes have the attributes
         policy, name, target = model.policy, self.learned, f"{self.learned}_target"
         return {
-            name: Network(getattr(policy, name), policy.optimizer, model.max_grad_norm),
-            target: Network(getattr(policy, target), fixed=True),
+            name: Network(getattr(policy, name), policy.optimizer, model.max_grad_norm, read=self._read),
+            target: Network(getattr(policy, target), fixed=True, read=self._read),
         }
 
     def batch(self, transitions: dict[str, Any]) -> TransitionBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self, Unpack, cast
 
 import gymnasium
@@ -14,14 +15,14 @@ from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 
-from reactor_sb3 import formulas
 from reactor_sb3.acting.actor_critic import MASKS, SampledPolicy
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.algorithms.ppo import PPOLoss, PPOTrainer
+from reactor_sb3.learned import read_actor_critic
 from reactor_sb3.policies import Base
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_torch import Formula, MaskedBatch, Networks
+from reactor_torch import MaskedBatch
 
 __all__ = ["MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
 
@@ -39,14 +40,12 @@ _BASE = Base(
 class MaskedLoss(PPOLoss):
     """PPO's, of a distribution in which nothing forbidden happens."""
 
+    fast = PPOLoss.fast
+
     def evaluate(self, policy: Any, batch: MaskedBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Values, log-probabilities and entropies."""
         found = policy.evaluate_actions(batch.observations, batch.actions, action_masks=batch.action_masks)
         return cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor | None], found)
-
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.ppo(self, nets, _BASE)
 
 
 class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
@@ -80,6 +79,7 @@ class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
     host: ClassVar[str] = "sb3-contrib"
     loss_class: ClassVar[type[PPOLoss]] = MaskedLoss
     policy_base: ClassVar[type[Any]] = MaskableActorCriticPolicy
+    _read: ClassVar[Any] = staticmethod(partial(read_actor_critic, base=_BASE))
 
     @keeps_arguments
     def __init__(

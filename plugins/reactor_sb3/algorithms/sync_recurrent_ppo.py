@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Unpack, cast
 
 import gymnasium
@@ -14,16 +14,15 @@ from sb3_contrib import RecurrentPPO
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.type_aliases import Schedule
 
-from reactor_sb3 import formulas
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import transition_record
 from reactor_sb3.acting.recurrent import RecurrentPolicy, unpacked
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
-from reactor_sb3.policies import plain_networks_of
+from reactor_sb3.learned import read_recurrent
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_torch import Formula, Networks, normalized
+from reactor_torch import normalized
 
 __all__ = ["SequenceBatch", "SequenceLoss", "SyncRecurrentPPO"]
 
@@ -52,9 +51,11 @@ class SequenceLoss(PPOLoss):
         found = policy.evaluate_actions(flat, batch.actions.flatten(0, 1), states, batch.starts.flatten())
         return cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor | None], found)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For LSTMs of one layer with dense layers behind them."""
-        return formulas.recurrent_ppo(self, nets, plain_networks_of(nets[self.learns]))
+    def fast(self, nets: Mapping[str, Any], batch: Any, share: float) -> tuple[float, ...]:
+        """The same by the extension: of all steps of sequences, as rows."""
+        nets[self.learns].begin(batch.states, batch.starts)
+        steps = PPOBatch(*(getattr(batch, one.name).flatten(0, 1) for one in fields(PPOBatch)))
+        return super().fast(nets, steps, share / batch.starts.shape[1])
 
 
 def _check_sequences(n_steps: int, batch_size: int) -> None:
@@ -94,6 +95,7 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
     host: ClassVar[str] = "sb3-contrib"
     loss_class: ClassVar[type[PPOLoss]] = SequenceLoss
     policy_base: ClassVar[type[Any]] = RecurrentActorCriticPolicy
+    _read: ClassVar[Any] = staticmethod(read_recurrent)
 
     @keeps_arguments
     def __init__(

@@ -15,14 +15,14 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.sac.policies import SACPolicy
 from torch.nn.functional import mse_loss
 
-from reactor_sb3 import formulas
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy, present_coefficient, refuse_sde
+from reactor_sb3.learned import read_critics, read_squashed_actor
 from reactor_sb3.policies import check_squashed
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Formula, Loss, Network, Networks, Update, squashed_sample
+from reactor_torch import Loss, Network, Update, squashed_sample, td_loss, weighted_sum
 
 __all__ = ["ActorLoss", "CriticLoss", "SACBatch", "SyncSAC"]
 
@@ -43,15 +43,25 @@ class CriticLoss(Loss):
         losses = [mse_loss(values, returns) for values in nets["critic"](batch.observations, batch.actions)]
         return (0.5 * torch.stack(losses).sum(),)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.sac_critics(self, nets)
+    def fast(self, nets: Mapping[str, Any], batch: SACBatch, share: float) -> tuple[float, ...]:
+        """The same by the extension."""
+        actions, log_prob = nets["actor"].act(batch.next_observations, batch.next_noise)
+        following = nets["critic_target"].values(batch.next_observations, actions)
+        values = nets["critic"].values(batch.observations, batch.actions)
+        loss, by_values = td_loss(values, following, batch, 0.5 * share, log_prob, batch.ent_coef)
+        nets["critic"].backward(by_values)
+        return (loss,)
 
 
 @dataclass(frozen=True)
 class ActorLoss(Loss):
-    """Log-probability of the actor's own actions, weighted, less the least value that a critic gives them."""
+    """Log-probability of the actor's own actions, weighted, less the least value that a critic gives them.
 
+    Attributes:
+        normalises: Whether :meth:`fast` has the actor normalise batches by their own statistics, if it normalises any.
+    """
+
+    normalises: ClassVar[bool] = False
     learns, reads, statistics, fields = "actor", ("critic",), ("actor_loss", "log_prob"), ("observations", "noise", "ent_coef")
 
     def __call__(self, nets: Mapping[str, Any], batch: SACBatch) -> tuple[torch.Tensor, ...]:
@@ -63,9 +73,14 @@ class ActorLoss(Loss):
         """The critics' values of actions, ``(rows,)``."""
         return torch.cat(critic(observations, actions), 1).amin(1)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.sac_actor(self, nets)
+    def fast(self, nets: Mapping[str, Any], batch: SACBatch, share: float) -> tuple[float, ...]:
+        """The same by the extension; what critics value is up to them."""
+        actions, log_prob = nets["actor"].act(batch.observations, batch.noise, self.normalises)
+        values, by_actions = nets["critic"].action_gradient(batch.observations, actions)
+        loss = weighted_sum(log_prob, batch.ent_coef * share, values, -share)
+        mean_log_prob = weighted_sum(log_prob, share)
+        nets["actor"].backward(by_actions.mul_(-share), batch.ent_coef * share)
+        return loss, mean_log_prob
 
 
 class SyncSAC(OffPolicyTrainer, SAC):
@@ -145,9 +160,9 @@ class SyncSAC(OffPolicyTrainer, SAC):
         """Critics, actor, the critics' target and, where it is learned, the entropy coefficient."""
         policy: Any = self.policy
         return {
-            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor),
-            "actor": Network(policy.actor, policy.actor.optimizer),
-            "critic_target": Network(policy.critic_target),
+            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=read_critics),
+            "actor": Network(policy.actor, policy.actor.optimizer, read=read_squashed_actor),
+            "critic_target": Network(policy.critic_target, read=read_critics),
             **entropy_network(self),
         }
 

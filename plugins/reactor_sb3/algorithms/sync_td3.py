@@ -15,13 +15,13 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.td3.policies import TD3Policy
 from torch.nn.functional import mse_loss
 
-from reactor_sb3 import formulas
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.squashed import SquashedPolicy
+from reactor_sb3.learned import read_actor, read_critics
 from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Formula, Loss, Network, Networks, TransitionBatch, Update
+from reactor_torch import Loss, Network, TransitionBatch, Update, td_loss, weighted_sum
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncTD3", "TD3Batch"]
 
@@ -52,9 +52,13 @@ class CriticLoss(Loss):
         losses = [mse_loss(values, returns) for values in nets["critic"](batch.observations, batch.actions)]
         return (torch.stack(losses).sum(),)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.td3_critics(self, nets)
+    def fast(self, nets: Mapping[str, Any], batch: TD3Batch, share: float) -> tuple[float, ...]:
+        """The same by the extension."""
+        actions = (nets["actor_target"].forward(batch.next_observations) + batch.next_noise).clamp_(-1, 1)
+        following = nets["critic_target"].values(batch.next_observations, actions)
+        loss, by_values = td_loss(nets["critic"].values(batch.observations, batch.actions), following, batch, share)
+        nets["critic"].backward(by_values)
+        return (loss,)
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,13 @@ class ActorLoss(Loss):
         """The loss."""
         return (-nets["critic"].q1_forward(batch.observations, nets["actor"](batch.observations)).mean(),)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.td3_actor(self, nets)
+    def fast(self, nets: Mapping[str, Any], batch: TD3Batch, share: float) -> tuple[float, ...]:
+        """The same by the extension."""
+        actions = nets["actor"].forward(batch.observations)
+        values, by_actions = nets["critic"].action_gradient(batch.observations, actions, first=True)
+        loss = weighted_sum(values, -share)
+        nets["actor"].backward(by_actions.mul_(-share))
+        return (loss,)
 
 
 class SyncTD3(OffPolicyTrainer, TD3):
@@ -137,10 +145,10 @@ class SyncTD3(OffPolicyTrainer, TD3):
         """Critics, actor, and their targets."""
         policy: Any = self.policy
         return {
-            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor),
-            "actor": Network(policy.actor, policy.actor.optimizer),
-            "critic_target": Network(policy.critic_target, excluding=policy.actor_target),
-            "actor_target": Network(policy.actor_target),
+            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=read_critics),
+            "actor": Network(policy.actor, policy.actor.optimizer, read=read_actor),
+            "critic_target": Network(policy.critic_target, excluding=policy.actor_target, read=read_critics),
+            "actor_target": Network(policy.actor_target, read=read_actor),
         }
 
     def losses(self) -> dict[str, Loss]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Unpack, cast
 
 import gymnasium
+import numpy as np
 import torch
 from sb3_contrib import TQC
 from sb3_contrib.common.utils import quantile_huber_loss
@@ -15,16 +17,16 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 
-from reactor_sb3 import formulas
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms import sync_sac
 from reactor_sb3.algorithms.sac import SACBatch, refuse_sde
 from reactor_sb3.algorithms.sync_sac import SyncSAC
+from reactor_sb3.learned import read_quantile_critics, read_squashed_actor
 from reactor_sb3.policies import check_squashed
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Formula, Loss, Network, Networks, Update, squashed_sample
+from reactor_torch import Loss, Network, Update, quantile_loss, quantile_targets, squashed_sample
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncTQC"]
 
@@ -50,9 +52,18 @@ class CriticLoss(Loss):
         quantiles = nets["critic"](batch.observations, batch.actions)
         return (quantile_huber_loss(quantiles, returns[:, None], sum_over_quantiles=False),)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.tqc_critics(self, nets, Critic, Actor)
+    def fast(self, nets: Mapping[str, Any], batch: SACBatch, share: float) -> tuple[float, ...]:
+        """The same by the extension; critics give ``(critics, rows, quantiles)``."""
+        actions, log_prob = nets["actor"].act(batch.next_observations, batch.next_noise)
+        following = nets["critic_target"].quantiles(batch.next_observations, actions).transpose(0, 1).flatten(1)
+        ascending = torch.from_numpy(np.sort(following.numpy(), 1))
+        kept = ascending[:, : following.shape[1] - self.drop]
+        returns = quantile_targets(batch, kept - batch.ent_coef * log_prob[:, None])
+        quantiles = nets["critic"].quantiles(batch.observations, batch.actions)
+        of_pair = share / (quantiles.shape[0] * quantiles.shape[2] * returns.shape[1])
+        loss, by_quantiles = quantile_loss(quantiles, returns, of_pair)
+        nets["critic"].backward(by_quantiles)
+        return (loss,)
 
 
 @dataclass(frozen=True)
@@ -64,9 +75,7 @@ class ActorLoss(sync_sac.ActorLoss):
         quantiles: torch.Tensor = critic(observations, actions)
         return quantiles.mean(2).mean(1)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.tqc_actor(self, nets, Critic, Actor)
+    fast = sync_sac.ActorLoss.fast
 
 
 class SyncTQC(OffPolicyTrainer, TQC):
@@ -131,8 +140,10 @@ class SyncTQC(OffPolicyTrainer, TQC):
         self.construct(TQC)
 
     def networks(self) -> dict[str, Network]:
-        """Those of :class:`~reactor_sb3.SyncSAC`."""
-        return SyncSAC.networks(cast(Any, self))
+        """Those of :class:`~reactor_sb3.SyncSAC`, with critics of quantiles."""
+        critics, actor = partial(read_quantile_critics, kind=Critic), partial(read_squashed_actor, kind=Actor)
+        read: dict[str, Any] = {"critic": critics, "actor": actor, "critic_target": critics}
+        return {name: replace(part, read=read.get(name)) for name, part in SyncSAC.networks(cast(Any, self)).items()}
 
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""

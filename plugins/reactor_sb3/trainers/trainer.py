@@ -269,8 +269,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         return merged(found)
 
     def seen(self, rows: Any) -> Any:
-        """Observations ``(rows, ...)`` as losses take them: for formulas preprocessed and flat, but for images."""
-        if not self.nets.dense or any(map(self.nets.sees_images, self.nets)):
+        """Observations ``(rows, ...)`` as losses take them: for the extension preprocessed and flat, but for images."""
+        if not self.nets.compiled or any(map(self.nets.sees_images, self.nets)):
             return rows
         if rows.ndim == 2 and rows.dtype.is_floating_point:  # a Box's, and no image: SB3 makes no more of it
             return rows.float()
@@ -723,7 +723,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         session = self.session
         count = (self.n_learners or 1) if session.sliced is None else session.sliced.lanes.slices
         learners = f", n_learners={count}" if (count := max(count, session.threads)) > 1 else ""
-        split, gradients = ", split=True" if self.split else "", "formulas" if self.nets.dense else "autograd"
+        split, gradients = ", split=True" if self.split else "", "compiled" if self.nets.compiled else "autograd"
         return (
             f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "
             f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{learners}{running}{split}, gradients={gradients!r})"

@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if !defined(__GNUC__)
+#if !defined(__GNUC__) && !defined(__clang__)
 #error "it is for GCC and clang; without it torch multiplies"
 #endif
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* functions of a table have the same ones, needed or not */

@@ -4,11 +4,32 @@
  * programs keep from running takes none. A helper looks for work without sleeping for as long as there may be some at any moment.
  */
 
+#include <stdatomic.h>
+#include <time.h>
+
+#if defined(_WIN32)
+#define ALONE
+typedef int pthread_t, pthread_mutex_t, pthread_cond_t, sigset_t;
+#endif
+#if !defined(ALONE)
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <time.h>
+#else /* no thread can be made: a team is the thread that enters it */
+#define pthread_create(thread, how, work, what) ((void)(work), 1)
+#define pthread_join(thread, out) ((void)0)
+#define pthread_atfork(before, here, there) ((void)(there), 0)
+#define pthread_sigmask(how, now, before) ((void)(now), (void)(before))
+#define sigfillset(all) ((void)(all))
+#define pthread_mutex_init(lock, how) ((void)0)
+#define pthread_mutex_lock(lock) ((void)0)
+#define pthread_mutex_unlock(lock) ((void)0)
+#define pthread_cond_init(condition, how) ((void)0)
+#define pthread_cond_wait(condition, lock) ((void)0)
+#define pthread_cond_broadcast(condition) ((void)0)
+#define sched_yield() ((void)0)
+#define clock_gettime(clock, now) timespec_get(now, TIME_UTC)
+#endif
 
 enum { HELPERS = 63, MOST_PARTS = 255, LOOKS = 200, SOON = 300000 /* nanoseconds after which a helper goes to sleep */ };
 enum { WORTH_HELP = 5 << 18 }; /* multiply-adds of a part: some 15 us, as with less a second thread saves nothing */

@@ -16,7 +16,7 @@ from torch import nn
 from trainers import EVALUATED, INLINE, PROCESSES, THREADS, outcome
 
 from reactor_sb3.policies import GaussianActor, dense_forward
-from reactor_torch import Autograd, Task, kernels
+from reactor_torch import Task, kernels
 from reactor_torch.forward import bind_compiled, bind_torch
 from reactor_torch.parameters import parameter_record, write_parameters
 
@@ -58,14 +58,15 @@ def test_actors_evaluate_what_torch_gives(way: Any, envs: int) -> None:
 
 @pytest.mark.skipif(kernels.compiled is None, reason="no extension")
 def test_who_computes_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ways(**network: Any) -> tuple[bool, bool]:
+    def why(**network: Any) -> str | None:
         with make("crossq", policy_kwargs={"net_arch": [8], **network}) as model:
-            return model.nets.dense, any(type(one) is Autograd for one in model.nets.formulas.values())
+            assert model.nets.compiled == (model.nets.why is None)
+            return model.nets.why
 
-    assert ways() == ways(batch_norm=False) == ways(activation_fn=nn.Tanh) == (True, False)
-    assert ways(activation_fn=nn.ELU) == (False, True)
+    assert why() is why(batch_norm=False) is why(activation_fn=nn.Tanh) is None
+    assert "ELU" in str(why(activation_fn=nn.ELU))
     monkeypatch.setattr(kernels, "compiled", None)
-    assert ways() == (False, True)
+    assert "the extension is not used here" in str(why())
 
 
 @cache

@@ -11,6 +11,6 @@ from reactor_torch import networks
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: Any) -> None:
-    """Blocks of autograd from eight rows on; formulas have blocks of 64 rows in any case."""
+    """Blocks of autograd from eight rows on; the extension's have 64 rows in any case."""
     monkeypatch.setattr(networks, "LEAST_ROWS", 8)
     monkeypatch.setattr(networks, "LEAST_FLOPS", 1)

@@ -28,7 +28,7 @@ def fingerprint(
         rows["n_steps"] = 100
     with new(algorithm, env, **rows, **place, n_learners=learners, policy_kwargs={"net_arch": [width, width]}) as model:
         model.learn(rounds * model.rollout_steps * model.n_envs)
-        assert model.n_updates and model.nets.dense
+        assert model.n_updates and model.nets.compiled
         assert model.session.threads == threads and model.session.team is None  # it has ended
         assert learners in (None, 1) or f"n_learners={min(learners, model.nets.most_blocks)}" in repr(model)
         return str(model.fingerprint())
@@ -135,7 +135,7 @@ def test_threads_that_convolve_change_no_bit(algorithm: str, monkeypatch: pytest
         with new(algorithm, partial(Toy, SPACES["image"][1]), "CnnPolicy", **rows, **place, n_learners=learners) as model:
             model.learn(4 * model.rollout_steps * model.n_envs)
             assert model.n_updates and model.session.threads == threads
-            assert model.nets.dense == (algorithm != "pqn")  # by formulas or by autograd
+            assert model.nets.compiled == (algorithm != "pqn")  # or autograd learns
             found.append(str(model.fingerprint()))
     assert set(found) == {found[0]}
 

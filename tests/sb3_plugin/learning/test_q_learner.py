@@ -65,19 +65,19 @@ class Halved(NatureCNN):
 
 CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     # Where gradients come from, observations, the policy if it is not SB3's usual one, and what differs otherwise.
-    "as it comes": ("formulas", "box", None, {}),
-    "clipped often, quick": ("formulas", "box", None, {"max_grad_norm": 0.1, "learning_rate": lambda remaining: 1e-3 * remaining}),
-    "3 steps": ("formulas", "box", None, {"n_steps": 3, "gamma": 0.9}),
-    "discrete observations": ("formulas", "discrete", None, {}),
-    "no timeouts": ("formulas", "box", None, {"replay_buffer_kwargs": {"handle_timeout_termination": False}}),
+    "as it comes": ("compiled", "box", None, {}),
+    "clipped often, quick": ("compiled", "box", None, {"max_grad_norm": 0.1, "learning_rate": lambda remaining: 1e-3 * remaining}),
+    "3 steps": ("compiled", "box", None, {"n_steps": 3, "gamma": 0.9}),
+    "discrete observations": ("compiled", "discrete", None, {}),
+    "no timeouts": ("compiled", "box", None, {"replay_buffer_kwargs": {"handle_timeout_termination": False}}),
     "AdamW": (
-        "formulas", "box", None,
+        "compiled", "box", None,
         {"policy_kwargs": {"optimizer_class": torch.optim.AdamW, "optimizer_kwargs": {"weight_decay": 0.1, "eps": 1e-6}}},
     ),
-    "RMSprop": ("formulas", "box", None, {"policy_kwargs": {"optimizer_class": torch.optim.RMSprop, "net_arch": [16, 16]}}),
-    "tanh": ("formulas", "box", None, {"policy_kwargs": {"activation_fn": nn.Tanh, "net_arch": [24]}}),
+    "RMSprop": ("compiled", "box", None, {"policy_kwargs": {"optimizer_class": torch.optim.RMSprop, "net_arch": [16, 16]}}),
+    "tanh": ("compiled", "box", None, {"policy_kwargs": {"activation_fn": nn.Tanh, "net_arch": [24]}}),
     "another activation": ("autograd", "box", None, {"policy_kwargs": {"activation_fn": nn.ELU, "net_arch": [24]}}),
-    "images": ("autograd" if kernels.compiled is None else "formulas", "image", None, {}),
+    "images": ("autograd" if kernels.compiled is None else "compiled", "image", None, {}),
     "images with a forward of their own": ("autograd", "image", None, {"policy_kwargs": {"features_extractor_class": Halved}}),
     "dict": ("autograd", "dict", None, {}),
     "a forward of its own": ("autograd", "box", Doubling, {}),
@@ -152,7 +152,7 @@ def test_what_is_measured_is_an_update_of_a_copy(algorithm: str) -> None:
         assert model.updates_due() == {"dqn": 2, "pqn": 4}[algorithm]
         weights, moments = model.fingerprint(), deepcopy(model.policy.optimizer.state_dict()["state"])
         scratch = scratch_of(model)
-        assert scratch.nets.dense == model.nets.dense
+        assert scratch.nets.compiled == model.nets.compiled
         before = [one.clone() for one in scratch.policy.q_net.parameters()]
         batch = model.example()
         finish(scratch.update(batch), scratch.nets)

@@ -110,14 +110,14 @@ def taught(policy: Any, actions: Any) -> SyncPPO:
 def test_what_acts_is_what_the_policy_computes(policy: Any, actions: Any) -> None:
     model = taught(policy, actions)
     plain = policy is ActorCriticPolicy
-    assert model.nets.dense == (plain or policy is Headless)
+    assert model.nets.compiled == (plain or policy is Headless)
     if policy in (Hooked, Replaced, Shared):
         assert not isinstance(model.acting()[1].networks, DenseNetworks)
 
 
 def test_hooks_of_q_networks() -> None:
     model = new("dqn")
-    assert model.nets.dense and isinstance(model.acting()[1].q_net, DenseForward)
+    assert model.nets.compiled and isinstance(model.acting()[1].q_net, DenseForward)
     model.q_net.q_net[0].register_forward_hook(lambda module, given, found: found * 2)
     assert not isinstance(model.acting()[1].q_net, DenseForward)
 
@@ -130,7 +130,7 @@ class Boltzmann(DQNPolicy):
 def test_policies_that_choose_in_a_way_of_their_own_are_refused() -> None:
     with pytest.raises(ValueError, match=r"Boltzmann has a _predict\(\) of its own"):
         SyncDQN(Boltzmann, "CartPole-v1", seed=0)
-    assert PQN("MlpPolicy", "CartPole-v1", seed=0).nets.dense
+    assert PQN("MlpPolicy", "CartPole-v1", seed=0).nets.compiled
 
 
 @pytest.mark.parametrize("envs", [1, 3])

@@ -204,7 +204,7 @@ def test_returns_of_pqn(q_lambda: float) -> None:
 
 @pytest.mark.parametrize(
     ("activation", "gradients", "max_grad_norm"),
-    [(nn.ReLU, "formulas", 0.5), (nn.Tanh, "formulas", 50.0), (nn.ELU, "autograd", 0.5), (nn.ELU, "autograd", 50.0)],
+    [(nn.ReLU, "compiled", 0.5), (nn.Tanh, "compiled", 50.0), (nn.ELU, "autograd", 0.5), (nn.ELU, "autograd", 50.0)],
 )
 def test_an_update_of_pqn(activation: Any, gradients: str, max_grad_norm: float) -> None:
     model = Recorded(

@@ -160,7 +160,7 @@ def test_a_buffer_of_the_users_is_given_what_the_policy_has_drawn(algorithm: str
 def test_updates_for_each_step_are_told(algorithm: str) -> None:
     with new(algorithm, rollout_steps=8, gradient_steps=2) as model:
         model.learn(96, log_interval=None)
-        assert model.update_to_data == 2 / 32 and "update_to_data=0.0625" in repr(model) and "formulas" in repr(model)
+        assert model.update_to_data == 2 / 32 and "update_to_data=0.0625" in repr(model) and "gradients='compiled'" in repr(model)
         assert model.logger.name_to_value["time/update_to_data"] == 0.0625
         assert {"train/critic_loss", "train/actor_loss", "train/learning_rate", "train/n_updates"} <= set(
             model.logger.name_to_value

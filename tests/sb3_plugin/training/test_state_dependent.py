@@ -52,7 +52,7 @@ def test_updates_are_those_of_sb3(name: str, monkeypatch: pytest.MonkeyPatch) ->
     """Given the rollout and the order, SB3's own ``train()`` ends with the same weights and logs the same."""
     env, given = CASES[name]
     model = watched(env, use_sde=True, **given)
-    assert repr(model).endswith("gradients='formulas')")
+    assert repr(model).endswith("gradients='compiled')")
     for number in (0, 1):
         other, found = sb3_with(model, number), model.rounds[number]
         monkeypatch.setattr(np.random, "permutation", found["stream"].permutation)

@@ -7,6 +7,7 @@ import csv
 import inspect
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from reactor_sb3.acting.action_distributions import distribution_of
 from reactor_sb3.acting.forwards import copied
 from reactor_sb3.algorithms.ppo import PPOBatch
 from reactor_sb3.policies import DenseNetworks, ImageNetworks
-from reactor_torch import Network, Networks, TorchForward, kernels, normalized
+from reactor_torch import Networks, TorchForward, kernels, normalized
 
 Array = npt.NDArray[Any]
 ACTIONS: dict[str, gymnasium.Space[Any]] = {
@@ -137,14 +138,16 @@ def test_each_update_is_that_of_sb3(acted: str, way: str) -> None:
     """Begun from SB3's own state, every single one ends with SB3's weights to 1e-5."""
     network = {"activation_fn": nn.Tanh if way == "dense" else nn.ELU}
     model = watched(partial(Toy, BOX, ACTIONS[acted]), ent_coef=0.01, clip_range_vf=0.2, policy_kwargs=network)
-    assert repr(model).endswith({"dense": "gradients='formulas')", "autograd": "gradients='autograd')"}[way])
+    assert repr(model).endswith({"dense": "gradients='compiled')", "autograd": "gradients='autograd')"}[way])
     other = sb3_with(model, 1)
     get, compared = other.rollout_buffer.get, []
 
     def watched_get(batch_size: int | None = None) -> Iterator[Any]:
         for batch in get(batch_size):
             policy: Any = copied(other.policy, {})
-            nets = Networks({"policy": Network(policy, policy.optimizer, model.max_grad_norm)}, model.losses())
+            nets = Networks(
+                {"policy": replace(model.nets.parts["policy"], module=policy, optimizer=policy.optimizer)}, model.losses()
+            )
             nets.begin_round(model.losses())
             actions = batch.actions.long().flatten() if acted == "discrete" else batch.actions
             numbers = batch.advantages, batch.returns, batch.old_log_prob, batch.old_values
