@@ -225,10 +225,10 @@ def policy_reason(policy: Any, base: Base = SB3) -> str | None:
         policy: The policy.
         base: What it derives from.
     """
-    if type(policy.action_dist) not in base.distributions:
-        return f"its actions have a {type(policy.action_dist).__name__}"
     if (why := reason(policy, base.policy)) is not None:
         return why
+    if type(policy.action_dist) not in base.distributions:
+        return f"its actions have a {type(policy.action_dist).__name__}"
     parts = {name: part for name in _PARTS if (part := getattr(policy, name, None)) is not None}
     return next((why for name, part in parts.items() if (why := reason_of(part, named=name)) is not None), None)
 
