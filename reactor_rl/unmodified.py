@@ -36,11 +36,14 @@ class Code:
     """What some methods of a class come to.
 
     Attributes:
-        functions: By qualified name every function that they may run, of the packages that the class and its bases are from.
+        functions: By qualified name every function that they may run, of the packages that the class and its bases are from,
+            without decorators.
         values: By qualified name the plain constants that they read.
         names: Their own and all that they read or call: attributes of anything, and globals.
         methods: Those of them that are methods of the class.
         places: By qualified name where each part was found: a class or a module, the name there, and what it stood for.
+        owners: By name the class where methods and other attributes were found.
+        kind: The class.
         packages: Those whose functions are followed.
     """
 
@@ -50,7 +53,8 @@ class Code:
         self.names: set[str] = set(_IMPLICIT)
         self.methods: set[str] = set()
         self.places: dict[str, tuple[type | ModuleType, str, Any]] = {}
-        self._kind, self._seen, self._due = kind, set[tuple[int, str]](), list[FunctionType]()
+        self.owners: dict[str, type] = {}
+        self.kind, self._seen, self._due = kind, set[tuple[int, str]](), list[FunctionType]()
         self.packages = {_package(base.__module__) for base in kind.__mro__} - _EVERYBODYS
         self._roots, self._left_alone = frozenset(roots), _NOT_FOLLOWED.union(calls)
         for root in sorted(self._roots):
@@ -64,6 +68,8 @@ class Code:
         text = hashlib.sha256()
         for name, function in sorted(self.functions.items()):
             text.update(f"{name.rpartition('.')[2]}={_canonical(_tree(function))};".encode())
+            defaults = (*(function.__defaults__ or ()), *(value for _, value in sorted((function.__kwdefaults__ or {}).items())))
+            text.update(repr([value for value in defaults if _is_plain(value)]).encode())  # they may have been computed
         for name, value in sorted(self.values.items()):
             text.update(f"{name.rpartition('.')[2]}={value!r};".encode())
         return text.hexdigest()[:12]
@@ -75,7 +81,10 @@ class Code:
     @cached_property
     def _foreign(self) -> str | None:
         """Which of the functions is not where it was written."""
-        for where, function in self.functions.items():
+        placed = [(where, value) for where, (_, _, value) in self.places.items() if where in self.functions]  # decorated ones, too
+        for where, function in (*placed, *self.functions.items()):
+            if not isinstance(function, FunctionType):
+                continue
             home = function.__globals__
             own = _package(str(home.get("__name__"))) in (*self.packages, *_EVERYBODYS, "contextlib", "functools")
             if not own or function.__code__.co_filename != home.get("__file__", function.__code__.co_filename):
@@ -120,8 +129,10 @@ class Code:
                     self._see_method(name, all_of_them=True)
 
     def _see_method(self, name: str, all_of_them: bool = False) -> None:
-        for owner in self._kind.__mro__[:-1]:
+        for owner in self.kind.__mro__[:-1]:
             if name in vars(owner) and (name in self._roots or _package(owner.__module__) in self.packages):
+                if name not in self._left_alone:
+                    self.owners.setdefault(name, owner)
                 self._see(owner, name)
                 if not all_of_them:
                     return
@@ -136,7 +147,7 @@ class Code:
         while where in self.places:  # two classes of the same name
             where += "'"
         self.places[where] = home, name, value
-        value = getattr(value, "fget", None) or getattr(value, "__func__", None) or value
+        value = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "__func__", None) or value)
         if isinstance(home, type) and callable(value):
             self.methods.add(name)
             self.names.add(name)
@@ -145,7 +156,7 @@ class Code:
                 self.functions[where] = value
             if _package(value.__module__) in self.packages:
                 self._due.append(value)
-        elif type(value) in _PLAIN or (type(value) in (tuple, list) and all(type(one) in _PLAIN for one in value)):
+        elif _is_plain(value):
             self.values[where] = value
 
 
@@ -157,19 +168,22 @@ class Watch:
     """
 
     def __init__(self, codes: Iterable[Code]) -> None:
+        self._codes = list(codes)
         self._places: dict[str, tuple[type | ModuleType, str, Any]] = {}
         self._functions: dict[str, FunctionType] = {}
-        for code in codes:
+        for code in self._codes:
             self._places |= code.places
             self._functions |= code.functions
         self._getters = [vars(home).get for home, _, _ in self._places.values()]
         self._names = [name for _, name, _ in self._places.values()]
         self._values = [value for _, _, value in self._places.values()]
         self._run = [*map(_RUN, self._functions.values())]
+        self._classes = [vars(base) for base in {base: None for code in self._codes for base in code.kind.__mro__}]
+        self._sizes = [*map(len, self._classes)]
 
     def changed(self) -> str | None:
         """Say what is different now; ``None`` if nothing is. Asked in a few microseconds."""
-        same = all(map(is_, map(call, self._getters, self._names), self._values))
+        same = all(map(is_, map(call, self._getters, self._names), self._values)) and [*map(len, self._classes)] == self._sizes
         if same and [*map(_RUN, self._functions.values())] == self._run:
             return None
         for where, (home, name, value) in self._places.items():
@@ -179,6 +193,12 @@ class Watch:
         for (where, function), run in zip(self._functions.items(), self._run, strict=True):
             if _RUN(function) != run:
                 return f"somebody has changed {where}"
+        for code in self._codes:
+            for name, owner in code.owners.items():
+                first = next(base for base in code.kind.__mro__ if name in vars(base))
+                if first is not owner:
+                    return f"somebody has given {first.__qualname__} a {name} of its own"
+        self._sizes = [*map(len, self._classes)]
         return None
 
 
@@ -198,6 +218,10 @@ def code_of(kind: type, roots: tuple[str, ...], calls: tuple[str, ...] = ()) -> 
         if found._foreign is None:
             _KNOWN[kind, roots, calls] = found
     return found
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _PLAIN or (type(value) in (tuple, list) and all(type(one) in _PLAIN for one in value))
 
 
 def _package(name: str) -> str:
@@ -298,5 +322,7 @@ def _canonical(node: Any) -> str:
     fields = dict(ast.iter_fields(node))
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node, clean=False) is not None:
         fields["body"] = node.body[1:] or [ast.Pass()]
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 ends some with an empty string
+        fields["values"] = [one for one in node.values if not (isinstance(one, ast.Constant) and one.value == "")]
     texts = [_canonical(value) for name, value in fields.items() if name not in _LEFT_OUT]
     return f"{type(node).__name__.replace('AnnAssign', 'Assign')}({','.join(filter(None, texts))})"

@@ -51,11 +51,9 @@ T = TypeVar("T")
 
 LIBRARIES = ("stable_baselines3", "sb3_contrib", "reactor_sb3")
 """Packages whose networks and trainers are known here."""
-ROOTS = ("forward", "_predict", "get_distribution", "evaluate_actions", "predict_values")
-"""Methods by which actors, learners and evaluations ask a policy or a network, as far as it has them."""
 
 
-def reason(network: nn.Module, like: type | None = None, roots: tuple[str, ...] = ROOTS, calls: tuple[str, ...] = ()) -> str | None:
+def reason(network: nn.Module, like: type | None = None) -> str | None:
     """Say why nothing else may stand in for a network, or for a policy's methods; ``None`` if something may.
 
     Its layers are not asked.
@@ -63,11 +61,9 @@ def reason(network: nn.Module, like: type | None = None, roots: tuple[str, ...] 
     Args:
         network: The network or policy.
         like: The class that it has to do the same as; ``None`` for that of the library that it derives from.
-        roots: The methods.
-        calls: See :func:`reactor_torch.reason`.
     """
     like = like or library_class(type(network), LIBRARIES)
-    return f"{type(network).__name__} is no network of SB3's" if like is None else reason_of(network, like, roots, calls=calls)
+    return f"{type(network).__name__} is no network of SB3's" if like is None else reason_of(network, like)
 
 
 class _Misfit(Exception):
@@ -220,7 +216,7 @@ GSDE = Base(ActorCriticPolicy, (sb3.StateDependentNoiseDistribution,))
 """Policies whose noise is a function of observations, redrawn now and then."""
 
 
-def policy_reason(policy: Any, base: Base = SB3, roots: tuple[str, ...] = ROOTS) -> str | None:
+def policy_reason(policy: Any, base: Base = SB3) -> str | None:
     """Say why a policy has to draw its actions itself; ``None`` for two networks and a distribution of SB3's.
 
     Layers are not asked.
@@ -228,12 +224,11 @@ def policy_reason(policy: Any, base: Base = SB3, roots: tuple[str, ...] = ROOTS)
     Args:
         policy: The policy.
         base: What it derives from.
-        roots: See :func:`reason`.
     """
+    if (why := reason(policy, base.policy)) is not None:
+        return why
     if type(policy.action_dist) not in base.distributions:
         return f"its actions have a {type(policy.action_dist).__name__}"
-    if (why := reason(policy, base.policy, roots=roots)) is not None:
-        return why
     parts = {name: part for name in _PARTS if (part := getattr(policy, name, None)) is not None}
     return next((why for name, part in parts.items() if (why := reason_of(part, named=name)) is not None), None)
 
@@ -312,7 +307,7 @@ def _behind(policy: Any, name: str, width: int, before: Sequence[tuple[str, nn.M
 @_reader
 def noisy_networks_of(policy: Any) -> DenseNetworks:
     """Read the networks of a policy with gSDE, if they are dense layers and the noise is SB3's own by default; or say why not."""
-    _refuse(policy_reason(policy, GSDE, (*ROOTS, "reset_noise")))
+    _refuse(policy_reason(policy, GSDE))
     noise = policy.action_dist
     assert isinstance(noise, StateDependentNoiseDistribution)
     if policy.squash_output or noise.use_expln or noise.learn_features:

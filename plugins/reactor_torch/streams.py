@@ -20,7 +20,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from reactor_torch.unmodified import reason
+from reactor_rl.plugin import library_class
+from reactor_torch.unmodified import LIBRARIES, reason, shadows_of
 
 __all__ = ["drawing_nothing", "draws", "torch_state", "torch_stream"]
 
@@ -43,11 +44,6 @@ _DRAWING = (nn.RReLU, nn.MultiheadAttention, nn.modules.dropout._DropoutNd)
 """Draw where somebody learns."""
 _KNOWN = ("stable_baselines3.", "sb3_contrib.", "reactor_sb3.")
 """Packages whose networks draw nothing but by the layers that they consist of."""
-_BUILDING = frozenset({
-    "__init__", "_build", "_build_mlp_extractor", "_create_aliases", "_get_constructor_parameters", "_get_data", "init_weights",
-    "make_actor", "make_critic", "make_features_extractor", "make_q_net", "make_quantile_net",
-})  # fmt: skip
-"""Methods of SB3's policies that make layers."""
 _PLAIN = frozenset({
     "abs", "append", "dict", "enumerate", "float", "int", "isinstance", "items", "keys", "len", "list", "max", "min", "range",
     "sorted", "sum", "tuple", "values", "zip",
@@ -183,27 +179,16 @@ def draws(module: nn.Module, *, learning: bool = True) -> bool:
 
 
 def _certain(part: nn.Module, learning: bool) -> bool:
-    if reason(part) is not None or type(part).__call__ is not nn.Module.__call__:
-        return False
     if isinstance(part, _ALWAYS_DRAWING):
         return False
     if (learning or part.training) and (isinstance(part, _DRAWING) or (isinstance(part, nn.RNNBase) and part.dropout > 0)):
         return False
     defined_by = next(cls for cls in type(part).__mro__ if "forward" in vars(cls))
     package, _, family = defined_by.__module__.rpartition(".")
-    if package == "torch.nn.modules" and family in _CERTAIN:
-        return True
-    if defined_by.__module__.startswith(_KNOWN):
-        return not any(map(_computes_otherwise, type(part).__mro__))
-    return _only_calls_what_is_known(part, vars(defined_by)["forward"])
-
-
-def _computes_otherwise(cls: type) -> bool:
-    """Whether a class of the user's has methods besides those that make layers: SB3's ``forward`` may call any of them."""
-    if cls.__module__.startswith(_KNOWN) or cls.__module__.partition(".")[0] in ("torch", "abc", "builtins", "typing"):
-        return False
-    methods = (FunctionType, classmethod, staticmethod, property)
-    return any(isinstance(value, methods) and name not in _BUILDING for name, value in vars(cls).items())
+    if (package == "torch.nn.modules" and family in _CERTAIN) or defined_by.__module__.startswith(_KNOWN):
+        return reason(part, library_class(type(part), LIBRARIES)) is None
+    own = reason(part, nn.Module, ()) is not None or shadows_of(part)
+    return not own and _only_calls_what_is_known(part, vars(defined_by)["forward"])
 
 
 def _only_calls_what_is_known(part: nn.Module, forward: object) -> bool:

@@ -19,8 +19,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from reactor_rl.plugin import Watch, code_of, library_class
 from reactor_torch.loss import Network
-from reactor_torch.unmodified import GLOBAL_HOOKS, hooks_of
+from reactor_torch.unmodified import GLOBAL_HOOKS, LIBRARIES, ROOTS, hooks_of, reason, shadows_of
 
 __all__ = ["Structure", "differences", "refuse_global_hooks"]
 
@@ -31,12 +32,6 @@ _LEARNS, _GROUPS, _PLACE = attrgetter("requires_grad"), attrgetter("param_groups
 _STEPPED, _SETTINGS = "the optimizer of ", "has other settings"
 _TENSOR_HOOKS = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 _OPTIMIZER_HOOKS = attrgetter("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-_METHODS = frozenset(
-    ("forward", "forward_actor", "forward_critic", "extract_features", "evaluate_actions", "predict_values", "get_distribution",
-     "get_action_dist_params", "_get_action_dist_from_latent", "_predict", "action_log_prob", "q1_forward")
-)  # fmt: skip
-"""Names of methods of networks that somebody may replace for one object."""
-_LIBRARIES = ("torch", "stable_baselines3", "sb3_contrib")
 _PLAIN = (bool, int, float, str)
 _BY_NAME = frozenset(("setattr", "delattr", "vars", "__dict__", "__setattr__", "__delattr__"))
 _MOVING: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
@@ -118,6 +113,7 @@ class Structure:
             and [*map(_PLACE, self._parameters)] == self._places
             and [*map(len, self._attributes)] == self._lengths
             and [*map(type, self._modules)] == self._types
+            and self._watch.changed() is None
             and [*map(call, self._getters, self._settled)] == self._settings
         )
 
@@ -136,9 +132,14 @@ class Structure:
         found = {id(one): one for one in (*parameters, *self._tensors.values()) if one is not None}
         self._parameters = list(found.values())
         self._learns, self._places = [*map(_LEARNS, self._parameters)], [*map(_PLACE, self._parameters)]
-        self._attributes = [vars(module) for module in self._modules]
-        self._lengths, self._types = [*map(len, self._attributes)], [*map(type, self._modules)]
-        settled = [(vars(module), names) for module in self._modules if (names := _settings_of(module))]
+        self._attributes: list[Mapping[str, Any]] = [vars(module) for module in self._modules]
+        self._types = [*map(type, self._modules)]
+        # What a module or a class of the user's has for itself may hide a method of the class that it derives from.
+        kinds = {base: None for kind in self._types for base in kind.__mro__ if _root_of(base) not in LIBRARIES}
+        self._attributes += [vars(kind) for kind in kinds]
+        self._lengths = [*map(len, self._attributes)]
+        self._watch = Watch(code_of(kind, ROOTS) for kind in {_library_class(module): None for module in self._modules})
+        settled = [(vars(module), names) for module in self._modules if (names := _settings_of(module) + shadows_of(module))]
         self._settled, self._getters = [values for values, _ in settled], [itemgetter(*names) for _, names in settled]
         self._settings = [*map(call, self._getters, self._settled)]
 
@@ -219,9 +220,10 @@ class Structure:
         """
         for module, path in self._modules.items():
             hooks = tuple(of(hook) for some in hooks_of(module) for hook in some.values())
-            own = {name: of(value) for name, value in vars(module).items() if name in _METHODS}
+            own = {name: of(vars(module)[name]) for name in shadows_of(module)}
             yield path, {
                 "is replaced": (of(module), type(module)), "has other hooks": hooks, f"has another {_first(own)}": own,
+                "computes otherwise": None if hooks or own else reason(module, _library_class(module)),
                 _SETTINGS: {name: vars(module)[name] for name in _settings_of(module)},
             }  # fmt: skip
             for name, one in self._named(module):
@@ -250,11 +252,16 @@ def _acting(facts: Facts) -> Facts:
 def _settings_of(module: nn.Module) -> list[str]:
     """Names of numbers and the like that say what a module computes; without those in which a module of a user's keeps count."""
     cls, moving = type(module), frozenset(_MOVING.get(module, ()))
-    if _root_of(cls) not in _LIBRARIES:
+    if _root_of(cls) not in LIBRARIES:
         if (own := _stored_by(cast(Hashable, cls))) is None or any(hooks_of(module)) or "forward" in vars(module):
             return []
         moving |= own
     return [name for name, value in vars(module).items() if type(value) in _PLAIN and name != "training" and name not in moving]
+
+
+def _library_class(module: nn.Module) -> type:
+    """The class of a library's that a module is, or derives from."""
+    return library_class(type(module), LIBRARIES) or nn.Module
 
 
 def _root_of(one: Any) -> str:
@@ -273,7 +280,7 @@ def _stored_by(cls: type[nn.Module]) -> frozenset[str] | None:
                 methods.setdefault(name, []).append(function)
     stored: set[str] = set()
     done: set[CodeType] = set()
-    due = [(one.__code__, one.__globals__) for name in (*_METHODS, "train") for one in methods.get(name, ())]
+    due = [(one.__code__, one.__globals__) for name in (*ROOTS, "train") for one in methods.get(name, ())]
     while due:
         code, names = due.pop()
         if code in done:
@@ -289,7 +296,7 @@ def _stored_by(cls: type[nn.Module]) -> frozenset[str] | None:
                 called.append(names.get(one.argval))
             elif one.opname.startswith("LOAD_") and isinstance(one.argval, str):
                 called += methods.get(one.argval, ())
-        called = [one for one in called if isinstance(one, FunctionType) and _root_of(one) not in _LIBRARIES]
+        called = [one for one in called if isinstance(one, FunctionType) and _root_of(one) not in LIBRARIES]
         due += [(one.__code__, one.__globals__) for one in called]
         due += [(one, names) for one in code.co_consts if isinstance(one, CodeType)]
     return frozenset(stored)

@@ -9,7 +9,15 @@ from torch.nn.modules import module as of_all_modules
 
 from reactor_rl import plugin
 
-__all__ = ["GLOBAL_HOOKS", "hook_of", "hooks_of", "reason"]
+__all__ = ["GLOBAL_HOOKS", "LIBRARIES", "ROOTS", "hook_of", "hooks_of", "reason", "shadows_of"]
+
+LIBRARIES = ("torch", "stable_baselines3", "sb3_contrib", "reactor_sb3")
+"""Packages whose networks are known."""
+ROOTS = (
+    "forward", "forward_actor", "forward_critic", "_predict", "get_distribution", "evaluate_actions", "predict_values",
+    "action_log_prob", "q1_forward", "reset_noise",
+)  # fmt: skip
+"""Methods by which actors, learners and evaluations ask a policy or a network, as far as it has them."""
 
 _HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
 GLOBAL_HOOKS = tuple(getattr(of_all_modules, f"_global_{name}_hooks") for name in _HOOKS)
@@ -19,7 +27,7 @@ GLOBAL_HOOKS = tuple(getattr(of_all_modules, f"_global_{name}_hooks") for name i
 def reason(
     module: nn.Module,
     like: type | None = None,
-    roots: tuple[str, ...] = ("forward",),
+    roots: tuple[str, ...] = ROOTS,
     named: str = "",
     calls: tuple[str, ...] = (),
 ) -> str | None:
@@ -35,6 +43,12 @@ def reason(
     if (hook := hook_of(module)) is not None:
         return f"{f'its {named}' if named else f'this {type(module).__name__}'} has a {hook}"
     return plugin.reason(module, like or type(module), roots, named, calls)
+
+
+def shadows_of(module: nn.Module) -> list[str]:
+    """Names of attributes of a module's own that hide methods of its class."""
+    kind = type(module)
+    return [name for name in vars(module) if callable(getattr(kind, name, None))]
 
 
 def hook_of(module: nn.Module) -> str | None:

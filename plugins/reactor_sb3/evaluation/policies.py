@@ -40,6 +40,7 @@ from reactor_torch import (
     refuse_spoilt,
     spoilt_rows,
 )
+from reactor_torch import reason as reason_of
 
 __all__ = ["asked"]
 
@@ -395,7 +396,7 @@ def _kind_of(policy: Any) -> str:
 
 def _predicts_as(policy: Any, kind: type) -> bool:
     """Whether it makes actions of its distribution, or of its network's outputs, as a class does."""
-    return reason(policy, kind, ("_predict", "get_distribution"), calls=("extract_features",)) is None
+    return reason_of(policy, kind, ("_predict", "get_distribution"), calls=("extract_features",)) is None
 
 
 def _base_with_masks(policy: Any) -> Any:
