@@ -21,6 +21,7 @@ from reactor_sb3.learned import (
     read_recurrent,
     read_squashed_actor,
 )
+from reactor_sb3.trainers.explanation import why_torch
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
@@ -68,4 +69,5 @@ __all__ = [
     "read_recurrent",
     "read_squashed_actor",
     "transition_record",
+    "why_torch",
 ]

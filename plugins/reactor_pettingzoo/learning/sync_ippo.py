@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ from reactor_sb3.plugin import (
     SampledPolicy,
     keeps_arguments,
     transition_record,
+    why_torch,
 )
 from reactor_torch import Batch, Loss, MaskedBatch, Network, Update
 
@@ -238,6 +239,10 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         self.policy.check_apart()
         parts = tuple(self._part(block, self.policy.names(block)) for block in self.seats.blocks)
         return self.policy.agents, JointPolicy(parts, self.seats)
+
+    def acting_by_torch(self) -> dict[str, str | None]:
+        """See :meth:`reactor_sb3.plugin.OnPolicyTrainer.acting_by_torch`."""
+        return {part.block.policy: why_torch(part.policy) for part in cast(JointPolicy, self.acting()[1]).parts}
 
     def _part(self, block: Block, names: tuple[str, ...], plays: bool = False) -> Part:
         policy = self.policy.agents[names[0]]

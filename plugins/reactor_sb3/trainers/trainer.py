@@ -40,6 +40,7 @@ from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.copying import copy_of
 from reactor_sb3.trainers.display import WATCHING
+from reactor_sb3.trainers.explanation import Explanation, explanation_of, why_torch
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, merged, refuse_common, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
@@ -718,13 +719,26 @@ class Trainer(RunOwner, BaseAlgorithm):
             "save_checkpoint() and resume(), or copy.deepcopy(), whose copy has no run yet"
         )
 
+    def explain(self) -> Explanation:
+        """Say who evaluates and who differentiates each network, and why it is not the extension.
+
+        ``print(model.explain())`` shows a table with a row for each network. It is about the policy as it is now.
+        """
+        return explanation_of(self.nets, self.acting_by_torch(), self.nets.why)
+
+    def acting_by_torch(self) -> dict[str, str | None]:
+        """By the names of the networks that act, the reason why torch evaluates them; ``None`` if the extension does."""
+        module, behaviour = self.acting()
+        return {next((name for name in self.nets if self.nets[name] is module), "policy"): why_torch(behaviour)}
+
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
         session = self.session
         count = (self.n_learners or 1) if session.sliced is None else session.sliced.lanes.slices
         learners = f", n_learners={count}" if (count := max(count, session.threads)) > 1 else ""
         split, gradients = ", split=True" if self.split else "", "compiled" if self.nets.compiled else "autograd"
+        why = "" if self.nets.why is None else f", why={self.nets.why!r}"
         return (
             f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "
-            f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{learners}{running}{split}, gradients={gradients!r})"
+            f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{learners}{running}{split}, gradients={gradients!r}{why})"
         )

@@ -1,0 +1,63 @@
+"""Who evaluates and who differentiates the networks of a trainer, and why it is not the extension: ``model.explain()``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from reactor_torch import Networks, TorchForward, is_compiled
+
+__all__ = ["Explained", "Explanation", "explanation_of", "why_torch"]
+
+
+class Explained(NamedTuple):
+    """How it goes with a network.
+
+    Attributes:
+        network: Its name.
+        acts: What evaluates it where actors act: ``"extension"`` or ``"torch"``; empty if no actor has it.
+        learns: What differentiates it: ``"extension"`` or ``"autograd"``; empty if it does not learn.
+        why: Why it is not the extension; empty where it is.
+    """
+
+    network: str
+    acts: str
+    learns: str
+    why: str
+
+
+class Explanation(tuple[Explained, ...]):
+    """A row for each network, in a nice form where it is printed."""
+
+    def __str__(self) -> str:
+        rows = [Explained("network", "acts by", "learns by", "why"), *(Explained(*(part or "-" for part in row)) for row in self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(part.ljust(width) for part, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def explanation_of(nets: Networks, acting: Mapping[str, str | None], learning: str | None) -> Explanation:
+    """The explanation of networks.
+
+    Args:
+        nets: Those that learn, and those that losses read.
+        acting: By the names of those that act why torch evaluates them; ``None`` if the extension does.
+        learning: The reason why autograd learns, ``None`` if the extension does.
+    """
+    missing = None if is_compiled() else "there is no extension: see `python -m reactor_rl doctor`"
+    rows = []
+    for name in dict.fromkeys((*acting, *nets)):
+        learns = name in nets and nets.parts[name].optimizer is not None
+        of_acting, of_learning = acting.get(name) or missing if name in acting else None, learning if learns else None
+        why = dict.fromkeys(one.removeprefix(f"{name!r}: ") for one in (of_acting, of_learning) if one)
+        acts = ("torch" if of_acting else "extension") if name in acting else ""
+        rows.append(Explained(name, acts, ("autograd" if learning else "extension") if learns else "", "; ".join(why)))
+    return Explanation(rows)
+
+
+def why_torch(policy: Any) -> str | None:
+    """The reason why torch evaluates a policy where actors act; ``None`` if the extension does."""
+    forms = (getattr(policy, name, None) for name in ("networks", "q_net", "actor"))
+    return next((form.why or None for form in forms if isinstance(form, TorchForward)), None)
