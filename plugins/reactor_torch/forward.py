@@ -114,25 +114,26 @@ class DenseForward:
         """Whether there is nothing but what is evaluated here."""
         return all(layer.kind in KINDS for layer in layers)
 
-    def bind(self, weights: Array, observations: Mapping[str, Array]) -> BoundDense:
-        """See :class:`Forward`."""
+    def bind(self, weights: Array, observations: Mapping[str, Array], out: Array | None = None) -> BoundDense:
+        """See :class:`Forward`; outputs are put into ``out``, ``(envs, outputs)``, float32 and without gaps, if that is given."""
         way = bind_torch if kernels.compiled is None else bind_compiled
-        return way(self, weights, observations[""])
+        return way(self, weights, observations[""], out)
 
 
-def bind_compiled(network: DenseForward, weights: Array, observations: Array) -> BoundDense:
+def bind_compiled(network: DenseForward, weights: Array, observations: Array, out: Array | None = None) -> BoundDense:
     """A network evaluated by the extension.
 
     Args:
         network: The layers.
         weights: A record of parameters.
         observations: Observations, ``(steps, envs, ...)``; numbers below ``features`` if they are one-hot.
+        out: Where outputs are put; ``None`` for anywhere.
 
     Raises:
         ValueError: If an array is of the wrong shape or kind.
     """
     envs = observations.shape[1]
-    taken, outputs = acting_network(network.layers, weights, envs)
+    taken, outputs = acting_network(network.layers, weights, envs, out)
     actions = np.zeros(envs, np.int64)
     wanted: tuple[type, ...] = (np.int64,) if network.one_hot else (np.float32, np.float64)
     if observations.dtype in wanted:
@@ -152,12 +153,12 @@ def bind_compiled(network: DenseForward, weights: Array, observations: Array) ->
     return BoundDense(act, outputs, greedy)
 
 
-def bind_torch(network: DenseForward, weights: Array, observations: Array) -> BoundDense:
+def bind_torch(network: DenseForward, weights: Array, observations: Array, out: Array | None = None) -> BoundDense:
     """The same by torch, layer by layer; arguments likewise."""
     with _views_of_read_only():
         parts = {name: torch.from_numpy(weights[name]) for name in weights.dtype.names or ()}
         seen = torch.from_numpy(observations).flatten(2) if observations.ndim > 2 else torch.from_numpy(observations)
-    outputs = np.zeros((observations.shape[1], network.layers[-1].outputs), np.float32)
+    outputs = np.zeros((observations.shape[1], network.layers[-1].outputs), np.float32) if out is None else out
 
     @torch.inference_mode()
     def run(step: int) -> None:
