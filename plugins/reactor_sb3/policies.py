@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
-import torch
 from gymnasium import spaces
 from stable_baselines3.common import distributions as sb3
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -25,11 +24,10 @@ from torch import nn
 
 from reactor_rl.plugin import library_class
 from reactor_sb3.acting.forwards import torch_forward
+from reactor_sb3.asking import ActorCriticCalls, ActorCriticOutputs, Predicting, RecurrentCalls
 from reactor_torch import (
     ActionDistribution,
-    Answer,
     AskedNet,
-    Bernoulli,
     Calls,
     Categorical,
     ConvolvedForward,
@@ -49,6 +47,7 @@ from reactor_torch import (
     SquashedGaussian,
     TorchNet,
     Values,
+    distribution_of,
     image_layers_of,
     layers_of,
 )
@@ -74,6 +73,7 @@ __all__ = [
     "plain_networks_of",
     "policy_reason",
     "read_policy",
+    "read_values",
     "reason",
 ]
 
@@ -178,7 +178,8 @@ def _features(network: Any) -> tuple[int, bool]:
 
 def network_of(network: Any, name: str) -> DenseForward | ConvolvedForward | str:
     """Read a network of SB3's, dense or of images; or say why not. See :func:`dense_forward`."""
-    return image_forward(network, name) if isinstance(network.features_extractor, NatureCNN) else dense_forward(network, name)
+    extractor = getattr(network, "features_extractor", None)
+    return image_forward(network, name) if isinstance(extractor, NatureCNN) else dense_forward(network, name)
 
 
 @_reader
@@ -480,30 +481,22 @@ def read_policy(policy: Any, sde_sample_freq: int = -1, masked: bool = True) -> 
             break
     else:
         why = f"{type(policy).__name__} is no policy that SB3 or sb3-contrib has"
-        module, network, distribution = policy, AskedNet(torch_forward(policy, why), _Predicting()), None
+        module, network, distribution = policy, AskedNet(torch_forward(policy, why), Predicting()), None
     squashed = bool(getattr(policy, "squash_output", False))
     takes_masks = masked and any(cls.__name__ == "MaskableActorCriticPolicy" for cls in type(policy).__mro__)
     found = Policy(network, distribution, policy.action_space, squashed, takes_masks)
     return Source(found, module)
 
 
-Read = tuple[nn.Module, Net, ActionDistribution | None]
+Read = tuple[nn.Module, Net | AskedNet, ActionDistribution | None]
 """The module that acts, its form, and the distribution of its actions."""
 
 
 def _distribution_of(space: spaces.Space[Any], masked: bool = False) -> ActionDistribution:
     """The distribution that SB3 has for actions of a space; where choices are masked, bits are choices between two."""
-    match space:
-        case spaces.Discrete():
-            return Categorical((int(space.n),), several=False)
-        case spaces.MultiDiscrete():
-            return Categorical(tuple(map(int, space.nvec)), several=True)
-        case spaces.MultiBinary():
-            count = math.prod(space.shape)
-            return Categorical((2,) * count, several=True) if masked else Bernoulli(count)
-        case spaces.Box():
-            return Gaussian(space.shape)
-    raise TypeError(f"there is no distribution of actions of {space}")
+    if masked and isinstance(space, spaces.MultiBinary):
+        return Categorical((2,) * math.prod(space.shape), several=True)
+    return distribution_of(space, Gaussian)
 
 
 def _read_actor_critic(policy: Any, cls: type[Any], every: int) -> Read:
@@ -516,7 +509,7 @@ def _read_actor_critic(policy: Any, cls: type[Any], every: int) -> Read:
     masked = cls is not ActorCriticPolicy
     base = _masked_base(cls) if masked else SB3
     if (why := policy_reason(policy, base)) is not None:
-        return policy, _asked(policy, _ActorCritic(), noisy if getattr(policy, "use_sde", False) else why, every), None
+        return policy, _asked(policy, ActorCriticCalls(), noisy if getattr(policy, "use_sde", False) else why, every), None
     distribution = _distribution_of(policy.action_space, masked)
     match networks_of(policy, base):
         case DenseNetworks(actor, critic):
@@ -524,7 +517,7 @@ def _read_actor_critic(policy: Any, cls: type[Any], every: int) -> Read:
         case ImageNetworks() as images:
             return policy, ImageNet(*images), distribution
         case why:
-            return policy, TorchNet(torch_forward(policy, why), _ActorCriticOutputs()), distribution
+            return policy, TorchNet(torch_forward(policy, why), ActorCriticOutputs()), distribution
 
 
 def _masked_base(cls: type[Any]) -> Base:
@@ -554,16 +547,27 @@ def _read_recurrent(policy: Any, cls: type[Any], every: int) -> Read:
         lstms = ("lstm_actor", *(["lstm_critic"] if policy.lstm_critic is not None else []))
         return policy, RecurrentNet(networks.actor, networks.critic, lstms), _distribution_of(policy.action_space)
     lstm = policy.lstm_actor
-    return policy, _asked(policy, _Recurrent(), networks, every, 4 * lstm.num_layers, lstm.hidden_size), None
+    return policy, _asked(policy, RecurrentCalls(), networks, every, 4 * lstm.num_layers, lstm.hidden_size), None
 
 
 def _read_values(policy: Any, cls: type[Any], every: int) -> Read:
-    name = "quantile_net" if hasattr(policy, "quantile_net") else "q_net"
-    net = getattr(policy, name)
+    net = policy.quantile_net if hasattr(policy, "quantile_net") else policy.q_net
     for module in (net, policy):
-        if getattr(type(module), "_predict").__module__.partition(".")[0] not in LIBRARIES:
+        if type(module)._predict.__module__.partition(".")[0] not in LIBRARIES:
             why = f"{type(module).__name__} has a _predict() of its own"
-            return policy, AskedNet(torch_forward(policy, why), _Predicting()), None
+            return policy, AskedNet(torch_forward(policy, why), Predicting()), None
+    source = read_values(net, policy.action_space, "quantile_net" if hasattr(policy, "quantile_net") else "q_net")
+    return source.module, source.policy.network, source.policy.distribution
+
+
+def read_values(net: Any, action_space: spaces.Discrete, name: str = "q_net") -> Source:
+    """The policy that takes the action that a network values most.
+
+    Args:
+        net: The network: from observations to values, ``(rows, actions)``, or quantiles, ``(rows, n_quantiles, actions)``.
+        action_space: Of one environment.
+        name: Of the layers in it, if it is one of SB3's, which follow its features extractor.
+    """
     network: Net
     match network_of(net, name):
         case DenseForward() as dense:
@@ -572,7 +576,7 @@ def _read_values(policy: Any, cls: type[Any], every: int) -> Read:
             network = ImageNet(images)
         case why:
             network = TorchNet(torch_forward(net, why), Calls())
-    return net, network, Values(int(policy.action_space.n), getattr(net, "n_quantiles", 1))
+    return Source(Policy(network, Values(int(action_space.n), getattr(net, "n_quantiles", 1)), action_space), net)
 
 
 def _read_squashed(policy: Any, cls: type[Any], every: int) -> Read:
@@ -588,7 +592,7 @@ def _read_squashed(policy: Any, cls: type[Any], every: int) -> Read:
         case DenseForward() as dense:
             return acting, DenseNet(dense), Deterministic(policy.action_space.shape)
         case why:
-            return acting, AskedNet(torch_forward(acting, why), _Predicting()), None
+            return acting, AskedNet(torch_forward(acting, why), Predicting()), None
 
 
 _READERS: Mapping[str, Callable[[Any, type[Any], int], Read]] = {
@@ -598,71 +602,3 @@ _READERS: Mapping[str, Callable[[Any, type[Any], int], Read]] = {
     "SACPolicy": _read_squashed, "TQCPolicy": _read_squashed, "CrossQPolicy": _read_squashed, "TD3Policy": _read_squashed,
 }  # fmt: skip
 """By the class that a policy derives from: from the policy, that class, and how long noise of gSDE holds."""
-
-
-class _Predicting(OwnCalls):
-    """An actor, or a policy, by its ``_predict``."""
-
-    def draw(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
-        return Answer(module._predict(seen, deterministic=False))
-
-    def mode(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
-        return Answer(module._predict(seen, deterministic=True))
-
-
-class _ActorCriticOutputs(Calls):
-    """A plain actor and critic, which may have any layers."""
-
-    judges = True
-
-    def outputs(self, module: Any, seen: Any, judges: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        features, body = module.extract_features(seen), module.mlp_extractor
-        of_actor, of_critic = (features, features) if module.share_features_extractor else features
-        values = module.value_net(body.forward_critic(of_critic)).flatten() if judges else None
-        return module.action_net(body.forward_actor(of_actor)), values
-
-    def values(self, module: Any, seen: Any) -> torch.Tensor:
-        return module.predict_values(seen).flatten()  # type: ignore[no-any-return]
-
-
-class _ActorCritic(OwnCalls):
-    """An actor and critic by its ``forward``."""
-
-    judges = True
-
-    def redraw(self, module: Any, rows: int) -> None:
-        module.reset_noise(rows)
-
-    def draw(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
-        actions, values, log_prob = module(seen, **more)
-        return Answer(actions, values.flatten(), log_prob)
-
-    def mode(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
-        return Answer(module._predict(seen, deterministic=True, **more))
-
-    def values(self, module: Any, seen: Any) -> torch.Tensor:
-        return module.predict_values(seen).flatten()  # type: ignore[no-any-return]
-
-
-class _Recurrent(_ActorCritic):
-    """An actor and critic with LSTMs; parts of states are (hidden, cell) of each layer of the actor, then of the critic."""
-
-    def draw(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
-        actions, values, log_prob, after = module(seen, _states(more["state"]), more["episode_starts"])
-        return Answer(actions, values.flatten(), log_prob, torch.cat([*after.pi, *after.vf]))
-
-    def mode(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
-        before = _states(more["state"])
-        actions, after = module._predict(seen, before.pi, more["episode_starts"], deterministic=True)
-        return Answer(actions, state=torch.cat([*after, *before.vf]))
-
-    def values_after(self, module: Any, seen: Any, state: torch.Tensor) -> torch.Tensor:
-        states = _states(state.contiguous()).vf
-        return module.predict_values(seen, states, torch.zeros(state.shape[1])).flatten()  # type: ignore[no-any-return]
-
-
-def _states(state: torch.Tensor) -> Any:
-    from sb3_contrib.common.recurrent.type_aliases import RNNStates
-
-    h, c, critic_h, critic_c = state.view(4, -1, *state.shape[1:])
-    return RNNStates((h, c), (critic_h, critic_c))

@@ -33,6 +33,7 @@ with require_extra("sb3", "reactor_torch"):
         SquashedGaussian,
         Values,
         check_masks,
+        distribution_of,
         drawn_noise,
     )
     from reactor_torch.finite import naming_spoilt, refuse_spoilt, spoilt_rows
@@ -66,7 +67,7 @@ with require_extra("sb3", "reactor_torch"):
         lstm_of,
         squashed_sample,
     )
-    from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward
+    from reactor_torch.forward import DenseForward, TorchForward
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
     from reactor_torch.kernels import Team, differentiating, gather
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
@@ -97,7 +98,6 @@ __all__ = [
     "Batch",
     "Bernoulli",
     "Bernoullis",
-    "BoundForward",
     "BoundPolicy",
     "Calls",
     "Categorical",
@@ -123,7 +123,6 @@ __all__ = [
     "FlatOptimizer",
     "FlatParameters",
     "Formula",
-    "Forward",
     "Function",
     "Gaussian",
     "GaussianByRow",
@@ -182,6 +181,7 @@ __all__ = [
     "computed_in",
     "dense_network_of",
     "differences",
+    "distribution_of",
     "differentiating",
     "drawing_nothing",
     "drawn_noise",

@@ -10,9 +10,10 @@ Weights are a record of parameters and buffers by name. Observations are ``(step
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -352,7 +353,13 @@ class _BoundRecurrent(BoundNet):
 
 
 class Calls:
-    """How a module of torch is asked for outputs. A library derives its own class, without state: instances travel."""
+    """How a module of torch is asked for outputs. A library derives its own class, without state: instances travel.
+
+    Attributes:
+        judges: Whether there is a critic.
+    """
+
+    judges: ClassVar[bool] = False
 
     def outputs(self, module: Any, seen: Any, judges: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Outputs of the actor, ``(rows, n)``, and values, ``(rows,)``, if they are wanted, of observations."""
@@ -397,7 +404,7 @@ class TorchNet:
 class _BoundTorch(BoundNet):
     def __init__(self, net: TorchNet, weights: Array, seen: Seen, judges: bool) -> None:
         steps, rows = next(iter(seen.values())).shape[:2]
-        self.module, self.net, self.judges = net.forward.with_weights(weights), net, judges
+        self.module, self.net, self.judges = net.forward.with_weights(weights), net, judges and net.calls.judges
         self.judged = judged = np.empty((steps, rows), np.float32)
         module, observed, ask = self.module, net.forward.steps(seen), net.calls.outputs
 
@@ -437,19 +444,19 @@ class Answer(NamedTuple):
     state: torch.Tensor | None = None
 
 
-class OwnCalls(Calls):
+class OwnCalls(Calls, ABC):
     """How a module is asked for actions. ``more`` are named: ``action_masks``, or ``state`` and ``episode_starts``."""
 
     def redraw(self, module: Any, rows: int) -> None:
         """Draw noise that holds for some steps."""
 
+    @abstractmethod
     def draw(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
         """Drawn actions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mode(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
         """The best actions."""
-        raise NotImplementedError
 
     def values_after(self, module: Any, seen: Any, state: torch.Tensor) -> torch.Tensor:
         """Values of observations, ``(rows,)``, by what is remembered before them."""
@@ -482,7 +489,3 @@ class AskedNet:
     def why_torch(self) -> str:
         """See :class:`Net`."""
         return self.forward.why
-
-    def bind(self, weights: Array, seen: Seen, judges: bool, starts: Array | None = None) -> BoundNet:
-        """See :class:`Net`; but actions are asked for, and not outputs."""
-        raise TypeError("a module that draws actions by itself has no outputs")

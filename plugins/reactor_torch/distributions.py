@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
+from gymnasium import spaces
 from torch import distributions as of_torch
 
 from reactor_torch.dense import Layer
@@ -35,6 +37,7 @@ __all__ = [
     "SquashedGaussian",
     "Values",
     "check_masks",
+    "distribution_of",
     "drawn_noise",
 ]
 
@@ -75,7 +78,7 @@ class ActionDistribution(ABC):
         every: Steps that a draw of noise holds for; 0 for a whole round.
         dtype: Of actions.
         outputs: Numbers of a row of outputs.
-        width: Numbers of noise for a row.
+        width: Numbers of noise for a row, if there is any.
         shape: Of an action.
         choices: Among how many is chosen, for each choice; ``()`` for a distribution that takes no masks.
     """
@@ -83,10 +86,13 @@ class ActionDistribution(ABC):
     noise: ClassVar[Kind] = "none"
     every: int = 1
     dtype: np.dtype[Any] = np.dtype(np.float32)
-    width: int = 0
     choices: tuple[int, ...] = ()
     outputs: int
     shape: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return self.outputs
 
     def scaled(self, noise: Array, weights: Array) -> Array:
         """Noise as :meth:`drawing` takes it.
@@ -145,10 +151,6 @@ class Categorical(ActionDistribution):
         return sum(self.sizes)
 
     @property
-    def width(self) -> int:  # type: ignore[override]
-        return sum(self.sizes)
-
-    @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return (len(self.sizes),) if self.several else ()
 
@@ -197,10 +199,6 @@ class Bernoulli(ActionDistribution):
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
-        return self.count
-
-    @property
-    def width(self) -> int:  # type: ignore[override]
         return self.count
 
     @property
@@ -256,10 +254,6 @@ class Gaussian(_OfNumbers):
 
     noise = "normal"
 
-    @property
-    def width(self) -> int:  # type: ignore[override]
-        return self.count
-
     def scaled(self, noise: Array, weights: Array) -> Array:
         return noise * np.exp(weights["log_std"])  # type: ignore[no-any-return]
 
@@ -295,7 +289,7 @@ class SquashedGaussian(_OfNumbers):
         return 2 * self.count
 
     @property
-    def width(self) -> int:  # type: ignore[override]
+    def width(self) -> int:
         return self.count
 
     def drawing(self, rows: int) -> Callable[[Array, Array], Array]:
@@ -337,7 +331,8 @@ class GaussianByRow(_OfNumbers):
     """Normal numbers whose noise depends on the row: gSDE (Raffin et al. 2021).
 
     The noise is the product of what the last layer sees and a random matrix, of which each row has its own. Outputs are means, then
-    what the last layer sees; the parameter ``log_std`` has the logarithms of a matrix's deviations, ``(features, actions)``.
+    what the last layer sees; the parameter ``log_std`` has the logarithms of a matrix's deviations, ``(features, actions)``, or
+    ``(features, 1)`` for those of all actions.
 
     Attributes:
         features: Numbers that the last layer sees.
@@ -353,11 +348,13 @@ class GaussianByRow(_OfNumbers):
         return self.count + self.features
 
     @property
-    def width(self) -> int:  # type: ignore[override]
+    def width(self) -> int:
         return self.features * self.count
 
     def scaled(self, noise: Array, weights: Array) -> Array:
-        return np.multiply(noise, np.exp(weights["log_std"]).reshape(-1), out=noise)  # type: ignore[no-any-return]
+        matrices = noise.reshape(*noise.shape[:-1], self.features, self.count)
+        np.multiply(matrices, np.exp(weights["log_std"]), out=matrices)
+        return matrices.reshape(noise.shape)
 
     def drawing(self, rows: int) -> Callable[[Array, Array], Array]:
         shape, matrices, n = (rows, *self.shape), (rows, self.features, self.count), self.count
@@ -409,8 +406,27 @@ class Values(ActionDistribution):
         return (self.actions,) if self.quantiles == 1 else ()
 
     def mode(self, outputs: Array) -> Array:
-        values = outputs if self.quantiles == 1 else outputs.reshape(*outputs.shape[:-1], self.quantiles, self.actions).mean(-2)
-        return values.argmax(-1)  # type: ignore[no-any-return]
+        if self.quantiles > 1:
+            outputs = outputs.reshape(-1, self.quantiles, self.actions).mean(1)
+        return outputs.argmax(1)  # type: ignore[no-any-return]
+
+
+def distribution_of(space: gymnasium.Space[Any], numbers: type[_OfNumbers]) -> ActionDistribution:
+    """The distribution of a network's actions: scores are logits, and numbers of a ``Box`` have the kind that is given.
+
+    Raises:
+        TypeError: If there is no distribution for a space.
+    """
+    match space:
+        case spaces.Discrete(n=n):
+            return Categorical((int(n),), several=False)
+        case spaces.MultiDiscrete(nvec=sizes):
+            return Categorical(tuple(map(int, sizes.flat)), several=True)
+        case spaces.MultiBinary():
+            return Bernoulli(math.prod(space.shape))
+        case spaces.Box():
+            return numbers(space.shape)
+    raise TypeError(f"actions must be of a Discrete, MultiDiscrete, MultiBinary or Box space, got {space}")
 
 
 def _normal_log_prob(distances: Array, log_std: Array) -> Array:

@@ -13,7 +13,7 @@ from torch import nn
 
 from reactor_torch.acting import Calls, DenseNet, Net, TorchNet
 from reactor_torch.dense import layers_of
-from reactor_torch.distributions import ActionDistribution, Bernoulli, Categorical, Deterministic
+from reactor_torch.distributions import Deterministic, distribution_of
 from reactor_torch.forward import DenseForward, TorchForward
 from reactor_torch.policy import Policy, Source
 from reactor_torch.unmodified import reason
@@ -37,20 +37,7 @@ def as_policy(
         case why:
             keyed = isinstance(observation_space, spaces.Dict)
             network = TorchNet(TorchForward(copy.deepcopy(policy), keyed, why), _Module())
-    return Source(Policy(network, _distribution_of(action_space), action_space), policy)
-
-
-def _distribution_of(space: gymnasium.Space[Any]) -> ActionDistribution:
-    match space:
-        case spaces.Discrete(n=n):
-            return Categorical((int(n),), several=False)
-        case spaces.MultiDiscrete(nvec=sizes):
-            return Categorical(tuple(map(int, sizes.flat)), several=True)
-        case spaces.MultiBinary():
-            return Bernoulli(math.prod(space.shape))
-        case spaces.Box():
-            return Deterministic(space.shape)
-    raise TypeError(f"a module of torch may act with Discrete, MultiDiscrete, MultiBinary or Box actions, got {space}")
+    return Source(Policy(network, distribution_of(action_space, Deterministic), action_space), policy)
 
 
 def _dense_forward(module: nn.Module, space: gymnasium.Space[Any]) -> DenseForward | str:

@@ -79,7 +79,7 @@ class Policy:
         masked: Whether it has to be told which choices are allowed.
     """
 
-    network: Net
+    network: Net | AskedNet
     distribution: ActionDistribution | None
     action_space: gymnasium.Space[Any]
     squashed: bool = False
@@ -93,7 +93,12 @@ class Policy:
     @property
     def by_row(self) -> bool:
         """Whether an answer depends on its own row alone, to the last bit, by construction."""
-        return self.network.why_torch is None
+        return self.why_torch is None
+
+    @property
+    def why_torch(self) -> str | None:
+        """Why torch evaluates it; ``None`` if the extension does, wherever there is one."""
+        return self.network.why_torch
 
     def state(self, rows: int) -> Array | None:
         """What it remembers where episodes begin, ``(parts, rows, hidden)``, float32; ``None`` if it remembers nothing."""
@@ -213,7 +218,7 @@ class _BoundSampled:
         self, policy: Policy, weights: Array, seen: Mapping[str, Array], masks: Array | None, starts: Array | None,
         shape: tuple[int, int], noting: bool, allow_none: bool,
     ) -> None:  # fmt: skip
-        assert policy.distribution is not None
+        assert policy.distribution is not None and not isinstance(policy.network, AskedNet)
         self.distribution, self.weights = policy.distribution, weights
         self.steps, self.rows = shape
         self.net: BoundNet = policy.network.bind(weights, seen, noting, starts)
@@ -347,10 +352,16 @@ class _BoundAsked:
         return draw
 
     def log_prob(self, actions: Array) -> Array:
+        self._check()
         return self.logs
 
     def values(self) -> Array:
+        self._check()
         return self.judged
+
+    def _check(self) -> None:
+        if not self.net.calls.judges:
+            raise TypeError(f"{type(self.module).__name__} says nothing of probabilities and values")
 
     def value_of(self, seen: Mapping[str, Array], which: Array) -> Array:
         with torch.inference_mode():
@@ -374,8 +385,8 @@ class Source(NamedTuple):
 
     @property
     def why_torch(self) -> str | None:
-        """Why torch evaluates it; ``None`` if the extension does, wherever there is one."""
-        return self.policy.network.why_torch
+        """See :class:`Policy`."""
+        return self.policy.why_torch
 
     def weights(self) -> Array:
         """Its parameters and buffers as they are now: a record, by name."""

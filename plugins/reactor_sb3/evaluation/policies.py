@@ -26,12 +26,12 @@ from stable_baselines3.td3.policies import TD3Policy
 from torch import nn
 
 from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, PolicyContext, PredictPolicy, Turn, counted, hashed, own
-from reactor_sb3.acting.actor_critic import FORBIDDEN
 from reactor_sb3.acting.forwards import copied
 from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_sb3.evaluation.normalizer import Normalizer, changes_of, normalizer_of
 from reactor_sb3.policies import reason
 from reactor_torch import (
+    FORBIDDEN,
     DenseNetwork,
     Stacked,
     dense_network_of,
