@@ -15,6 +15,9 @@ __all__ = ["ActorCriticCalls", "ActorCriticOutputs", "Predicting", "RecurrentCal
 class Predicting(OwnCalls):
     """An actor, or a policy, by its ``_predict``."""
 
+    def redraw(self, module: Any, rows: int) -> None:
+        module.reset_noise(rows)
+
     def draw(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
         return Answer(module._predict(seen, deterministic=False))
 

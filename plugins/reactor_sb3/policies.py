@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import chain
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -23,7 +23,7 @@ from stable_baselines3.td3.policies import Actor as TD3Actor
 from torch import nn
 
 from reactor_rl.plugin import library_class
-from reactor_sb3.acting.forwards import torch_forward
+from reactor_sb3.acting.forwards import held_forward, sent
 from reactor_sb3.asking import ActorCriticCalls, ActorCriticOutputs, Predicting, RecurrentCalls
 from reactor_torch import (
     ActionDistribution,
@@ -36,6 +36,7 @@ from reactor_torch import (
     Deterministic,
     Gaussian,
     GaussianByRow,
+    HeldForward,
     ImageNet,
     Layer,
     Lstm,
@@ -455,21 +456,25 @@ def check_squashed(actor: Any, kind: Any = SACActor) -> None:
 
 
 def as_policy(
-    policy: Any, observation_space: spaces.Space[Any] | None = None, action_space: spaces.Space[Any] | None = None
+    policy: Any,
+    observation_space: spaces.Space[Any] | None = None,
+    action_space: spaces.Space[Any] | None = None,
+    here: bool = False,
 ) -> Source | None:
     """Read a policy of SB3's or sb3-contrib's, or that of a model; see :func:`reactor_torch.as_policy`."""
     if isinstance(policy, BaseAlgorithm):
-        return read_policy(policy.policy, getattr(policy, "sde_sample_freq", -1))
-    return read_policy(policy) if isinstance(policy, BasePolicy) else None
+        return read_policy(policy.policy, getattr(policy, "sde_sample_freq", -1), here=here)
+    return read_policy(policy, here=here) if isinstance(policy, BasePolicy) else None
 
 
-def read_policy(policy: Any, sde_sample_freq: int = -1, masked: bool = True) -> Source:
+def read_policy(policy: Any, sde_sample_freq: int = -1, masked: bool = True, here: bool = False) -> Source:
     """The policy of one of SB3's or sb3-contrib's, as light to evaluate as possible.
 
     Args:
         policy: The policy.
         sde_sample_freq: Steps between two draws of state-dependent noise, -1 for one a round.
         masked: Whether a policy that takes masks is given any.
+        here: See :func:`reactor_torch.as_policy`.
 
     Raises:
         ValueError: If torch has to evaluate it, and cannot do that where actors are.
@@ -481,11 +486,19 @@ def read_policy(policy: Any, sde_sample_freq: int = -1, masked: bool = True) -> 
             break
     else:
         why = f"{type(policy).__name__} is no policy that SB3 or sb3-contrib has"
-        module, network, distribution = policy, AskedNet(torch_forward(policy, why), Predicting()), None
+        module, network, distribution = policy, AskedNet(held_forward(policy, why), Predicting()), None
+    network = network if here else _sent(network)
     squashed = bool(getattr(policy, "squash_output", False))
     takes_masks = masked and any(cls.__name__ == "MaskableActorCriticPolicy" for cls in type(policy).__mro__)
     found = Policy(network, distribution, policy.action_space, squashed, takes_masks)
     return Source(found, module)
+
+
+def _sent(network: Net | AskedNet) -> Net | AskedNet:
+    """A network that is to be sent to actors: without its weights, also if torch evaluates it."""
+    if isinstance(network, TorchNet | AskedNet) and isinstance(network.forward, HeldForward):
+        return replace(network, forward=sent(network.forward))
+    return network
 
 
 Read = tuple[nn.Module, Net | AskedNet, ActionDistribution | None]
@@ -517,7 +530,7 @@ def _read_actor_critic(policy: Any, cls: type[Any], every: int) -> Read:
         case ImageNetworks() as images:
             return policy, ImageNet(*images), distribution
         case why:
-            return policy, TorchNet(torch_forward(policy, why), ActorCriticOutputs()), distribution
+            return policy, TorchNet(held_forward(policy, why), ActorCriticOutputs()), distribution
 
 
 def _masked_base(cls: type[Any]) -> Base:
@@ -536,7 +549,7 @@ def _masked_base(cls: type[Any]) -> Base:
 
 def _asked(policy: Any, calls: OwnCalls, why: str, every: int, parts: int = 0, hidden: int = 0) -> AskedNet:
     """A policy that draws actions by itself. gSDE's noise is drawn before a step."""
-    forward = torch_forward(policy, why)
+    forward = held_forward(policy, why)
     quiet = policy_reason(policy, GSDE) is None and not forward.draws and not forward.convolves
     return AskedNet(forward, calls, every if getattr(policy, "use_sde", False) else -1, quiet, parts, hidden)
 
@@ -555,18 +568,19 @@ def _read_values(policy: Any, cls: type[Any], every: int) -> Read:
     for module in (net, policy):
         if type(module)._predict.__module__.partition(".")[0] not in LIBRARIES:
             why = f"{type(module).__name__} has a _predict() of its own"
-            return policy, AskedNet(torch_forward(policy, why), Predicting()), None
-    source = read_values(net, policy.action_space, "quantile_net" if hasattr(policy, "quantile_net") else "q_net")
+            return policy, AskedNet(held_forward(policy, why), Predicting()), None
+    source = read_values(net, policy.action_space, "quantile_net" if hasattr(policy, "quantile_net") else "q_net", here=True)
     return source.module, source.policy.network, source.policy.distribution
 
 
-def read_values(net: Any, action_space: spaces.Discrete, name: str = "q_net") -> Source:
+def read_values(net: Any, action_space: spaces.Discrete, name: str = "q_net", here: bool = False) -> Source:
     """The policy that takes the action that a network values most.
 
     Args:
         net: The network: from observations to values, ``(rows, actions)``, or quantiles, ``(rows, n_quantiles, actions)``.
         action_space: Of one environment.
         name: Of the layers in it, if it is one of SB3's, which follow its features extractor.
+        here: See :func:`reactor_torch.as_policy`.
     """
     network: Net
     match network_of(net, name):
@@ -575,7 +589,8 @@ def read_values(net: Any, action_space: spaces.Discrete, name: str = "q_net") ->
         case ConvolvedForward() as images:
             network = ImageNet(images)
         case why:
-            network = TorchNet(torch_forward(net, why), Calls())
+            forward = held_forward(net, why)
+            network = TorchNet(forward if here else sent(forward), Calls())
     return Source(Policy(network, Values(int(action_space.n), getattr(net, "n_quantiles", 1)), action_space), net)
 
 
@@ -592,7 +607,8 @@ def _read_squashed(policy: Any, cls: type[Any], every: int) -> Read:
         case DenseForward() as dense:
             return acting, DenseNet(dense), Deterministic(policy.action_space.shape)
         case why:
-            return acting, AskedNet(torch_forward(acting, why), Predicting()), None
+            redraws = getattr(acting, "use_sde", False)
+            return acting, AskedNet(held_forward(acting, why), Predicting(), every if redraws else -1), None
 
 
 _READERS: Mapping[str, Callable[[Any, type[Any], int], Read]] = {

@@ -29,12 +29,10 @@ with require_extra("sb3", "reactor_torch"):
         Deterministic,
         Gaussian,
         GaussianByRow,
-        Kind,
         SquashedGaussian,
         Values,
         check_masks,
         distribution_of,
-        drawn_noise,
     )
     from reactor_torch.finite import naming_spoilt, refuse_spoilt, spoilt_rows
     from reactor_torch.flat import FlatOptimizer, FlatParameters
@@ -67,7 +65,7 @@ with require_extra("sb3", "reactor_torch"):
         lstm_of,
         squashed_sample,
     )
-    from reactor_torch.forward import DenseForward, TorchForward
+    from reactor_torch.forward import DenseForward, HeldForward, TorchForward
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
     from reactor_torch.kernels import Team, differentiating, gather
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
@@ -128,8 +126,8 @@ __all__ = [
     "GaussianByRow",
     "Gaussians",
     "GradientWorker",
+    "HeldForward",
     "ImageNet",
-    "Kind",
     "Layer",
     "Loss",
     "Lstm",
@@ -184,7 +182,6 @@ __all__ = [
     "distribution_of",
     "differentiating",
     "drawing_nothing",
-    "drawn_noise",
     "draws",
     "ends_in_softmax",
     "exchanged_bytes",

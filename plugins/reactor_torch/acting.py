@@ -412,8 +412,8 @@ class _BoundTorch(BoundNet):
             with torch.inference_mode():
                 found, values = ask(module, observed(step), judges)
                 if values is not None:
-                    judged[step] = values.numpy()
-                return found.numpy()
+                    judged[step] = values.cpu().numpy()
+                return found.cpu().numpy()
 
         super().__init__(outputs)
 

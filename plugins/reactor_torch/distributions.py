@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -22,6 +22,7 @@ import torch
 from gymnasium import spaces
 from torch import distributions as of_torch
 
+from reactor_rl.plugin import NoiseKind
 from reactor_torch.dense import Layer
 from reactor_torch.forward import DenseForward
 
@@ -33,41 +34,18 @@ __all__ = [
     "Deterministic",
     "Gaussian",
     "GaussianByRow",
-    "Kind",
     "SquashedGaussian",
     "Values",
     "check_masks",
     "distribution_of",
-    "drawn_noise",
 ]
 
 Array = npt.NDArray[Any]
-Kind = Literal["none", "normal", "gumbel", "logistic"]
-"""Kinds of noise."""
 FORBIDDEN = np.float32(-1e8)
 """The score of a choice that a mask forbids, as sb3-contrib has it."""
-_TINY = np.float32(1e-30)
 _HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
 _SMALLEST = 1e-6
 """What SB3 adds to the variance of gSDE, and to the slope of tanh."""
-
-
-def drawn_noise(kind: Kind, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw noise, float32. The numbers of many small shapes are those of one large shape, in order.
-
-    Args:
-        kind: Its kind.
-        random: What it is drawn from.
-        shape: Its shape.
-    """
-    match kind:
-        case "normal":
-            return random.standard_normal(shape, np.float32)
-        case "gumbel":
-            return -np.log(np.maximum(random.standard_exponential(shape, np.float32), _TINY))
-        case "logistic":
-            return random.logistic(size=shape).astype(np.float32)
-    return np.zeros(shape, np.float32)
 
 
 class ActionDistribution(ABC):
@@ -83,7 +61,7 @@ class ActionDistribution(ABC):
         choices: Among how many is chosen, for each choice; ``()`` for a distribution that takes no masks.
     """
 
-    noise: ClassVar[Kind] = "none"
+    noise: ClassVar[NoiseKind] = "none"
     every: int = 1
     dtype: np.dtype[Any] = np.dtype(np.float32)
     choices: tuple[int, ...] = ()

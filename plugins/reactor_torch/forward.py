@@ -31,7 +31,7 @@ from reactor_torch.layers import CompiledLayers
 from reactor_torch.parameters import first_names
 from reactor_torch.streams import draws
 
-__all__ = ["KINDS", "BoundDense", "DenseForward", "TorchForward"]
+__all__ = ["KINDS", "BoundDense", "DenseForward", "HeldForward", "TorchForward"]
 
 Array = npt.NDArray[Any]
 
@@ -187,7 +187,7 @@ class TorchForward:
         self.names = first_names(module)
         self.module: Any = module.to("meta").train(False)
         self.keyed, self.draws = keyed, draws(module, learning=False)
-        self.convolves = kernels.compiled is not None and any(isinstance(part, nn.Conv2d) for part in module.modules())
+        self.convolves = _convolves(module)
 
     def with_weights(self, weights: Array) -> Any:
         """The module, with views of a record of parameters and buffers in the place of its own.
@@ -224,6 +224,42 @@ class TorchForward:
         """
         tensors = {key: torch.tensor(rows) for key, rows in observations.items()}
         return tensors if self.keyed else tensors[""]
+
+
+class HeldForward(TorchForward):
+    """A module that acts where it is, with the weights that it has: any that torch can call, on any device.
+
+    Args:
+        module: A copy of the network that nobody else has.
+        keyed: Whether it is given a dict of observations.
+        why: Why nothing else evaluates it.
+    """
+
+    def __init__(self, module: nn.Module, keyed: bool, why: str = "") -> None:
+        self.module, self.keyed, self.why = module.train(False), keyed, why
+        self.draws, self.convolves = draws(module, learning=False), _convolves(module)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it acts."""
+        return next((one.device for one in self.module.parameters()), torch.device("cpu"))
+
+    def with_weights(self, weights: Array) -> Any:
+        """The module, whatever the record is."""
+        return self.module
+
+    def steps(self, observations: Mapping[str, Array]) -> Callable[[int], Any]:
+        """See :class:`TorchForward`; but the module is given copies."""
+        return lambda step: self.copies({key: rows[step] for key, rows in observations.items()})
+
+    def copies(self, observations: Mapping[str, Array]) -> Any:
+        """See :class:`TorchForward`."""
+        tensors = {key: torch.tensor(rows, device=self.device) for key, rows in observations.items()}
+        return tensors if self.keyed else tensors[""]
+
+
+def _convolves(module: nn.Module) -> bool:
+    return kernels.compiled is not None and any(isinstance(part, nn.Conv2d) for part in module.modules())
 
 
 def _images_of(rows: torch.Tensor) -> Callable[[int], torch.Tensor]:

@@ -14,7 +14,8 @@ from torch import nn
 from reactor_torch.acting import Calls, DenseNet, Net, TorchNet
 from reactor_torch.dense import layers_of
 from reactor_torch.distributions import Deterministic, distribution_of
-from reactor_torch.forward import DenseForward, TorchForward
+from reactor_torch.forward import DenseForward, HeldForward, TorchForward
+from reactor_torch.parameters import computed_in
 from reactor_torch.policy import Policy, Source
 from reactor_torch.unmodified import reason
 
@@ -25,19 +26,24 @@ _LAST = (nn.Softmax, nn.LogSoftmax)
 
 
 def as_policy(
-    policy: Any, observation_space: gymnasium.Space[Any] | None = None, action_space: gymnasium.Space[Any] | None = None
+    policy: Any,
+    observation_space: gymnasium.Space[Any] | None = None,
+    action_space: gymnasium.Space[Any] | None = None,
+    here: bool = False,
 ) -> Source | None:
     """See :func:`reactor_torch.as_policy`: of a module, whose spaces have to be given."""
     if not isinstance(policy, nn.Module) or observation_space is None or action_space is None:
         return None
+    named = policy if isinstance(policy, nn.Sequential) else nn.Sequential(policy)  # a layer by itself has no name
     network: Net
-    match _dense_forward(policy, observation_space):
+    module: nn.Module = policy
+    match _dense_forward(named, observation_space):
         case DenseForward() as dense:
-            network = DenseNet(dense)
+            network, module = DenseNet(dense), named
         case why:
-            keyed = isinstance(observation_space, spaces.Dict)
-            network = TorchNet(TorchForward(copy.deepcopy(policy), keyed, why), _Module())
-    return Source(Policy(network, distribution_of(action_space, Deterministic), action_space), policy)
+            keyed, kind = isinstance(observation_space, spaces.Dict), HeldForward if here else TorchForward
+            network = TorchNet(kind(copy.deepcopy(policy, computed_in(policy)), keyed, why), _Module())
+    return Source(Policy(network, distribution_of(action_space, Deterministic), action_space), module)
 
 
 def _dense_forward(module: nn.Module, space: gymnasium.Space[Any]) -> DenseForward | str:

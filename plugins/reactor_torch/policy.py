@@ -24,8 +24,10 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from reactor_rl.plugin import NoiseKind, drawn_noise
+from reactor_torch import kernels
 from reactor_torch.acting import AskedNet, BoundNet, Net, RecurrentNet
-from reactor_torch.distributions import FORBIDDEN, ActionDistribution, Kind, check_masks, drawn_noise
+from reactor_torch.distributions import FORBIDDEN, ActionDistribution, check_masks
 from reactor_torch.parameters import parameter_record, tensors_of, write_parameters
 from reactor_torch.streams import drawing_nothing
 
@@ -42,11 +44,11 @@ GROUP = "reactor_torch.policies"
 class Noise(Protocol):
     """Where the noise that actions are drawn with comes from."""
 
-    def take(self, kind: Kind, steps: int, rows: int, width: int) -> Array:
+    def take(self, kind: NoiseKind, steps: int, rows: int, width: int) -> Array:
         """The next noise, ``(steps, rows, width)``, float32, which is the caller's.
 
         Args:
-            kind: Its kind; :func:`~reactor_torch.drawn_noise` draws it from a generator.
+            kind: Its kind; :func:`~reactor_rl.plugin.drawn_noise` draws it from a generator.
             steps: For how many steps.
             rows: For how many rows.
             width: Numbers for a row at a step.
@@ -59,7 +61,7 @@ class OneStream:
 
     generator: np.random.Generator
 
-    def take(self, kind: Kind, steps: int, rows: int, width: int) -> Array:
+    def take(self, kind: NoiseKind, steps: int, rows: int, width: int) -> Array:
         """See :class:`Noise`."""
         return drawn_noise(kind, self.generator, (steps, rows, width))
 
@@ -93,7 +95,7 @@ class Policy:
     @property
     def by_row(self) -> bool:
         """Whether an answer depends on its own row alone, to the last bit, by construction."""
-        return self.why_torch is None
+        return self.why_torch is None and kernels.compiled is not None
 
     @property
     def why_torch(self) -> str | None:
@@ -320,14 +322,14 @@ class _BoundAsked:
                 more |= {"state": torch.from_numpy(states[step]), "episode_starts": began}
             answer = call(module, steps(step), more)
             if answer.values is not None:
-                judged[step] = answer.values.numpy()
+                judged[step] = answer.values.cpu().numpy()
             if answer.log_prob is not None:
-                logs[step] = answer.log_prob.numpy()
+                logs[step] = answer.log_prob.cpu().numpy()
             if answer.state is not None:
-                states[step + 1] = answer.state.numpy()
+                states[step + 1] = answer.state.cpu().numpy()
                 if step == last:
                     state[...] = states[-1]
-            return answer.actions.numpy().reshape(raw)  # type: ignore[no-any-return]
+            return answer.actions.cpu().numpy().reshape(raw)  # type: ignore[no-any-return]
 
         self.ask = ask
 
@@ -397,7 +399,11 @@ class Source(NamedTuple):
 
 
 def as_policy(
-    policy: Any, observation_space: gymnasium.Space[Any] | None = None, action_space: gymnasium.Space[Any] | None = None
+    policy: Any,
+    observation_space: gymnasium.Space[Any] | None = None,
+    action_space: gymnasium.Space[Any] | None = None,
+    *,
+    here: bool = False,
 ) -> Source | None:
     """Read a policy of another library.
 
@@ -405,6 +411,8 @@ def as_policy(
         policy: It, or what holds it.
         observation_space: Of one environment; ``None`` if the policy knows it.
         action_space: Likewise.
+        here: Whether it acts with the weights that it has now: then what torch evaluates keeps them, and is on any device. Else
+            it travels without weights.
 
     Returns:
         ``None`` for what no plugin knows: a function, say.
@@ -412,7 +420,7 @@ def as_policy(
     packages = {cls.__module__.partition(".")[0] for cls in type(policy).__mro__}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         if entry.name in packages:
-            found: Source | None = entry.load()(policy, observation_space, action_space)
+            found: Source | None = entry.load()(policy, observation_space, action_space, here)
             if found is not None:
                 return found
     return None

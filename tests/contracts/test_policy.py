@@ -27,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 # ---------------------------------------------------------------------- what does not hold yet
 
 BY_TORCH = {
-    "evaluate": ("ppo box, image", "gsde", "tqc", "crossq", "lstm box"),
     "runner": (
         "ppo box, dense",
         "ppo box, image",
@@ -43,7 +42,7 @@ BY_TORCH = {
 }
 """Who evaluates by torch what an actor evaluates without. Then numbers are close, and their last bits others."""
 NOISE = {
-    ("evaluate", ""): "it draws by inverse transform of uniform numbers, and normal ones in float64",
+    ("evaluate", "gsde"): "a matrix is drawn for each step",
     ("runner", ""): "it draws by inverse transform and Box-Muller of uniform numbers",
     ("player", "gsde"): "its rounds have one step, and a matrix is drawn for each",
     ("player", "choice, dense: hook"): "it asks for torch's stream before the noise, and an actor after it",
@@ -52,6 +51,11 @@ NOISE = {
     ("player", "masked choices: hook"): "likewise",
 }
 """Who draws other actions than an actor with the same generator, in cases whose names begin or end so, and why."""
+ITSELF = (
+    "lstm choice, elu", "sac, elu", "ppo choice, dense: hook of features", "lstm choice: hook", "sac: hook", "sac: hook of all",
+    "tqc: forward", "crossq: hook", "ppo choice: own features", "ppo choice: own prediction", "masked choice: own features",
+)  # fmt: skip
+"""Policies that draw by themselves, from torch's generator, which ``evaluate`` seeds for each step."""
 SAME_NOISE = ("ppo bits", "at its bounds")
 """Cases in whose names this is: of a uniform number a bit is the same, and noise changes nothing beyond a bound."""
 
@@ -60,6 +64,8 @@ def draws_otherwise(name: str, user: str) -> str | None:
     """Why somebody draws other actions than an actor with the same generator."""
     if not CASES[name].draws or any(part in name for part in SAME_NOISE):
         return None
+    if user == "evaluate" and name in ITSELF:
+        return "it seeds torch's generator for each step"
     return next((why for (who, part), why in NOISE.items() if who == user and (name.startswith(part) or name.endswith(part))), None)
 
 
