@@ -69,16 +69,16 @@ class Calls(Contender):
         """As an actor evaluates it, one way or the other."""
         from reactor_sb3.acting.forwards import torch_forward
         from reactor_sb3.policies import dense_forward
-        from reactor_torch import kernels, parameter_record, write_parameters
+        from reactor_torch import Calls, TorchNet, kernels, parameter_record, write_parameters
         from reactor_torch.forward import bind_compiled, bind_torch
 
         record = np.zeros((), parameter_record(self.q_net.state_dict()))
         write_parameters(record, self.q_net.state_dict())
         record.flags.writeable = False
         if kind == "torch":
-            return torch_forward(self.q_net).bind(record, {"": rows}).argmax
-        layers = dense_forward(self.q_net, space)
-        assert layers is not None
+            return TorchNet(torch_forward(self.q_net), Calls()).bind(record, {"": rows}, judges=False).argmax
+        layers = dense_forward(self.q_net, "q_net")
+        assert not isinstance(layers, str)
         if kind == LAYERS:
             return bind_torch(layers, record, rows).argmax
         if kernels.compiled is None:

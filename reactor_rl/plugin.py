@@ -13,6 +13,7 @@ from reactor_rl.federation.in_process import check_nodes, transport_for
 from reactor_rl.federation.node import NodeHost
 from reactor_rl.federation.transport import NodeLostError, NodeReply, NodeRequest, NodeTransport
 from reactor_rl.fingerprint import canonical, changed_generators, generator_states, global_random_state, new_hash
+from reactor_rl.noise import NoiseKind, draw_rows, drawn_noise
 from reactor_rl.optional import compiled_kernel, compiled_module, require_extra, require_module
 from reactor_rl.pickling import Handed, Pickled, decode, dumps, encode, loads
 from reactor_rl.runtime.guards import FORKED, POISONED, InterruptGuard, holding, when_forked
@@ -37,6 +38,9 @@ __all__ = [
     "NodeTransport",
     "NodeHost",
     "NodeLostError",
+    "NoiseKind",
+    "draw_rows",
+    "drawn_noise",
     "On",
     "transport_for",
     "check_nodes",

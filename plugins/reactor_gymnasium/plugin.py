@@ -26,7 +26,7 @@ from reactor_gymnasium.environments.storage import ObservationLayout, joint_writ
 from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.evaluation.contents import hashed
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
-from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, PredictPolicy, Turn, counted
+from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted
 from reactor_gymnasium.evaluation.report import student
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
@@ -49,7 +49,6 @@ __all__ = [
     "counted",
     "Turn",
     "PolicyContext",
-    "PredictPolicy",
     "Noise",
     "BoundPolicy",
     "AskedPolicy",

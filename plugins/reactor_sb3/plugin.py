@@ -1,13 +1,21 @@
 """Parts of an algorithm of your own; see ``docs/guide/own-algorithm.md``."""
 
-from reactor_sb3.acting.actor_critic import MASKS, SampledPolicy, advantages
-from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
+from reactor_sb3.acting.behaviours import (
+    MASKS,
+    Behaviour,
+    BoundBehaviour,
+    EpsilonGreedy,
+    Exploring,
+    Field,
+    OnPolicy,
+    Rollout,
+    Turn,
+    advantages,
+)
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.forwards import copied
 from reactor_sb3.acting.player import PlayConfig
-from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
 from reactor_sb3.acting.records import transition_record
-from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_sb3.evaluation.normalizer import changes_of, normalizer_of
@@ -21,6 +29,7 @@ from reactor_sb3.learned import (
     read_recurrent,
     read_squashed_actor,
 )
+from reactor_sb3.policies import read_policy, read_values
 from reactor_sb3.trainers.explanation import why_torch
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
@@ -31,26 +40,26 @@ from reactor_sb3.trainers.verify_targets import Training
 
 __all__ = [
     "MASKS",
-    "BoundPolicy",
+    "Behaviour",
+    "BoundBehaviour",
     "EpsilonGreedy",
     "Evaluation",
+    "Exploring",
     "Field",
     "Minibatch",
     "OffPolicyOptions",
     "OffPolicyTrainer",
+    "OnPolicy",
     "OnPolicyTrainer",
     "Options",
     "PPOBatch",
     "PPOLoss",
     "PPOTrainer",
     "PlayConfig",
-    "Policy",
     "Referee",
     "Rollout",
     "Rollouts",
-    "SampledPolicy",
     "SplitOptions",
-    "SquashedPolicy",
     "Training",
     "Turn",
     "advantages",
@@ -68,6 +77,8 @@ __all__ = [
     "read_quantile_net",
     "read_recurrent",
     "read_squashed_actor",
+    "read_policy",
+    "read_values",
     "transition_record",
     "why_torch",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import chain
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -11,8 +13,9 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common import distributions as sb3
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution, StateDependentNoiseDistribution
-from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor, NatureCNN
 from stable_baselines3.sac.policies import Actor as SACActor
@@ -20,7 +23,35 @@ from stable_baselines3.td3.policies import Actor as TD3Actor
 from torch import nn
 
 from reactor_rl.plugin import library_class
-from reactor_torch import ConvolvedForward, DenseForward, Layer, image_layers_of, layers_of
+from reactor_sb3.acting.forwards import held_forward, sent
+from reactor_sb3.asking import ActorCriticCalls, ActorCriticOutputs, Predicting, RecurrentCalls
+from reactor_torch import (
+    ActionDistribution,
+    AskedNet,
+    Calls,
+    Categorical,
+    ConvolvedForward,
+    DenseForward,
+    DenseNet,
+    Deterministic,
+    Gaussian,
+    GaussianByRow,
+    HeldForward,
+    ImageNet,
+    Layer,
+    Lstm,
+    Net,
+    OwnCalls,
+    Policy,
+    RecurrentNet,
+    Source,
+    SquashedGaussian,
+    TorchNet,
+    Values,
+    distribution_of,
+    image_layers_of,
+    layers_of,
+)
 from reactor_torch import reason as reason_of
 
 __all__ = [
@@ -32,6 +63,7 @@ __all__ = [
     "GaussianActor",
     "ImageNetworks",
     "actor_reason",
+    "as_policy",
     "check_squashed",
     "dense_actor",
     "dense_forward",
@@ -41,6 +73,8 @@ __all__ = [
     "noisy_networks_of",
     "plain_networks_of",
     "policy_reason",
+    "read_policy",
+    "read_values",
     "reason",
 ]
 
@@ -141,7 +175,8 @@ def _features(network: Any) -> tuple[int, bool]:
 
 def network_of(network: Any, name: str) -> DenseForward | ConvolvedForward | str:
     """Read a network of SB3's, dense or of images; or say why not. See :func:`dense_forward`."""
-    return image_forward(network, name) if isinstance(network.features_extractor, NatureCNN) else dense_forward(network, name)
+    extractor = getattr(network, "features_extractor", None)
+    return image_forward(network, name) if isinstance(extractor, NatureCNN) else dense_forward(network, name)
 
 
 @_reader
@@ -410,3 +445,171 @@ def check_squashed(actor: Any, kind: Any = SACActor) -> None:
                 f"the actor's {name!r} is batch normalisation, whose statistics would see next observations before observations, "
                 "and SB3's see them after: use LayerNorm or GroupNorm in the actor (critics may have batch normalisation)"
             )
+
+
+# ---------------------------------------------------------------------- policies
+
+
+def as_policy(
+    policy: Any,
+    observation_space: spaces.Space[Any] | None = None,
+    action_space: spaces.Space[Any] | None = None,
+    here: bool = False,
+) -> Source | None:
+    """Read a policy of SB3's or sb3-contrib's, or that of a model; see :func:`reactor_torch.as_policy`."""
+    if isinstance(policy, BaseAlgorithm):
+        return read_policy(policy.policy, getattr(policy, "sde_sample_freq", -1), here=here)
+    return read_policy(policy, here=here) if isinstance(policy, BasePolicy) else None
+
+
+def read_policy(policy: Any, sde_sample_freq: int = -1, masked: bool = True, here: bool = False) -> Source:
+    """The policy of one of SB3's or sb3-contrib's, as light to evaluate as possible.
+
+    Args:
+        policy: The policy.
+        sde_sample_freq: Steps between two draws of state-dependent noise, -1 for one a round.
+        masked: Whether a policy that takes masks is given any.
+        here: See :func:`reactor_torch.as_policy`.
+
+    Raises:
+        ValueError: If torch has to evaluate it, and cannot do that where actors are.
+    """
+    for cls in type(policy).__mro__:
+        read = _READERS.get(cls.__name__)
+        if read is not None and cls.__module__.partition(".")[0] in LIBRARIES:
+            module, network, distribution = read(policy, cls, max(sde_sample_freq, 0))
+            break
+    else:
+        why = f"{type(policy).__name__} is no policy that SB3 or sb3-contrib has"
+        module, network, distribution = policy, AskedNet(held_forward(policy, why), Predicting()), None
+    network = network if here else _sent(network)
+    squashed = bool(getattr(policy, "squash_output", False))
+    takes_masks = masked and any(cls.__name__ == "MaskableActorCriticPolicy" for cls in type(policy).__mro__)
+    found = Policy(network, distribution, policy.action_space, squashed, takes_masks)
+    return Source(found, module)
+
+
+def _sent(network: Net | AskedNet) -> Net | AskedNet:
+    """A network that is to be sent to actors: without its weights, also if torch evaluates it."""
+    if isinstance(network, TorchNet | AskedNet) and isinstance(network.forward, HeldForward):
+        return replace(network, forward=sent(network.forward))
+    return network
+
+
+Read = tuple[nn.Module, Net | AskedNet, ActionDistribution | None]
+"""The module that acts, its form, and the distribution of its actions."""
+
+
+def _distribution_of(space: spaces.Space[Any], masked: bool = False) -> ActionDistribution:
+    """The distribution that SB3 has for actions of a space; where choices are masked, bits are choices between two."""
+    if masked and isinstance(space, spaces.MultiBinary):
+        return Categorical((2,) * math.prod(space.shape), several=True)
+    return distribution_of(space, Gaussian)
+
+
+def _read_actor_critic(policy: Any, cls: type[Any], every: int) -> Read:
+    noisy = noisy_networks_of(policy)
+    if isinstance(noisy, DenseNetworks):
+        *below, last = noisy.actor.layers
+        body = DenseForward(tuple(below), noisy.actor.features, noisy.actor.one_hot)
+        by_row = GaussianByRow(policy.action_space.shape, last.inputs, every)
+        return policy, DenseNet(body, ((last,), ()), noisy.critic), by_row
+    masked = cls is not ActorCriticPolicy
+    base = _masked_base(cls) if masked else SB3
+    if (why := policy_reason(policy, base)) is not None:
+        return policy, _asked(policy, ActorCriticCalls(), noisy if getattr(policy, "use_sde", False) else why, every), None
+    distribution = _distribution_of(policy.action_space, masked)
+    match networks_of(policy, base):
+        case DenseNetworks(actor, critic):
+            return policy, DenseNet(actor, critic=critic), distribution
+        case ImageNetworks() as images:
+            return policy, ImageNet(*images), distribution
+        case why:
+            return policy, TorchNet(held_forward(policy, why), ActorCriticOutputs()), distribution
+
+
+def _masked_base(cls: type[Any]) -> Base:
+    """Of sb3-contrib's policies with masks; the package need not be installed."""
+    from sb3_contrib.common.maskable import distributions
+
+    return Base(
+        cls,
+        (
+            distributions.MaskableCategoricalDistribution,
+            distributions.MaskableMultiCategoricalDistribution,
+            distributions.MaskableBernoulliDistribution,
+        ),
+    )
+
+
+def _asked(policy: Any, calls: OwnCalls, why: str, every: int, parts: int = 0, hidden: int = 0) -> AskedNet:
+    """A policy that draws actions by itself. gSDE's noise is drawn before a step."""
+    forward = held_forward(policy, why)
+    quiet = policy_reason(policy, GSDE) is None and not forward.draws and not forward.convolves
+    return AskedNet(forward, calls, every if getattr(policy, "use_sde", False) else -1, quiet, parts, hidden)
+
+
+def _read_recurrent(policy: Any, cls: type[Any], every: int) -> Read:
+    networks = plain_networks_of(policy) if Lstm.is_compiled() else "there is no extension"
+    if isinstance(networks, DenseNetworks):
+        lstms = ("lstm_actor", *(["lstm_critic"] if policy.lstm_critic is not None else []))
+        return policy, RecurrentNet(networks.actor, networks.critic, lstms), _distribution_of(policy.action_space)
+    lstm = policy.lstm_actor
+    return policy, _asked(policy, RecurrentCalls(), networks, every, 4 * lstm.num_layers, lstm.hidden_size), None
+
+
+def _read_values(policy: Any, cls: type[Any], every: int) -> Read:
+    net = policy.quantile_net if hasattr(policy, "quantile_net") else policy.q_net
+    for module in (net, policy):
+        if type(module)._predict.__module__.partition(".")[0] not in LIBRARIES:
+            why = f"{type(module).__name__} has a _predict() of its own"
+            return policy, AskedNet(held_forward(policy, why), Predicting()), None
+    source = read_values(net, policy.action_space, "quantile_net" if hasattr(policy, "quantile_net") else "q_net", here=True)
+    return source.module, source.policy.network, source.policy.distribution
+
+
+def read_values(net: Any, action_space: spaces.Discrete, name: str = "q_net", here: bool = False) -> Source:
+    """The policy that takes the action that a network values most.
+
+    Args:
+        net: The network: from observations to values, ``(rows, actions)``, or quantiles, ``(rows, n_quantiles, actions)``.
+        action_space: Of one environment.
+        name: Of the layers in it, if it is one of SB3's, which follow its features extractor.
+        here: See :func:`reactor_torch.as_policy`.
+    """
+    network: Net
+    match network_of(net, name):
+        case DenseForward() as dense:
+            network = DenseNet(dense)
+        case ConvolvedForward() as images:
+            network = ImageNet(images)
+        case why:
+            forward = held_forward(net, why)
+            network = TorchNet(forward if here else sent(forward), Calls())
+    return Source(Policy(network, Values(int(action_space.n), getattr(net, "n_quantiles", 1)), action_space), net)
+
+
+def _read_squashed(policy: Any, cls: type[Any], every: int) -> Read:
+    acting = policy.actor if type(policy)._predict is cls._predict else policy
+    gaussian: Any = SACActor
+    renormalising: type[nn.Module] | None = None
+    if cls.__name__ in ("TQCPolicy", "CrossQPolicy"):  # which have an actor of their own beside them
+        library = importlib.import_module(cls.__module__)
+        gaussian, renormalising = library.Actor, getattr(library, "BatchRenorm1d", None)
+    match dense_actor(acting, gaussian, renormalising):
+        case GaussianActor(body, mean, log_std):
+            return acting, DenseNet(body, (mean.layers, log_std.layers)), SquashedGaussian(policy.action_space.shape)
+        case DenseForward() as dense:
+            return acting, DenseNet(dense), Deterministic(policy.action_space.shape)
+        case why:
+            redraws = getattr(acting, "use_sde", False)
+            return acting, AskedNet(held_forward(acting, why), Predicting(), every if redraws else -1), None
+
+
+_READERS: Mapping[str, Callable[[Any, type[Any], int], Read]] = {
+    "ActorCriticPolicy": _read_actor_critic, "MaskableActorCriticPolicy": _read_actor_critic,
+    "RecurrentActorCriticPolicy": _read_recurrent,
+    "DQNPolicy": _read_values, "PQNPolicy": _read_values, "QRDQNPolicy": _read_values,
+    "SACPolicy": _read_squashed, "TQCPolicy": _read_squashed, "CrossQPolicy": _read_squashed, "TD3Policy": _read_squashed,
+}  # fmt: skip
+"""By the class that a policy derives from: from the policy, that class, and how long noise of gSDE holds."""

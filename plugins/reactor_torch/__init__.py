@@ -6,13 +6,37 @@ from reactor_rl import __version__
 from reactor_rl.plugin import require_extra
 
 with require_extra("sb3", "reactor_torch"):
+    from reactor_torch.acting import (
+        Answer,
+        AskedNet,
+        Calls,
+        DenseNet,
+        ImageNet,
+        Net,
+        OwnCalls,
+        RecurrentNet,
+        TorchNet,
+    )
     from reactor_torch.autograd import Autograd
     from reactor_torch.batches import Batch, MaskedBatch, MinibatchSlicer, PPOBatch, QBatch, TransitionBatch, normalized
     from reactor_torch.convolved import Convolved, ConvolvedForward, image_layers_of
     from reactor_torch.dense import Dense, Function, Layer, Renormalisation, bound_layers, layers_of
+    from reactor_torch.distributions import (
+        FORBIDDEN,
+        ActionDistribution,
+        Bernoulli,
+        Categorical,
+        Deterministic,
+        Gaussian,
+        GaussianByRow,
+        SquashedGaussian,
+        Values,
+        check_masks,
+        distribution_of,
+    )
     from reactor_torch.finite import naming_spoilt, refuse_spoilt, spoilt_rows
     from reactor_torch.flat import FlatOptimizer, FlatParameters
-    from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward
+    from reactor_torch.forward import DenseForward, HeldForward, TorchForward
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
     from reactor_torch.kernels import Team, differentiating, gather
     from reactor_torch.learned import (
@@ -47,6 +71,7 @@ with require_extra("sb3", "reactor_torch"):
         tensors_of,
         write_parameters,
     )
+    from reactor_torch.policy import BoundPolicy, Noise, OneStream, Policy, Source, as_policy, choices_among
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled
     from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
@@ -54,58 +79,84 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.unmodified import reason
 
 __all__ = [
+    "ActionDistribution",
     "ActorCritic",
+    "Answer",
+    "AskedNet",
     "Autograd",
     "Batch",
+    "Bernoulli",
     "Bernoullis",
-    "BoundForward",
+    "BoundPolicy",
+    "Calls",
+    "Categorical",
     "Categoricals",
     "Convolved",
     "ConvolvedForward",
     "Critics",
     "Dense",
     "DenseForward",
+    "DenseNet",
     "DenseNetwork",
+    "Deterministic",
     "Distribution",
     "FILLING",
+    "FORBIDDEN",
     "FlatOptimizer",
     "FlatParameters",
-    "Forward",
     "Function",
+    "Gaussian",
+    "GaussianByRow",
     "Gaussians",
     "GradientWorker",
+    "HeldForward",
+    "ImageNet",
     "Layer",
     "Loss",
     "Lstm",
     "LstmWeights",
     "MaskedBatch",
     "MinibatchSlicer",
+    "Net",
     "Network",
     "Networks",
-    "ParameterWriter",
-    "RecurrentActorCritic",
-    "Renormalisation",
-    "SlicedGradients",
-    "SquashedActor",
-    "StateDependent",
+    "Noise",
+    "OneStream",
+    "OwnCalls",
     "PPOBatch",
+    "ParameterWriter",
+    "Policy",
     "QBatch",
     "QuantileCritics",
     "QuantileNetwork",
+    "RecurrentActorCritic",
+    "RecurrentNet",
+    "Renormalisation",
+    "SlicedGradients",
+    "Source",
+    "SquashedActor",
+    "SquashedGaussian",
     "Stacked",
+    "StateDependent",
     "Structure",
-    "Team",
     "Task",
+    "Team",
     "TorchForward",
+    "TorchNet",
     "TransitionBatch",
     "Update",
+    "Values",
     "WorkerConfig",
+    "as_policy",
     "bound_layers",
+    "check_masks",
     "check_split",
+    "choices_among",
     "computed_in",
     "dense_network_of",
     "differences",
     "differentiating",
+    "distribution_of",
     "drawing_nothing",
     "draws",
     "ends_in_softmax",

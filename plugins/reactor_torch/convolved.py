@@ -5,7 +5,7 @@ Actors evaluate them, and learners have their gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import nn
 from reactor_torch import kernels
 from reactor_torch.dense import Dense, Layer, bound_layers, layers_of
 from reactor_torch.flat import FlatParameters
-from reactor_torch.forward import KINDS, BoundDense
+from reactor_torch.forward import KINDS
 from reactor_torch.images import Images, computes, rows_of, sizes_of, window_of
 from reactor_torch.unmodified import reason
 
@@ -79,7 +79,7 @@ def _seeing(layers: Sequence[Layer], *of_bytes: int) -> list[Layer]:
 
 @dataclass(frozen=True)
 class ConvolvedForward:
-    """The :class:`~reactor_torch.Forward` of convolutions and dense layers behind them, where there is the extension.
+    """Convolutions and dense layers behind them, where there is the extension.
 
     Attributes:
         layers: Layers, as :func:`image_layers_of` gives them.
@@ -89,26 +89,10 @@ class ConvolvedForward:
     layers: tuple[Layer, ...]
     divisor: int
 
-    @property
-    def draws(self) -> bool:
-        """See :class:`~reactor_torch.Forward`: nothing does."""
-        return False
-
     @staticmethod
     def knows(layers: Iterable[Layer]) -> bool:
         """Whether such layers can be evaluated here."""
         return kernels.compiled is not None and all(layer.kind in (*KINDS, "convolution", "flattened") for layer in layers)
-
-    def bind(self, weights: Array, observations: Mapping[str, Array]) -> BoundDense:
-        """See :class:`~reactor_torch.Forward`."""
-        images = observations[""]
-        outputs = np.zeros((images.shape[1], self.layers[-1].outputs), np.float32)
-        network = self.with_weights(weights, images[0])
-
-        def run(step: int) -> None:
-            outputs[...] = network(images[step])
-
-        return BoundDense(run, outputs)
 
     def with_weights(self, weights: Array, images: Array) -> Callable[[Array], Array]:
         """The network with weights, for images of one kind.

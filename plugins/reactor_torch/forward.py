@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,36 +31,9 @@ from reactor_torch.layers import CompiledLayers
 from reactor_torch.parameters import first_names
 from reactor_torch.streams import draws
 
-__all__ = ["KINDS", "BoundDense", "BoundForward", "DenseForward", "Forward", "TorchForward"]
+__all__ = ["KINDS", "BoundDense", "DenseForward", "HeldForward", "TorchForward"]
 
 Array = npt.NDArray[Any]
-
-
-class BoundForward(Protocol):
-    """A network that reads its weights and observations where they lie, at each call."""
-
-    def __call__(self, step: int) -> Array:
-        """The outputs for the observations of a step, ``(envs, outputs)``, float32; valid until the next call."""
-
-    @property
-    def argmax(self) -> Callable[[int], Array]:
-        """From a step to where its outputs are largest, ``(envs,)``, int64; valid until the next call."""
-
-
-class Forward(Protocol):
-    """The structure of a network, light enough to travel."""
-
-    @property
-    def draws(self) -> bool:
-        """Whether it may draw from torch's generator."""
-
-    def bind(self, weights: Array, observations: Mapping[str, Array]) -> BoundForward:
-        """The network with weights.
-
-        Args:
-            weights: A record of parameters.
-            observations: By key, ``(steps, envs, ...)``; an observation that is an array has the key ``""``.
-        """
 
 
 # ---------------------------------------------------------------------- layer by layer
@@ -70,12 +43,12 @@ KINDS = ("linear", "normalised", "renormalised", "relu", "tanh")
 
 
 class BoundDense:
-    """The :class:`BoundForward` of dense layers.
+    """Dense layers that read their weights and observations where they lie, at each call.
 
     Args:
         run: Overwrites the outputs with those of a step.
         outputs: The outputs, ``(envs, outputs)``, float32.
-        argmax: See :class:`BoundForward`; ``None`` for NumPy's.
+        argmax: From a step to where they are largest, ``(envs,)``, int64; ``None`` for NumPy's.
     """
 
     def __init__(self, run: Callable[[int], Any], outputs: Array, argmax: Callable[[int], Array] | None = None) -> None:
@@ -104,35 +77,37 @@ class DenseForward:
     features: int
     one_hot: bool
 
-    @property
-    def draws(self) -> bool:
-        """See :class:`Forward`: nothing does."""
-        return False
-
     @staticmethod
     def knows(layers: Iterable[Layer]) -> bool:
         """Whether there is nothing but what is evaluated here."""
         return all(layer.kind in KINDS for layer in layers)
 
-    def bind(self, weights: Array, observations: Mapping[str, Array]) -> BoundDense:
-        """See :class:`Forward`."""
+    def bind(self, weights: Array, observations: Mapping[str, Array], out: Array | None = None) -> BoundDense:
+        """The network with weights.
+
+        Args:
+            weights: A record of parameters.
+            observations: ``(steps, envs, ...)`` by key, of which the key ``""`` is looked at.
+            out: Where outputs are put, ``(envs, outputs)``, float32 and without gaps; ``None`` for anywhere.
+        """
         way = bind_torch if kernels.compiled is None else bind_compiled
-        return way(self, weights, observations[""])
+        return way(self, weights, observations[""], out)
 
 
-def bind_compiled(network: DenseForward, weights: Array, observations: Array) -> BoundDense:
+def bind_compiled(network: DenseForward, weights: Array, observations: Array, out: Array | None = None) -> BoundDense:
     """A network evaluated by the extension.
 
     Args:
         network: The layers.
         weights: A record of parameters.
         observations: Observations, ``(steps, envs, ...)``; numbers below ``features`` if they are one-hot.
+        out: Where outputs are put; ``None`` for anywhere.
 
     Raises:
         ValueError: If an array is of the wrong shape or kind.
     """
     envs = observations.shape[1]
-    taken, outputs = acting_network(network.layers, weights, envs)
+    taken, outputs = acting_network(network.layers, weights, envs, out)
     actions = np.zeros(envs, np.int64)
     wanted: tuple[type, ...] = (np.int64,) if network.one_hot else (np.float32, np.float64)
     if observations.dtype in wanted:
@@ -152,12 +127,12 @@ def bind_compiled(network: DenseForward, weights: Array, observations: Array) ->
     return BoundDense(act, outputs, greedy)
 
 
-def bind_torch(network: DenseForward, weights: Array, observations: Array) -> BoundDense:
+def bind_torch(network: DenseForward, weights: Array, observations: Array, out: Array | None = None) -> BoundDense:
     """The same by torch, layer by layer; arguments likewise."""
     with _views_of_read_only():
         parts = {name: torch.from_numpy(weights[name]) for name in weights.dtype.names or ()}
         seen = torch.from_numpy(observations).flatten(2) if observations.ndim > 2 else torch.from_numpy(observations)
-    outputs = np.zeros((observations.shape[1], network.layers[-1].outputs), np.float32)
+    outputs = np.zeros((observations.shape[1], network.layers[-1].outputs), np.float32) if out is None else out
 
     @torch.inference_mode()
     def run(step: int) -> None:
@@ -204,7 +179,7 @@ class TorchForward:
         why: Why nothing else evaluates it.
 
     Attributes:
-        draws: See :class:`Forward`.
+        draws: Whether it may draw from torch's generator.
     """
 
     def __init__(self, module: nn.Module, keyed: bool, why: str = "") -> None:
@@ -212,11 +187,7 @@ class TorchForward:
         self.names = first_names(module)
         self.module: Any = module.to("meta").train(False)
         self.keyed, self.draws = keyed, draws(module, learning=False)
-        self.convolves = kernels.compiled is not None and any(isinstance(part, nn.Conv2d) for part in module.modules())
-
-    def bind(self, weights: Array, observations: Mapping[str, Array]) -> BoundForward:
-        """See :class:`Forward`."""
-        return BoundTorch(self.with_weights(weights), self.steps(observations))
+        self.convolves = _convolves(module)
 
     def with_weights(self, weights: Array) -> Any:
         """The module, with views of a record of parameters and buffers in the place of its own.
@@ -255,23 +226,44 @@ class TorchForward:
         return tensors if self.keyed else tensors[""]
 
 
+class HeldForward(TorchForward):
+    """A module that acts where it is, with the weights that it has: any that torch can call, on any device.
+
+    Args:
+        module: A copy of the network that nobody else has.
+        keyed: Whether it is given a dict of observations.
+        why: Why nothing else evaluates it.
+    """
+
+    def __init__(self, module: nn.Module, keyed: bool, why: str = "") -> None:
+        self.module, self.keyed, self.why = module.train(False), keyed, why
+        self.draws, self.convolves = draws(module, learning=False), _convolves(module)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it acts."""
+        return next((one.device for one in self.module.parameters()), torch.device("cpu"))
+
+    def with_weights(self, weights: Array) -> Any:
+        """The module, whatever the record is."""
+        return self.module
+
+    def steps(self, observations: Mapping[str, Array]) -> Callable[[int], Any]:
+        """See :class:`TorchForward`; but the module is given copies."""
+        return lambda step: self.copies({key: rows[step] for key, rows in observations.items()})
+
+    def copies(self, observations: Mapping[str, Array]) -> Any:
+        """See :class:`TorchForward`."""
+        tensors = {key: torch.tensor(rows, device=self.device) for key, rows in observations.items()}
+        return tensors if self.keyed else tensors[""]
+
+
+def _convolves(module: nn.Module) -> bool:
+    return kernels.compiled is not None and any(isinstance(part, nn.Conv2d) for part in module.modules())
+
+
 def _images_of(rows: torch.Tensor) -> Callable[[int], torch.Tensor]:
     """From a step to its rows, as ``Images`` if they are such."""
     if rows.ndim != 5 or rows.dtype != torch.uint8:
         return rows.__getitem__
     return lambda step: Images.of(rows[step])
-
-
-class BoundTorch:
-    """The :class:`BoundForward` of a module that has its weights."""
-
-    def __init__(self, module: nn.Module, steps: Callable[[int], Any]) -> None:
-        self.module, self.steps = module, steps
-
-    def __call__(self, step: int) -> Array:
-        with torch.inference_mode():
-            return self.module(self.steps(step)).numpy()  # type: ignore[no-any-return]
-
-    def argmax(self, step: int) -> Array:
-        """See :class:`BoundForward`."""
-        return self(step).argmax(1)  # type: ignore[no-any-return]

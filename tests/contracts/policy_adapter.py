@@ -1,4 +1,4 @@
-"""The policies of today, as the checks of ``test_policy.py`` ask them: the one place that names today's classes.
+"""Policies as the checks of ``test_policy.py`` ask them, and everybody who acts with them.
 
 A policy by itself is a :class:`Bound` one: weights and observations lie in arrays, and it reads them there. Who acts with policies
 is a function in :data:`USERS`, by the doors that everybody takes.
@@ -7,9 +7,8 @@ is a function in :data:`USERS`, by the doors that everybody takes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 from policy_cases import Agents, Array, Case, Gallery, MaskedGallery, Seen, policy_of
@@ -21,52 +20,26 @@ from reactor_pettingzoo import MultiAgentRunner
 from reactor_pettingzoo.learning import SyncIPPO
 from reactor_pettingzoo.learning.joint_policy import JointPolicy
 from reactor_rl.pickling import encode
-from reactor_sb3.acting.actor_critic import MASKS, BoundSampledPolicy
-from reactor_sb3.acting.epsilon_greedy import BoundEpsilonGreedy
+from reactor_sb3.acting.behaviours import MASKS, Rollout, Turn
 from reactor_sb3.acting.player import PlayConfig, Player
-from reactor_sb3.acting.policy import Rollout, Turn, act_alike
 from reactor_sb3.acting.records import Observations
-from reactor_sb3.acting.recurrent import RecurrentPolicy
-from reactor_sb3.acting.squashed import BoundSquashedPolicy
 from reactor_sb3.streams import Purpose, stream, torch_generator
-from reactor_torch import TorchForward, parameter_record, torch_stream, write_parameters
+from reactor_torch import OneStream, Policy, Source, as_policy, parameter_record, tensors_of, torch_stream, write_parameters
 
 Random = np.random.Generator
-
-
-class Source(NamedTuple):
-    """A policy without weights, and the module that has them."""
-
-    policy: Any
-    module: Any
-
-    def weights(self) -> Array:
-        """Its weights and buffers now, as arrays by name."""
-        state = self.module.state_dict()
-        record: Array = np.zeros((), parameter_record(state))
-        write_parameters(record, state)
-        return record
+T = TypeVar("T")
 
 
 def source_of(model: Any) -> Source:
     """The policy of a trainer."""
-    module, policy = model.acting()
-    return Source(policy, module)
+    found = as_policy(model)
+    assert found is not None
+    return found
 
 
-alike = act_alike
-"""Whether two policies without weights are the same."""
-
-
-def reason(policy: Any) -> str | None:
-    """Why torch evaluates it, and not the extension; ``None`` if the extension does."""
-    networks = getattr(policy, "networks", None) or getattr(policy, "q_net", None) or getattr(policy, "actor", None)
-    return (networks.why or None) if isinstance(networks, TorchForward) else None
-
-
-def fit(policy: Any, raw: Array) -> Array:
+def fit(policy: Policy, raw: Array) -> Array:
     """Actions as environments take them."""
-    return raw if (bounds := getattr(policy, "bounds", None)) is None else bounds(raw)
+    return raw if policy.fitting is None else policy.fitting(raw)
 
 
 class Bound:
@@ -77,74 +50,82 @@ class Bound:
         weights: Its weights.
         seen: Observations.
         masks: What is allowed, ``(steps, rows, choices)``, bool.
+
+    Attributes:
+        raw: The actions of the last round as the policy has them, if environments are given others.
+        log_prob: Logarithms of the probabilities of its actions, ``(steps, rows)``, if there are any.
+        values: The critic's values in it, likewise.
     """
 
-    def __init__(self, policy: Any, weights: Array, seen: Seen, masks: Array | None = None) -> None:
+    def __init__(self, policy: Policy, weights: Array, seen: Seen, masks: Array | None = None) -> None:
         steps, rows = self.shape = next(iter(seen.values())).shape[:2]
-        if isinstance(policy, RecurrentPolicy):
-            policy = replace(policy, steps=steps, sequence=steps)  # a round has whole sequences
-        record = {one.name: np.zeros(((steps,) if one.per_step else ()) + (rows, *one.shape), one.dtype) for one in policy.fields}
-        record |= {"rewards": np.zeros((steps, rows), np.float32)} | {
-            name: np.zeros((steps, rows), np.bool_) for name in ("dones", "timeouts")
-        }
-        for name in record:
-            if name.endswith(MASKS) and masks is not None:
-                record[name][...] = masks.reshape(record[name].shape)
-        self.policy, self.weights, self.seen = policy, weights, seen
-        self.rollout = Rollout(record, seen, seen)
-        self.bound = policy.bind(weights, self.rollout)
-        self.memory = policy.memory(range(rows))
+        starts = np.zeros((steps, rows), np.bool_)
+        self.policy, self.weights = policy, weights
+        self.bound = policy.bind(weights, seen, masks=masks, starts=starts, noting=True)
+        self.raw: Array | None = None
+        self.log_prob: Array | None = None
+        self.values: Array | None = None
 
     def round(self, random: Random, between: Callable[[], Any] = lambda: None) -> Array:
-        """Draw actions for all steps, ``(steps, rows, *shape)``.
+        """Draw actions for all steps of episodes that begin, ``(steps, rows, *shape)``.
 
         Args:
             random: Whose numbers are drawn.
             between: Called before each step.
         """
-        turn = Turn(random, np.zeros(self.shape[0], np.float32), self.memory, 0, 1)
-        act, end = self.bound.begin(turn), self.bound.end
+        self.bound.state[...] = 0
+        draw = self.bound.begin(OneStream(random))
         if self.policy.draws:
-            own = torch_stream(torch_generator(random))
-            act, end = own(act), own(end)
+            draw = torch_stream(torch_generator(random))(draw)
         found = []
         for step in range(self.shape[0]):
             between()
-            found.append(np.array(act(step)))
-        end(turn)
-        return np.array(found)
-
-    @property
-    def raw(self) -> Array | None:
-        """The actions of the last round as the policy has them, if environments are given others."""
-        return self.rollout.get("policy_actions")
-
-    @property
-    def log_prob(self) -> Array | None:
-        """Logarithms of the probabilities of its actions, ``(steps, rows)``, if the algorithm wants to know them."""
-        return self.rollout.get("log_probs")
-
-    @property
-    def values(self) -> Array | None:
-        """The critic's values in it, likewise."""
-        return self.rollout.get("values")
+            found.append(np.array(draw(step)))
+        raw = np.array(found)
+        self.raw = None if self.policy.fitting is None else raw
+        self.log_prob, self.values = _known(lambda: self.bound.log_prob(raw)), _known(self.bound.values)
+        return np.array([fit(self.policy, one) for one in raw])
 
     def modes(self) -> Array:
         """The best actions of all steps, ``(steps, rows, *shape)``."""
-        return np.array([np.array(self.bound.greedy(step, self.memory)) for step in range(self.shape[0])])
+        self.bound.state[...] = 0
+        return np.array([fit(self.policy, np.array(self.bound.mode(step))) for step in range(self.shape[0])])
 
     def outputs(self, step: int) -> Array:
-        """What actions are chosen by, ``(rows, n)``; of a policy that remembers, its best actions."""
-        match self.bound:
-            case BoundSampledPolicy():
-                found = self.bound.outputs(step)
-            case BoundEpsilonGreedy():
-                found = self.policy.q_net.bind(self.weights, self.seen)(step)
-            case BoundSquashedPolicy():
-                found = self.bound.actor.predict(step)
-            case _:
-                found = self.bound.greedy(step, self.policy.memory(range(self.shape[1])))
-        return np.array(found)
+        """What actions are chosen by, ``(rows, n)``."""
+        return np.array(self.bound.outputs(step))
+
+
+def _known(ask: Callable[[], T]) -> T | None:
+    try:
+        return ask()
+    except TypeError:
+        return None
+
+
+def acted(model: Any, seen: Seen, masks: Array | None, draws: Draws) -> Array:
+    """What an actor of a trainer does, which begins with new episodes: ``(steps, rows, *shape)``."""
+    module, behaviour = model.acting()
+    state = tensors_of(module)
+    weights: Array = np.zeros((), parameter_record(state))
+    write_parameters(weights, state)
+    steps, rows = next(iter(seen.values())).shape[:2]
+    record = {one.name: np.zeros(((steps,) if one.per_step else ()) + (rows, *one.shape), one.dtype) for one in behaviour.fields}
+    record |= {name: np.zeros((steps, rows), np.bool_) for name in ("dones", "timeouts")}
+    record["rewards"] = np.zeros((steps, rows), np.float32)
+    for name in record:
+        if name.endswith(MASKS) and masks is not None:
+            record[name][...] = masks.reshape(record[name].shape)
+    bound, memory = behaviour.bind(weights, Rollout(record, seen, seen)), behaviour.memory(range(rows))
+    random = np.random.default_rng(0 if draws is None else draws)
+    turn = Turn(random, np.zeros(steps, np.float32), memory, 0, 1)
+    act, end = (lambda step: bound.greedy(step, memory), lambda turn: None) if draws is None else (bound.begin(turn), bound.end)
+    if behaviour.draws:
+        own = torch_stream(torch_generator(random))
+        act, end = own(act), own(end)
+    found = np.array([np.array(act(step)) for step in range(steps)])
+    end(turn)
+    return found
 
 
 # ---------------------------------------------------------------------- who acts
@@ -160,30 +141,19 @@ def column(seen: Seen) -> Seen:
 
 def by_actor(case: Case, model: Any, seen: Seen, masks: Array | None, draws: Draws, copies: int = 1) -> Array:
     """An actor, which has ``copies`` environments."""
-    source = source_of(model)
     repeated = {key: np.repeat(part, copies, 1) for key, part in seen.items()}
-    bound = Bound(source.policy, source.weights(), repeated, None if masks is None else np.repeat(masks, copies, 1))
-    return _actions(bound, draws)
-
-
-def _actions(bound: Bound, draws: Draws) -> Array:
-    if draws is not None:
-        return bound.round(np.random.default_rng(draws))
-    if not bound.policy.draws:
-        return bound.modes()
-    with torch_stream(torch_generator(np.random.default_rng(0))):
-        return bound.modes()
+    return acted(model, repeated, None if masks is None else np.repeat(masks, copies, 1), draws)
 
 
 def by_player(case: Case, model: Any, seen: Seen, masks: Array | None, draws: Draws, copies: int = 1) -> Array:
     """Who evaluates while a trainer learns, one step after the other."""
-    source, steps = source_of(model), len(next(iter(seen.values())))
+    source, behaviour, steps = source_of(model), model.acting()[1], len(next(iter(seen.values())))
     env = MaskedGallery if case.masked else Gallery
     make = encode(partial(env, case.observed, case.actions, column(seen), None if masks is None else masks[:, 0]))
     layout, drawn = Observations(case.observed, case.observed), draws is not None
     assert not isinstance(draws, Random)
     weights = source.weights()
-    plan = PlayConfig(make, layout, source.policy, draws or 0, every=1, episodes=1, steps=steps, drawn=drawn)
+    plan = PlayConfig(make, layout, behaviour, draws or 0, every=1, episodes=1, steps=steps, drawn=drawn)
     player = Player(plan, Purpose.EVALUATION, weights.dtype)
     try:
         player.begin(0, weights)
@@ -228,12 +198,10 @@ def by_joint(case: Case, model: Any, seen: Seen, masks: Array | None, draws: Dra
     own.load_state_dict(policy_of(model).state_dict())
     if case.touch is not None:
         case.touch(own)
-    source = source_of(many)
-    assert isinstance(source.policy, JointPolicy)
+    assert isinstance(many.acting()[1], JointPolicy)
     (block,) = many.seats.blocks
     repeated = {block.keys[part]: np.repeat(rows, copies, 1) for part, rows in seen.items()}
-    bound = Bound(source.policy, source.weights(), repeated, None if masks is None else np.repeat(masks, copies, 1))
-    return _actions(bound, draws)[block.policy][:, :, 0]
+    return acted(many, repeated, None if masks is None else np.repeat(masks, copies, 1), draws)[block.policy][:, :, 0]
 
 
 def _taken(steps: int, copies: int) -> Array:

@@ -18,7 +18,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
-from reactor_sb3 import SyncDQN, SyncPPO, SyncSAC, SyncTD3
+from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
 from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
 
 Array = npt.NDArray[Any]
@@ -386,6 +386,7 @@ CASES: dict[str, Case] = {
     "dqn, image": Case(SyncDQN, CHOICE, IMAGE, "CnnPolicy", **_Q),
     "dqn, one-hot": Case(SyncDQN, CHOICE, ONE_HOT, **_Q),
     "dqn, elu": Case(SyncDQN, CHOICE, network=ELU, plain=False, **_Q),
+    "pqn": Case(PQN, CHOICE, network={"net_arch": [16]}, users=ALL[:2], **_Q),
     "qrdqn": Case(SyncQRDQN, CHOICE, network=_QUANTILES, **_Q),
     "sac": Case(SyncSAC, BOX),
     "sac, elu": Case(SyncSAC, BOX, network=ELU, plain=False),

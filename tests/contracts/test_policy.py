@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_adapter import STREAMS, USERS, Bound, alike, by_actor, fit, reason, source_of
+from policy_adapter import STREAMS, USERS, Bound, by_actor, fit, source_of
 from policy_cases import ALL, CASES, Array, Backwards, Case, Seen, backwards, choices_of, made, policy_of, shown
 from torch import nn
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Normal
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 # ---------------------------------------------------------------------- what does not hold yet
 
 BY_TORCH = {
-    "evaluate": ("ppo box, image", "gsde", "tqc", "crossq"),
     "runner": (
         "ppo box, dense",
         "ppo box, image",
@@ -43,16 +42,20 @@ BY_TORCH = {
 }
 """Who evaluates by torch what an actor evaluates without. Then numbers are close, and their last bits others."""
 NOISE = {
-    ("evaluate", ""): "it draws by inverse transform of uniform numbers, and normal ones in float64",
+    ("evaluate", "gsde"): "a matrix is drawn for each step",
     ("runner", ""): "it draws by inverse transform and Box-Muller of uniform numbers",
     ("player", "gsde"): "its rounds have one step, and a matrix is drawn for each",
-    ("player", "lstm"): "where it draws it remembers nothing of the step before",
     ("player", "choice, dense: hook"): "it asks for torch's stream before the noise, and an actor after it",
     ("player", "choice, dense: forward"): "likewise",
     ("player", "choice, image: hook"): "likewise",
     ("player", "masked choices: hook"): "likewise",
 }
 """Who draws other actions than an actor with the same generator, in cases whose names begin or end so, and why."""
+ITSELF = (
+    "lstm choice, elu", "sac, elu", "ppo choice, dense: hook of features", "lstm choice: hook", "sac: hook", "sac: hook of all",
+    "tqc: forward", "crossq: hook", "ppo choice: own features", "ppo choice: own prediction", "masked choice: own features",
+)  # fmt: skip
+"""Policies that draw by themselves, from torch's generator, which ``evaluate`` seeds for each step."""
 SAME_NOISE = ("ppo bits", "at its bounds")
 """Cases in whose names this is: of a uniform number a bit is the same, and noise changes nothing beyond a bound."""
 
@@ -61,6 +64,8 @@ def draws_otherwise(name: str, user: str) -> str | None:
     """Why somebody draws other actions than an actor with the same generator."""
     if not CASES[name].draws or any(part in name for part in SAME_NOISE):
         return None
+    if user == "evaluate" and name in ITSELF:
+        return "it seeds torch's generator for each step"
     return next((why for (who, part), why in NOISE.items() if who == user and (name.startswith(part) or name.endswith(part))), None)
 
 
@@ -240,6 +245,33 @@ def test_probabilities_and_values_are_the_librarys(name: str) -> None:
     np.testing.assert_allclose(policy.log_prob, log_prob, **CLOSE)
     np.testing.assert_allclose(policy.values, values, **CLOSE)
     assert log_prob.std() > 0.01 and values.std() > 0.01
+
+
+def by_torch(policy: Bound, raw: Array) -> Array:
+    """Logarithms of the probabilities of drawn actions by torch's distributions, ``(steps, rows)``."""
+    policy.bound.state[...] = 0
+    outputs = torch.from_numpy(np.array([policy.outputs(step) for step in range(len(raw))]))
+    weights = {name: torch.from_numpy(policy.weights[name]) for name in policy.weights.dtype.names or ()}
+    rows = raw.reshape(outputs.shape[0] * outputs.shape[1], -1)
+    found = policy.policy.distribution.by_torch(outputs.flatten(0, 1), weights)  # type: ignore[union-attr]
+    parts = [rows[:, at] for at in range(len(found))] if isinstance(found[0], Categorical) else [rows.astype(np.float32)]
+    each = [one.log_prob(torch.from_numpy(part)) for one, part in zip(found, parts, strict=True)]
+    return torch.stack(each).sum(0).reshape(outputs.shape[:2]).numpy()  # type: ignore[no-any-return]
+
+
+@cases([name for name in PLAIN if CASES[name].draws and not name.endswith("bounds")], 10)
+def test_probabilities_are_those_of_torchs_distributions(name: str) -> None:
+    policy, *_ = bound(name)
+    actions = policy.round(np.random.default_rng(3))
+    raw = actions if policy.raw is None else policy.raw
+    found, expected = policy.log_prob, by_torch(policy, raw)
+    assert found is not None
+    inner: Any = (
+        np.abs(raw).max(-1) < 0.99 if policy.policy.squashed else np.ones(found.shape, np.bool_)
+    )  # else tanh has no inverse
+    near = 1e-3 if policy.policy.squashed else 1e-5  # SB3 adds 1e-6 to the slope of tanh
+    assert inner.sum() > 4
+    np.testing.assert_allclose(found[inner], expected[inner], rtol=near, atol=near)
 
 
 # ---------------------------------------------------------------------- (3) drawn actions
@@ -434,15 +466,14 @@ def test_it_travels_without_weights_and_acts_the_same(name: str) -> None:
             same_bits(one, other)
 
 
-VALUES = [name for name in PLAIN if not (CASES[name].remembers or CASES[name].touched)]
-"""Today an LSTM policy has torch's module besides."""
+VALUES = [name for name in PLAIN if not CASES[name].touched]
 
 
 @cases(VALUES, 8)
 def test_what_the_extension_evaluates_is_compared_as_a_value(name: str) -> None:
     policy = source_of(made(name)).policy
-    assert alike(policy, pickle.loads(pickle.dumps(policy)))
-    same = [other for other in VALUES if other != name and alike(policy, source_of(made(other)).policy)]
+    assert policy == pickle.loads(pickle.dumps(policy))
+    same = [other for other in VALUES if other != name and policy == source_of(made(other)).policy]
     assert same == {"sac": ["tqc"], "tqc": ["sac"]}.get(name, [])  # which act alike, and learn otherwise
 
 
@@ -462,13 +493,12 @@ def test_weights_that_are_overwritten_are_seen(name: str) -> None:
     before, expected = here.round(np.random.default_rng(3)), there.round(np.random.default_rng(3))
     outputs = here.outputs(1)
     here.weights[...] = other
-    again = Bound(source.policy, here.weights, seen, masks) if case.remembers else here  # its memory is another one now
-    same_numbers(again.round(np.random.default_rng(3)), expected, exact=case.plain)
-    assert not np.array_equal(here.outputs(1), outputs) or case.remembers
-    for one, its in ((again.log_prob, there.log_prob), (again.values, there.values)):
+    same_numbers(here.round(np.random.default_rng(3)), expected, exact=case.plain)
+    assert not np.array_equal(here.outputs(1), outputs)
+    for one, its in ((here.log_prob, there.log_prob), (here.values, there.values)):
         if one is not None:
             np.testing.assert_allclose(one, its, **CLOSE)
-    same_numbers(again.modes(), there.modes(), exact=case.plain)
+    same_numbers(here.modes(), there.modes(), exact=case.plain)
     assert not np.array_equal(before, expected) or not case.draws
 
 
@@ -558,7 +588,7 @@ def test_all_who_act_draw_the_same_actions_from_the_same_noise(name: str, user: 
 
 @cases(TRAINED, 16)
 def test_it_is_asked_without_torch_exactly_if_nobody_has_changed_it(name: str) -> None:
-    assert (reason(source_of(made(name)).policy) is None) == CASES[name].plain
+    assert (source_of(made(name)).why_torch is None) == CASES[name].plain
 
 
 @contextmanager
@@ -623,8 +653,8 @@ def touched(name: str, touch: str) -> tuple[str, str | None]:
     module = source_of(model).module
     last = [part for part in module.modules() if type(part) is nn.Linear][-1]
     with TOUCHES[touch](module, last) as named:
-        found = reason(source_of(model).policy)
-    assert reason(source_of(model).policy) is None  # whoever takes it back has not changed anything
+        found = source_of(model).why_torch
+    assert source_of(model).why_torch is None  # whoever takes it back has not changed anything
     return named, found
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from reactor_torch import Batch, Loss, Network, Networks, TorchForward, kernels, parameter_record, write_parameters
+from reactor_torch import Batch, Calls, Loss, Network, Networks, TorchForward, TorchNet, kernels, parameter_record, write_parameters
 from reactor_torch.images import Images
 from reactor_torch.layers import CompiledLayers, _Through
 
@@ -357,12 +357,12 @@ def test_actors_see_with_the_extension_and_views_of_weights_go_at_once() -> None
     weights = np.zeros((), record)
     write_parameters(weights, module.state_dict())
     images = np.stack([pictures(3).numpy(), pictures(6).numpy()[3:]])
-    bound = TorchForward(copy.deepcopy(module), keyed=False).bind(weights, {"": images})
+    bound = TorchNet(TorchForward(copy.deepcopy(module), keyed=False), Calls()).bind(weights, {"": images}, judges=False)
     for step in range(2):
         wanted = module(torch.from_numpy(images[step])).detach()
-        assert np.allclose(bound(step), wanted.numpy(), rtol=1e-4)
+        assert np.allclose(bound.outputs(step), wanted.numpy(), rtol=1e-4)
     weights["0.0.weight"] *= 0.5  # they are read where they lie
-    assert not np.allclose(bound(1), wanted.numpy(), rtol=1e-2)
+    assert not np.allclose(bound.outputs(1), wanted.numpy(), rtol=1e-2)
     gone = weakref.ref(weights["0.0.weight"].base if weights["0.0.weight"].base is not None else weights)
     gc.disable()
     try:

@@ -21,7 +21,7 @@ from gymnasium import spaces
 
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.evaluation.contents import generators_of, seeded
-from reactor_rl.plugin import global_random_state
+from reactor_rl.plugin import NoiseKind, draw_rows, global_random_state
 
 __all__ = [
     "AskedPolicy",
@@ -49,11 +49,11 @@ class Noise(NamedTuple):
     """Random numbers that a policy needs for an action.
 
     Attributes:
-        kind: ``"uniform"`` in [0, 1) or ``"normal"``, ``width`` numbers for each row; ``"generator"`` for the generator itself.
+        kind: A kind of :func:`~reactor_rl.plugin.draw_rows`, ``width`` numbers for each row; ``"generator"`` for the generator.
         width: How many.
     """
 
-    kind: Literal["uniform", "normal", "generator"]
+    kind: NoiseKind | Literal["generator"]
     width: int = 1
 
 
@@ -68,18 +68,14 @@ def draws_of(noise: Noise | None, generators: Sequence[np.random.Generator | Non
         return None
     if noise.kind == "generator":
         return [np.random.default_rng(0) if one is None else one for one in generators]
-    rows = np.zeros((len(generators), noise.width))
-    for row, one in zip(rows, generators, strict=True):
-        if one is not None:
-            (one.random if noise.kind == "uniform" else one.standard_normal)(out=row)
-    return rows
+    return draw_rows(noise.kind, generators, (len(generators), noise.width))
 
 
 class Turn:
     """The moment at which a policy is asked: everything besides observations.
 
     Attributes:
-        noise: ``(rows, width)``, float64; a list of generators; or ``None``.
+        noise: ``(rows, width)``; a list of generators; or ``None``.
         memory: What the policy keeps of each row's episode, ``None`` at its beginning; to be replaced by the policy.
         masks: Which choices are allowed, ``(rows, choices)``, bool; ``None`` if nobody has asked.
         starts: Whether it is the beginning of each row's episode, ``(rows,)``, bool; ``None`` if it is for all.

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_pettingzoo.learning.seats import ACTING, REWARDS, TERMINATIONS, TRUNCATIONS, Block, Seats
-from reactor_sb3.plugin import BoundPolicy, Field, Rollout, SampledPolicy, Turn, advantages
+from reactor_sb3.plugin import BoundBehaviour, Field, OnPolicy, Rollout, Turn, advantages
 
 __all__ = ["JointPolicy", "Part", "turns_advantages"]
 
@@ -33,7 +33,7 @@ class Part:
     """
 
     block: Block
-    policy: SampledPolicy
+    policy: OnPolicy
     weights: tuple[str, ...]
     learns: bool = True
 
@@ -62,7 +62,7 @@ class Part:
 
 @dataclass(frozen=True)
 class JointPolicy:
-    """The :class:`~reactor_sb3.plugin.Policy` of many agents.
+    """The :class:`~reactor_sb3.plugin.Behaviour` of many agents.
 
     Attributes:
         parts: The policies.
@@ -74,7 +74,7 @@ class JointPolicy:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """See :class:`reactor_sb3.plugin.Policy`: actions of all, what environments tell, and what learners want to know."""
+        """See :class:`reactor_sb3.plugin.Behaviour`: actions of all, what environments tell, and what learners want to know."""
         told = [
             Field(name, np.dtype(dtype), shape, told="after" if name.startswith("agent_") else "before")
             for name, (dtype, shape) in self.seats.told.items()
@@ -83,14 +83,14 @@ class JointPolicy:
 
     @property
     def draws(self) -> bool:
-        """See :class:`reactor_sb3.plugin.Policy`."""
+        """See :class:`reactor_sb3.plugin.Behaviour`."""
         return any(part.policy.draws for part in self.parts)
 
     def memory(self, envs: range) -> None:
         """Nothing outlives a round."""
 
     def bind(self, weights: Array, rollout: Rollout) -> BoundJointPolicy:
-        """See :class:`reactor_sb3.plugin.Policy`."""
+        """See :class:`reactor_sb3.plugin.Behaviour`."""
         return BoundJointPolicy(self, weights, rollout)
 
 
@@ -102,19 +102,19 @@ def _prefixed(weights: Array, prefix: str) -> Array:
 
 
 class BoundJointPolicy:
-    """The :class:`~reactor_sb3.plugin.BoundPolicy` of many agents, whose weights and rollout are those of all of them."""
+    """The :class:`~reactor_sb3.plugin.BoundBehaviour` of many agents, whose weights and rollout are those of all of them."""
 
     def __init__(self, policy: JointPolicy, weights: Array, rollout: Rollout) -> None:
         self.policy, self.rollout = policy, rollout
         self.rollouts = [part.rollout(rollout) for part in policy.parts]
-        self.bound: list[list[BoundPolicy]] = [
+        self.bound: list[list[BoundBehaviour]] = [
             [part.policy.bind(_prefixed(weights, prefix), own) for prefix in part.weights]
             for part, own in zip(policy.parts, self.rollouts, strict=True)
         ]
         self.chosen = [bound[0] for bound in self.bound]
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
-        """See :class:`reactor_sb3.plugin.BoundPolicy`; policies draw from the actor's stream one after the other."""
+        """See :class:`reactor_sb3.plugin.BoundBehaviour`; policies draw from the actor's stream one after the other."""
         self.chosen = [bound[turn.index % len(bound)] for bound in self.bound]
         actions: Array = self.rollout["actions"]
         acts = [(bound.begin(turn), actions[part.block.policy]) for bound, part in zip(self.chosen, self.policy.parts, strict=True)]
@@ -129,7 +129,7 @@ class BoundJointPolicy:
         return act
 
     def end(self, turn: Turn) -> None:
-        """See :class:`reactor_sb3.plugin.BoundPolicy`: values, advantages, and what is to be learned from."""
+        """See :class:`reactor_sb3.plugin.BoundBehaviour`: values, advantages, and what is to be learned from."""
         whole, policy = self.rollout, self.policy
         acts, rewards = whole[ACTING], whole[REWARDS]
         terminations, truncations = whole[TERMINATIONS], whole[TRUNCATIONS]
@@ -153,7 +153,7 @@ class BoundJointPolicy:
             bound.end(turn)
 
     def greedy(self, step: int, memory: Any) -> Array:
-        """See :class:`reactor_sb3.plugin.BoundPolicy`."""
+        """See :class:`reactor_sb3.plugin.BoundBehaviour`."""
         joint = np.empty(self.rollout.envs, self.policy.seats.actions)
         for bound, part in zip(self.chosen, self.policy.parts, strict=True):
             of_part = joint[part.block.policy]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, Unpack, cast
 
@@ -30,15 +31,16 @@ from reactor_pettingzoo.runner.tournament import tournament
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.plugin import (
     MASKS,
+    Behaviour,
     Minibatch,
+    OnPolicy,
     Options,
-    Policy,
     PPOBatch,
     PPOLoss,
     PPOTrainer,
     Rollouts,
-    SampledPolicy,
     keeps_arguments,
+    read_policy,
     transition_record,
     why_torch,
 )
@@ -234,7 +236,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         """Make rows of environments: all agents of each are one row."""
         return partial(seated_rows, self.seats)
 
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The policies, from whose distributions their agents' actions are drawn."""
         self.policy.check_apart()
         parts = tuple(self._part(block, self.policy.names(block)) for block in self.seats.blocks)
@@ -246,13 +248,13 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def _part(self, block: Block, names: tuple[str, ...], plays: bool = False) -> Part:
         policy = self.policy.agents[names[0]]
-        sampled = SampledPolicy.of(policy, self.gamma, self.gae_lambda, masked=MASKS if block.masked else "")
-        if block.masked and sampled.distribution is None:
+        own = replace(read_policy(policy).policy, masked=block.masked)
+        if block.masked and own.distribution is None:
             raise ValueError(
                 f"{type(policy).__name__} draws actions by itself, and would draw forbidden ones: its agents have masks"
             )
         learns = block.policy in self.seats.counted and not plays
-        return Part(block, sampled, tuple(f"{name}." for name in names), learns)
+        return Part(block, OnPolicy(own, self.gamma, self.gae_lambda), tuple(f"{name}." for name in names), learns)
 
     def store(self, rollouts: Rollouts) -> None:
         """Nothing is kept besides."""

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from reactor_gymnasium.plugin import Episode, StepBuffers, note_whose_info
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
+from reactor_sb3.acting.behaviours import Behaviour, BoundBehaviour, Field, Rollout, Turn
 from reactor_sb3.acting.normalization import Normalization, Normalizing
-from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations, transition_record
 from reactor_sb3.environments.seeded_envs import MakeRows, SeededEnvs, single_envs
 from reactor_sb3.streams import Purpose, restore, state_of, stream, torch_generator
@@ -56,7 +56,7 @@ class ActorConfig:
     makes: tuple[Pickled, ...]
     observations: Observations
     action_space: gymnasium.Space[Any]
-    policy: Policy
+    policy: Behaviour
     steps: int
     envs: int
     actors: int
@@ -155,7 +155,7 @@ class Actor(Reactor):
         self.transitions = Output((), config.record)
         self.episodes = Output((config.steps, config.envs), EPISODE)
         self.envs: SeededEnvs | None = None
-        self.told: Policy | None = None  # how to act, if that is not what the program says
+        self.told: Behaviour | None = None  # how to act, if that is not what the program says
 
     @reaction(startup)
     def build(self) -> None:
@@ -165,7 +165,7 @@ class Actor(Reactor):
         self.memory = config.policy.memory(self.numbers)
         self.asked = {field.name: field.asked for field in config.policy.fields if field.asked}
         self.slots: dict[int, Slot] = {}
-        self.bound: dict[tuple[int, int], tuple[Array, BoundPolicy]] = {}
+        self.bound: dict[tuple[int, int], tuple[Array, BoundBehaviour]] = {}
         self.envs = SeededEnvs(config.makes, config.seed, Purpose.EPISODES, self.numbers.start, config.make_rows)
         self.envs.build()
         with self.envs.rows.opened(changes=False) as envs:
@@ -176,7 +176,7 @@ class Actor(Reactor):
                         "the function that makes environments must always make the same kind"
                     )
 
-    def _take_policy(self, policy: Policy) -> None:
+    def _take_policy(self, policy: Behaviour) -> None:
         """Act in another way from now on, with the same fields of the record."""
         self.told, self.config, self.bound = policy, replace(self.config, policy=policy), {}
 
@@ -234,7 +234,7 @@ class Actor(Reactor):
         if self.infos_under_way.present:
             self.infos.set(self.infos_under_way.value)
 
-    def _policy(self, slot: Slot, record: Array) -> BoundPolicy:
+    def _policy(self, slot: Slot, record: Array) -> BoundBehaviour:
         """The policy whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
         # Not by __array_interface__: for a record numpy computes that in Python, and drops what is raised there, a Ctrl-C too.
         key = record.ctypes.data, id(slot)

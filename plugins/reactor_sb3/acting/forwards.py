@@ -11,27 +11,41 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from reactor_torch import (
+    HeldForward,
     TorchForward,
     computed_in,
     torch_state,
     torch_stream,
 )
 
-__all__ = ["copied", "torch_forward"]
+__all__ = ["copied", "held_forward", "sent", "torch_forward"]
 
 M = TypeVar("M", bound=nn.Module)
 
 
-def torch_forward(module: Any, why: str = "") -> TorchForward:
-    """Any network or policy of SB3's, without its weights and optimisers.
+def held_forward(module: Any, why: str = "") -> HeldForward:
+    """A copy of any network or policy of SB3's, without its optimisers.
 
     Args:
         module: The network.
         why: Why nothing else evaluates it.
+    """
+    optimizers = {id(part.optimizer): None for part in module.modules() if hasattr(part, "optimizer")}
+    return HeldForward(copied(module, optimizers), isinstance(module.observation_space, spaces.Dict), why)
+
+
+def torch_forward(module: Any, why: str = "") -> TorchForward:
+    """Likewise, without its weights; see :func:`sent`."""
+    return sent(held_forward(module, why))
+
+
+def sent(forward: HeldForward) -> TorchForward:
+    """Take the weights from a network that is to be sent to actors.
 
     Raises:
         ValueError: If it cannot be sent to actors, or be evaluated without autograd, or if it changes buffers where it acts.
     """
+    module = forward.module
     for path, part in module.named_modules():
         made_by = "torch.jit" if isinstance(part, torch.jit.ScriptModule) else "torch.nn.utils.parametrize"
         if made_by == "torch.jit" or is_parametrized(part):
@@ -39,10 +53,8 @@ def torch_forward(module: Any, why: str = "") -> TorchForward:
                 f"{path!r} of {type(module).__name__} is made by {made_by}, and such modules cannot be sent to actors: use a plain "
                 "module, and compute what it does in forward()"
             )
-    optimizers = {id(part.optimizer): None for part in module.modules() if hasattr(part, "optimizer")}
-    found = copied(module, optimizers).train(False)
-    _try_out(found, type(module).__name__)
-    return TorchForward(found, keyed=isinstance(module.observation_space, spaces.Dict), why=why)
+    _try_out(module, type(module).__name__)
+    return TorchForward(module, forward.keyed, forward.why)
 
 
 def _try_out(module: Any, name: str) -> None:

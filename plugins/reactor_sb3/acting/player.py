@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from reactor_gymnasium.plugin import Episode, StepBuffers
 from reactor_rl.plugin import Pickled, aligned_zeros
+from reactor_sb3.acting.behaviours import Behaviour, Rollout, Turn
 from reactor_sb3.acting.normalization import Normalization
-from reactor_sb3.acting.policy import Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.seeded_envs import MakeRows, SeededEnvs, kept_info, single_envs
 from reactor_sb3.streams import Purpose, stream, torch_generator
@@ -44,7 +44,7 @@ class PlayConfig:
 
     make: Pickled
     observations: Observations
-    policy: Policy
+    policy: Behaviour
     seed: int
     every: int
     episodes: int
@@ -54,7 +54,7 @@ class PlayConfig:
     make_rows: MakeRows = single_envs
 
 
-def remembered(policy: Policy, envs: int) -> dict[str, Array] | None:
+def remembered(policy: Behaviour, envs: int) -> dict[str, Array] | None:
     """State that greedy actions depend on besides observations, as episodes begin; ``None`` if there is nothing."""
     memory = policy.memory(range(envs))
     return memory if type(memory) is dict else None
@@ -112,6 +112,7 @@ class Player:
         """
         self.began, self.wait = timesteps, self.plan.every
         self.snapshot[...] = parameters
+        self.policy = self.plan.policy.bind(self.snapshot, self.rollout)
 
     def look(self, function: Callable[[gymnasium.Env[Any, Any]], T]) -> T:
         """Give the environment as it is to a function that does not change it, within a step as well; returns what that gives."""

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from numpy import ndarray
 
 from reactor_gymnasium.plugin import joint_writer
-from reactor_sb3.acting.policy import Field
+from reactor_sb3.acting.behaviours import Field
 from reactor_torch import packed
 
 __all__ = ["Observations", "by_step", "transition_record"]

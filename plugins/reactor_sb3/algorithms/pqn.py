@@ -17,10 +17,10 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
 from torch.nn.functional import mse_loss
 
-from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
-from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.behaviours import Behaviour, EpsilonGreedy
 from reactor_sb3.algorithms.pqn_policies import ANNEALED, Annealed, CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
 from reactor_sb3.learned import read_q_net
+from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
 from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import Loss, Network, QBatch, Update, q_loss
@@ -151,9 +151,10 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
         """Half the squared error."""
         return {"q_net": QLoss()}
 
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The Q-network, and actions that are greedy but for some."""
-        return self.q_net, EpsilonGreedy.of(self.q_net, self.action_space, self.epsilon_spread, policy=self.policy)
+        source = read_policy(self.policy)
+        return source.module, EpsilonGreedy(source.policy, self.epsilon_spread)
 
     def batch(self, rollouts: Rollouts) -> QBatch:
         """A round with its Q(lambda) returns: Gallici et al. 2024, with the values that the network has before the updates."""

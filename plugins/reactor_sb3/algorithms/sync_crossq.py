@@ -17,12 +17,11 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 from torch.nn.functional import mse_loss
 
-from reactor_sb3.acting.policy import Policy
-from reactor_sb3.acting.squashed import SquashedPolicy
+from reactor_sb3.acting.behaviours import Behaviour, Exploring
 from reactor_sb3.algorithms import sync_sac
 from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy, present_coefficient, refuse_sde
 from reactor_sb3.learned import read_critics, read_squashed_actor
-from reactor_sb3.policies import check_squashed
+from reactor_sb3.policies import check_squashed, read_policy
 from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
@@ -155,10 +154,11 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
         """The critics' and the actor's."""
         return {"critic": CriticLoss(), "actor": ActorLoss()}
 
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The actor, and how actions are drawn."""
         check_squashed(cast(Any, self.policy).actor, Actor)
-        return SquashedPolicy.of(self.policy, CrossQPolicy, self.action_noise, Actor, BatchRenorm1d)
+        source = read_policy(self.policy)
+        return source.module, Exploring(source.policy, self.action_noise)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, drawn in sb3-contrib's order, and the actor's only when it learns."""

@@ -14,9 +14,9 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn.functional import mse_loss, smooth_l1_loss
 
-from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
-from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.behaviours import Behaviour, EpsilonGreedy
 from reactor_sb3.learned import read_q_net
+from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
 from reactor_torch import Loss, Network, TransitionBatch, Update, q_loss, q_targets
@@ -190,6 +190,7 @@ class SyncDQN(QLearningTrainer, DQN):
         """The one of ``loss`` and ``double_q``."""
         return {"q_net": DQNLoss(self.double_q, self.loss)}
 
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The Q-network, and actions that are greedy but for some."""
-        return self.q_net, EpsilonGreedy.of(self.q_net, self.action_space, self.epsilon_spread, policy=self.policy)
+        source = read_policy(self.policy)
+        return source.module, EpsilonGreedy(source.policy, self.epsilon_spread)

@@ -15,11 +15,10 @@ from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 
-from reactor_sb3.acting.actor_critic import MASKS, SampledPolicy
-from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.behaviours import MASKS, Behaviour, OnPolicy
 from reactor_sb3.algorithms.ppo import PPOLoss, PPOTrainer
 from reactor_sb3.learned import read_actor_critic
-from reactor_sb3.policies import Base
+from reactor_sb3.policies import Base, read_policy
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import MaskedBatch
@@ -130,10 +129,10 @@ class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
             self.use_masking = use_masking
         return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The policy, from whose distributions allowed actions are drawn."""
-        masked = MASKS if self.use_masking else ""
-        return self.policy, SampledPolicy.of(self.policy, self.gamma, self.gae_lambda, base=_BASE, masked=masked)
+        source = read_policy(self.policy, masked=self.use_masking)
+        return source.module, OnPolicy(source.policy, self.gamma, self.gae_lambda)
 
     def store(self, rollouts: Rollouts) -> None:
         """Keep a round in sb3-contrib's rollout buffer."""

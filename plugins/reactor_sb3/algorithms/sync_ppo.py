@@ -11,10 +11,9 @@ from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import Schedule
 
-from reactor_sb3.acting.actor_critic import SampledPolicy
-from reactor_sb3.acting.policy import Policy
-from reactor_sb3.acting.state_dependent import noisy_policy_of
+from reactor_sb3.acting.behaviours import Behaviour, OnPolicy
 from reactor_sb3.algorithms.ppo import PPOTrainer
+from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.options import Options, keeps_arguments
 
 __all__ = ["SyncPPO"]
@@ -87,7 +86,7 @@ class SyncPPO(PPOTrainer, PPO):
         self.check_buffer(RolloutBuffer, DictRolloutBuffer)
         self.construct(PPO)
 
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The policy, from whose distributions actions are drawn."""
-        given = self.policy, self.gamma, self.gae_lambda, self.sde_sample_freq
-        return self.policy, noisy_policy_of(*given) or SampledPolicy.of(*given)
+        source = read_policy(self.policy, self.sde_sample_freq)
+        return source.module, OnPolicy(source.policy, self.gamma, self.gae_lambda)

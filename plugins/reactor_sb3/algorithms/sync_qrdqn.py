@@ -14,10 +14,10 @@ from sb3_contrib.qrdqn.policies import QRDQNPolicy
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.type_aliases import Schedule
 
-from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
-from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.behaviours import Behaviour, EpsilonGreedy
 from reactor_sb3.algorithms.sync_dqn import QLearningTrainer
 from reactor_sb3.learned import read_quantile_net
+from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
 from reactor_torch import Loss, TransitionBatch, quantile_loss, quantile_targets
 
@@ -124,8 +124,7 @@ class SyncQRDQN(QLearningTrainer, QRDQN):
         """The one."""
         return {"quantile_net": QuantileLoss()}
 
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The network, and actions that are greedy by its mean quantiles but for some."""
-        net = self.policy.quantile_net
-        spread = self.epsilon_spread
-        return net, EpsilonGreedy.of(net, self.action_space, spread, "quantile_net", net.n_quantiles, policy=self.policy)
+        source = read_policy(self.policy)
+        return source.module, EpsilonGreedy(source.policy, self.epsilon_spread)

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from sb3_contrib import RecurrentPPO
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.type_aliases import Schedule
 
-from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.behaviours import Behaviour, OnPolicy
 from reactor_sb3.acting.records import transition_record
-from reactor_sb3.acting.recurrent import RecurrentPolicy, unpacked
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.learned import read_recurrent
+from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
@@ -38,6 +39,12 @@ class SequenceBatch(PPOBatch):
 
     states: torch.Tensor
     starts: torch.Tensor
+
+
+def unpacked(states: torch.Tensor, layers: int) -> RNNStates:
+    """Hidden and cell states of actor and critic, ``(layers, rows, hidden)`` each, of ``(rows, 4 * layers * hidden)``."""
+    h, c, vf_h, vf_c = states.view(len(states), 4, layers, -1).permute(1, 2, 0, 3).contiguous()
+    return RNNStates((h, c), (vf_h, vf_c))
 
 
 @dataclass(frozen=True)
@@ -148,10 +155,10 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
         """Updates of a round, if none ends it early."""
         return self.n_epochs * math.ceil(self.n_steps * self.n_envs / self.batch_size)
 
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The policy, from whose distributions actions are drawn, with its memory."""
-        numbers = self.gamma, self.gae_lambda, self.sde_sample_freq, self.sequence, self.n_steps
-        return self.policy, RecurrentPolicy.of(self.policy, *numbers)
+        source = read_policy(self.policy, self.sde_sample_freq)
+        return source.module, OnPolicy(source.policy, self.gamma, self.gae_lambda, self.n_steps // self.sequence)
 
     def store(self, rollouts: Rollouts) -> None:
         """Keep a round in sb3-contrib's rollout buffer, without the states of each step."""

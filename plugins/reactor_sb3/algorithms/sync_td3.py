@@ -15,9 +15,9 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.td3.policies import TD3Policy
 from torch.nn.functional import mse_loss
 
-from reactor_sb3.acting.policy import Policy
-from reactor_sb3.acting.squashed import SquashedPolicy
+from reactor_sb3.acting.behaviours import Behaviour, Exploring
 from reactor_sb3.learned import read_actor, read_critics
+from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
@@ -155,9 +155,10 @@ class SyncTD3(OffPolicyTrainer, TD3):
         """The critics' and the actor's."""
         return {"critic": CriticLoss(), "actor": ActorLoss()}
 
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The actor, and the noise that is added to its actions."""
-        return SquashedPolicy.of(self.policy, TD3Policy, self.action_noise)
+        source = read_policy(self.policy)
+        return source.module, Exploring(source.policy, self.action_noise)
 
     def batch(self, transitions: dict[str, Any]) -> TD3Batch:
         """Transitions with the noise of next actions, drawn as SB3 does."""

@@ -17,13 +17,12 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 
-from reactor_sb3.acting.policy import Policy
-from reactor_sb3.acting.squashed import SquashedPolicy
+from reactor_sb3.acting.behaviours import Behaviour, Exploring
 from reactor_sb3.algorithms import sync_sac
 from reactor_sb3.algorithms.sac import SACBatch, refuse_sde
 from reactor_sb3.algorithms.sync_sac import SyncSAC
 from reactor_sb3.learned import read_quantile_critics, read_squashed_actor
-from reactor_sb3.policies import check_squashed
+from reactor_sb3.policies import check_squashed, read_policy
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Loss, Network, Update, quantile_loss, quantile_targets, squashed_sample
@@ -155,10 +154,11 @@ class SyncTQC(OffPolicyTrainer, TQC):
             )
         return {"critic": CriticLoss(dropped * self.critic.n_critics), "actor": ActorLoss()}
 
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The actor, and how actions are drawn."""
         check_squashed(cast(Any, self.policy).actor, Actor)
-        return SquashedPolicy.of(self.policy, TQCPolicy, self.action_noise, Actor)
+        source = read_policy(self.policy)
+        return source.module, Exploring(source.policy, self.action_noise)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, as :class:`~reactor_sb3.SyncSAC` draws it."""

@@ -16,7 +16,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.monitor import ResultsWriter
 
 from reactor_sb3.acting.actor import StepInfo
-from reactor_sb3.acting.actor_critic import MASKS
+from reactor_sb3.acting.behaviours import MASKS
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.records import by_step
 from reactor_sb3.environments.live_vec_env import episode_logs

@@ -21,7 +21,6 @@ from reactor_rl.plugin import decode, dumps, transport_for
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, statistics_of
 from reactor_sb3.acting.player import PlayConfig
-from reactor_sb3.acting.policy import act_alike
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker
@@ -214,7 +213,7 @@ class Session:
         if before is None or before.acts_as(self.structure):
             return []
         policy, record = self._acts
-        alike = act_alike(model.acting()[1], policy) and parameter_record(self.state(model)) == record
+        alike = model.acting()[1] == policy and parameter_record(self.state(model)) == record
         return [] if alike else before.difference(self.structure)
 
     def check_remade(self, model: Model) -> None:

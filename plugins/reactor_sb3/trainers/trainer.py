@@ -27,9 +27,9 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, new_hash
 from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.acting.behaviours import Behaviour
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import normalized_keys
-from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
@@ -205,7 +205,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         """Steps of each environment in a round."""
 
     @abstractmethod
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The network whose parameters the actors get, and how they act by them."""
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""A policy is one value for actors, evaluator and viewer: it travels without weights, and its best actions are the model's."""
+"""What actors note of a round, and what an evaluator does with a policy. What policies do is in ``tests/contracts``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from every_other import in_turn
 from gymnasium import spaces
 from stable_baselines3.common.noise import NormalActionNoise
 from torch import nn
 from trainers import INLINE, SPACES, Toy
 
 from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
+from reactor_sb3.acting.behaviours import Behaviour, Rollout, Turn
 from reactor_sb3.acting.player import Player
-from reactor_sb3.acting.policy import Policy, Rollout, Turn
 from reactor_sb3.environments.seeded_envs import SeededEnvs
 from reactor_sb3.streams import Purpose
 from reactor_torch import parameter_record, write_parameters
@@ -33,7 +32,7 @@ ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any]]] = {
 NETWORKS: dict[str, dict[str, Any]] = {"dense": {}, "torch": {"activation_fn": nn.ELU}}
 
 
-def acting(algorithm: str, network: str, observed: str = "box") -> tuple[Any, Policy, Any, dict[str, Any]]:
+def acting(algorithm: str, network: str, observed: str = "box") -> tuple[Any, Behaviour, Any, dict[str, Any]]:
     """A model, its policy as a worker gets it, a record of its weights, and observations by key."""
     cls, actions = ALGORITHMS[algorithm]
     kind, space = SPACES[observed]
@@ -49,31 +48,11 @@ def acting(algorithm: str, network: str, observed: str = "box") -> tuple[Any, Po
     return model, pickle.loads(pickle.dumps(policy)), weights, rows
 
 
-def rollout_of(policy: Policy, rows: dict[str, Any]) -> Rollout:
+def rollout_of(policy: Behaviour, rows: dict[str, Any]) -> Rollout:
     record = {field.name: np.zeros((STEPS, ENVS, *field.shape), field.dtype) for field in policy.fields}
     for name, dtype in (("rewards", np.float32), ("dones", np.bool_), ("timeouts", np.bool_)):
         record[name] = np.ones((STEPS, ENVS)).astype(dtype) if name == "rewards" else np.zeros((STEPS, ENVS), dtype)
     return Rollout(record, rows, rows)
-
-
-@in_turn("network", NETWORKS, kept=1)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_best_actions_are_those_of_the_model(algorithm: str, network: str) -> None:
-    model, policy, weights, rows = acting(algorithm, network)
-    bound = policy.bind(weights, Rollout({}, rows, {}))  # as a player has it, who notes nothing
-    for step in (2, 0, 1):
-        expected, _ = model.predict(rows[""][step], deterministic=True)
-        actions = bound.greedy(step, None)
-        assert actions.shape == expected.shape
-        np.testing.assert_allclose(actions, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "sac", "td3"])
-def test_so_are_they_for_observations_by_key(algorithm: str) -> None:
-    model, policy, weights, rows = acting(algorithm, "dense", "dict")
-    bound = policy.bind(weights, Rollout({}, rows, {}))
-    expected, _ = model.predict({key: part[1] for key, part in rows.items()}, deterministic=True)
-    np.testing.assert_allclose(bound.greedy(1, None), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -16,9 +16,7 @@ from torch import nn
 from trainers import INLINE, PLACES, SPACES, AfterRounds, Seen, Toy
 
 from reactor_sb3 import SyncSAC, SyncTD3
-from reactor_sb3.policies import GaussianActor
 from reactor_sb3.streams import Purpose, drawing_from, stream
-from reactor_torch import DenseForward, TorchForward
 
 SKEWED = spaces.Box(np.array([-3, 0], np.float32), np.array([1, 8], np.float32))
 Array = np.ndarray[Any, Any]
@@ -78,7 +76,7 @@ def of_step(rows: Any, step: int) -> Any:
 def test_a_round_of_sac_is_what_the_policy_says_for_the_same_noise(name: str) -> None:
     policy, space = SPACES[name]
     model = new(SyncSAC, policy, partial(Reach, space), gradient_steps=0)
-    assert isinstance(model.acting()[1].actor, GaussianActor)
+    assert model.acting()[1].policy.why_torch is None
     kept, _ = played(model)
     rows, actions = observed(model)
     for actor in range(2):
@@ -97,7 +95,7 @@ def test_a_round_of_sac_is_what_the_policy_says_for_the_same_noise(name: str) ->
 def test_td3_acts_as_the_policy_predicts(name: str) -> None:
     policy, space = SPACES[name]
     model = new(SyncTD3, policy, partial(Reach, space), gradient_steps=0)
-    assert isinstance(model.acting()[1].actor, DenseForward if policy == "MlpPolicy" else TorchForward)
+    assert (model.acting()[1].policy.why_torch is None) == (policy == "MlpPolicy")
     kept, rows = played(model)
     seen, actions = observed(model)
     for step, row in enumerate(rows):
@@ -136,7 +134,7 @@ def test_others_draw_by_themselves(cls: Any, policy: Any, arguments: dict[str, A
     found = []
     for place in PLACES:
         model = new(cls, policy, policy_kwargs=arguments, **place)
-        assert isinstance(model.acting()[1].actor, TorchForward)
+        assert model.acting()[1].policy.distribution is None
         with model:
             model.learn(64)
             found.append((model.fingerprint(), observed(model)[1].tobytes()))

@@ -21,8 +21,19 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Combine
 from stable_baselines3.dqn.policies import QNetwork
 from torch import nn
 
-from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
-from reactor_torch import Convolved, ConvolvedForward, DenseForward, FlatParameters, Forward, TorchForward, kernels
+from reactor_sb3.acting.forwards import torch_forward
+from reactor_sb3.policies import network_of as read
+from reactor_torch import (
+    Calls,
+    Convolved,
+    ConvolvedForward,
+    DenseForward,
+    FlatParameters,
+    ImageNet,
+    TorchForward,
+    TorchNet,
+    kernels,
+)
 from reactor_torch.dense import Layer
 from reactor_torch.forward import BoundDense, bind_compiled, bind_torch
 from reactor_torch.parameters import FILLING, parameter_record, write_parameters
@@ -90,9 +101,10 @@ def by_torch(q_net: nn.Module, rows: Any) -> Array:
         return q_net(tensors).numpy()  # type: ignore[no-any-return]
 
 
-def forward_of(q_net: QNetwork) -> Forward:
+def forward_of(q_net: QNetwork) -> DenseForward | ConvolvedForward | TorchForward:
     """What actors evaluate."""
-    return EpsilonGreedy.of(q_net, q_net.action_space).q_net
+    found = read(q_net, "q_net")
+    return torch_forward(q_net, found) if isinstance(found, str) else found
 
 
 def layered(q_net: QNetwork) -> DenseForward:
@@ -481,7 +493,7 @@ def test_other_networks_are_evaluated_by_torch_but_for_convolutions(space: space
     parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     rows = {key: observed(part, 2, envs) for key, part in parts.items()}
     record = record_of(q_net)
-    bound = network.bind(read_only(record), rows)
+    bound = TorchNet(network, Calls()).bind(read_only(record), rows, judges=False)
     for seed in (8, 9):
         torch.manual_seed(seed)
         for parameter in q_net.parameters():
@@ -490,9 +502,9 @@ def test_other_networks_are_evaluated_by_torch_but_for_convolutions(space: space
         for step in (1, 0):
             seen = {key: part[step] for key, part in rows.items()}
             expected = by_torch(q_net, seen if isinstance(space, spaces.Dict) else seen[""])
-            np.testing.assert_allclose(bound(step), expected, rtol=0, atol=2e-6 if network.convolves else 0)
+            np.testing.assert_allclose(bound.outputs(step), expected, rtol=0, atol=2e-6 if network.convolves else 0)
             actions = bound.argmax(step)
-            assert actions.dtype == np.int64 and np.array_equal(actions, bound(step).argmax(1))
+            assert actions.dtype == np.int64 and np.array_equal(actions, bound.outputs(step).argmax(1))
 
 
 # ---------------------------------------------------------------------- images, by the extension
@@ -524,7 +536,7 @@ def test_images_are_evaluated_by_the_extension(divided: bool, how: str, envs: in
     q_net = q_network(IMAGES, [16], 4, partial(NatureCNN, features_dim=33))  # type: ignore[arg-type]
     q_net.normalize_images = divided
     record, rows = record_of(q_net), lying(observed(IMAGES, 3, envs), how)
-    bound = seeing(q_net).bind(read_only(record), {"": rows})
+    bound = ImageNet(seeing(q_net)).bind(read_only(record), {"": rows}, judges=False)
     for scale in (1.0, 0.5):
         for parameter in q_net.parameters():
             nn.init.normal_(parameter, std=0.05 * scale)
@@ -533,8 +545,8 @@ def test_images_are_evaluated_by_the_extension(divided: bool, how: str, envs: in
             expected = by_torch(q_net, np.ascontiguousarray(rows[step]))
             if how == "numbers":
                 expected = by_torch(q_net, rows[step].astype(np.uint8))
-            np.testing.assert_allclose(bound(step), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
-            assert np.array_equal(bound.argmax(step), bound(step).argmax(1)) and bound.argmax(step).dtype == np.int64
+            np.testing.assert_allclose(bound.outputs(step), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+            assert np.array_equal(bound.argmax(step), bound.outputs(step).argmax(1)) and bound.argmax(step).dtype == np.int64
 
 
 def test_images_are_evaluated_by_torch_where_there_is_no_extension(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -543,7 +555,12 @@ def test_images_are_evaluated_by_torch_where_there_is_no_extension(monkeypatch: 
     network = forward_of(q_net)
     assert isinstance(network, TorchForward)
     rows = observed(IMAGES, 1, 3)
-    np.testing.assert_allclose(network.bind(record_of(q_net), {"": rows})(0), by_torch(q_net, rows[0]), rtol=0, atol=2e-6)
+    np.testing.assert_allclose(
+        TorchNet(network, Calls()).bind(record_of(q_net), {"": rows}, judges=False).outputs(0),
+        by_torch(q_net, rows[0]),
+        rtol=0,
+        atol=2e-6,
+    )
 
 
 @SEES
@@ -559,7 +576,9 @@ def test_images_have_the_same_bits_with_any_processor_and_any_number_of_environm
             extension.use(kind)
             for some in (slice(0, 5), slice(3, 4), slice(1, 4)):
                 for how in ("planes", "pixels", "numbers"):
-                    assert np.array_equal(seen.bind(record, {"": lying(rows[:, some], how)})(0), wanted[some]), (kind, some, how)
+                    assert np.array_equal(
+                        ImageNet(seen).bind(record, {"": lying(rows[:, some], how)}, judges=False).outputs(0), wanted[some]
+                    ), (kind, some, how)
     finally:
         extension.use(used)
 
@@ -568,8 +587,8 @@ def test_images_have_the_same_bits_with_any_processor_and_any_number_of_environm
 def test_views_of_weights_go_with_who_sees_images() -> None:
     q_net = q_network(IMAGES, [], 4, NatureCNN)
     record = record_of(q_net)
-    bound = seeing(q_net).bind(record, {"": observed(IMAGES, 2, 2)})
-    bound(1)
+    bound = ImageNet(seeing(q_net)).bind(record, {"": observed(IMAGES, 2, 2)}, judges=False)
+    bound.outputs(1)
     gone = weakref.ref(record)
     gc.disable()
     try:
@@ -586,7 +605,7 @@ def test_a_forward_of_its_own_stays_with_torch(how: str) -> None:
         q_net.features_extractor.forward = lambda images: torch.zeros(len(images), 512)  # type: ignore[method-assign]
     if how == "a subclass's":
         q_net.__class__ = type("Own", (QNetwork,), {"forward": lambda self, obs: QNetwork.forward(self, obs)})
-    assert isinstance(EpsilonGreedy.of(q_net, q_net.action_space).q_net, TorchForward)
+    assert isinstance(forward_of(q_net), TorchForward)
 
 
 def test_a_network_in_training_is_evaluated_as_one_that_is_not() -> None:
@@ -596,7 +615,7 @@ def test_a_network_in_training_is_evaluated_as_one_that_is_not() -> None:
     network = forward_of(q_net)
     assert q_net.training and isinstance(network, TorchForward)
     rows = observed(q_net.observation_space, 1, 5)
-    greedy = network.bind(record_of(q_net), {"": rows}).argmax
+    greedy = TorchNet(network, Calls()).bind(record_of(q_net), {"": rows}, judges=False).argmax
     assert np.array_equal(greedy(0), by_torch(q_net.eval(), rows[0]).argmax(1))
 
 

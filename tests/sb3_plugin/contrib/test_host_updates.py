@@ -14,7 +14,7 @@ from every_other import in_turn
 from gymnasium import spaces
 from trainers import SPACES, same_draws
 
-from reactor_sb3.acting.recurrent import unpacked
+from reactor_sb3.algorithms.sync_recurrent_ppo import unpacked
 from reactor_sb3.streams import Purpose, stream
 
 

@@ -40,7 +40,7 @@ def wrapped() -> Any:
 def test_masks_that_forbid_everything(place: dict[str, Any]) -> None:
     with (
         make("maskable_ppo", Closed, **place) as model,
-        pytest.raises(ValueError, match=r"environment 0 forbid every choice at step"),
+        pytest.raises(ValueError, match=r"row 0 forbid every choice at step"),
     ):
         model.learn(64)
 

@@ -98,6 +98,8 @@ MODELS: dict[str, tuple[Callable[[], Any], Any]] = {
     "dqn": (lambda: DQN("MlpPolicy", "CartPole-v1", buffer_size=10, **small()), "CartPole-v1"),
     "multidiscrete": (lambda: PPO("MlpPolicy", MULTI(), **small()), MULTI),
     "multibinary": (lambda: PPO("MlpPolicy", BITS(), **small()), BITS),
+    "lstm": (lambda: RecurrentPPO("MlpLstmPolicy", "CartPole-v1", seed=0), "CartPole-v1"),
+    "sac sde": (lambda: SAC("MlpPolicy", pendulum(), use_sde=True, buffer_size=10, **small()), pendulum),
     "pictures": (lambda: PPO("CnnPolicy", IMAGES(), n_steps=64, seed=0), IMAGES),
 }
 
@@ -109,7 +111,7 @@ def model_of(name: str) -> Any:
 
 @in_turn("deterministic", [True, False], kept=1)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ("sde", "pictures") else []) for name in MODELS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ("sde", "sac sde", "pictures") else []) for name in MODELS]
 )
 def test_one_report_on_workers(name: str, deterministic: bool) -> None:
     env = MODELS[name][1]
@@ -180,7 +182,7 @@ def test_images_with_channels_first_or_stacked(shape: tuple[int, ...]) -> None:
     assert report.digests == by_predict.digests and len(set(report.returns)) > 1
 
 
-@pytest.mark.parametrize("name", ["continuous", "sac", "td3", "sde"])
+@pytest.mark.parametrize("name", ["continuous", "sac", "td3", "sde", "sac sde"])
 def test_continuous_actions_are_those_of_predict(name: str) -> None:
     model = model_of(name)
     report = evaluate(model, pendulum, episodes=3, executor="inline")
@@ -199,10 +201,19 @@ def test_drawn_actions_are_spread_as_the_policy_says() -> None:
     assert abs(ours.mean - theirs[0]) < 4 * theirs[1] / np.sqrt(100)
 
 
-@pytest.mark.parametrize(("name", "by_rows"), [("dense", True), ("dict", False), ("continuous", True), ("td3", True)])
-def test_dense_layers_are_asked_row_by_row(name: str, by_rows: bool) -> None:
-    how = evaluate(model_of(name), MODELS[name][1], episodes=1, executor="inline").policy
-    assert ("by construction" in how) == by_rows
+@pytest.mark.parametrize("name", MODELS)
+def test_what_the_extension_evaluates_is_asked_row_by_row(name: str) -> None:
+    how = evaluate(model_of(name), MODELS[name][1], episodes=1, executor="inline", deterministic=name != "sac").policy
+    assert ("by construction" in how) == (name not in ("dict", "sac sde"))
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("name", ["dense", "dict", "lstm"])
+def test_answers_that_are_no_numbers_are_refused(name: str, deterministic: bool) -> None:
+    model = MODELS[name][0]()
+    nn.init.constant_(model.policy.action_net.bias, np.nan)
+    with pytest.raises(ValueError, match=f"{type(model.policy).__name__} answered"):
+        evaluate(model, MODELS[name][1], episodes=1, executor="inline", deterministic=deterministic)
 
 
 def test_observations_are_normalised_as_they_were_learned() -> None:
@@ -230,12 +241,16 @@ class Shown:
 
 @in_turn("kind", [DQN, QRDQN, RecurrentPPO, SyncDQN, PQN, SyncQRDQN, SyncRecurrentPPO], kept=2)
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_models_that_are_asked_by_predict_see_normalised_observations(kind: Any, deterministic: bool) -> None:
-    """Those that remember, and those that explore; also in the callback, whose model goes on learning."""
+def test_models_that_remember_or_explore_see_normalised_observations(kind: Any, deterministic: bool) -> None:
+    """Also in the callback, whose model goes on learning."""
     env = VecNormalize(make_vec_env("CartPole-v1", 1))
-    policy = "MlpLstmPolicy" if hasattr(kind, "policy_aliases") and "MlpLstmPolicy" in kind.policy_aliases else "MlpPolicy"
+    remembers = hasattr(kind, "policy_aliases") and "MlpLstmPolicy" in kind.policy_aliases
+    policy = "MlpLstmPolicy" if remembers else "MlpPolicy"
+    network: dict[str, Any] = {} if kind is PQN else {"net_arch": [8]}
+    if remembers:  # of few numbers: of many random ones the last bit grows into other actions
+        network["lstm_hidden_size"] = 8
     ours: dict[str, Any] = {"executor": "inline"} if kind.__module__.startswith("reactor") else {}
-    model = kind(policy, env, policy_kwargs={} if kind is PQN else {"net_arch": [8]}, seed=0, **ours)
+    model = kind(policy, env, policy_kwargs=network, seed=0, **ours)
     env.obs_rms.mean[:], env.obs_rms.var[:] = [0.5, -0.5, 0.02, 1.0], [0.01, 0.1, 0.001, 0.1]  # type: ignore[union-attr]
     with torch.no_grad():
         torch.manual_seed(3)  # policies that do something else without the statistics
@@ -248,7 +263,8 @@ def test_models_that_are_asked_by_predict_see_normalised_observations(kind: Any,
     random = model.action_space.np_random.bit_generator.state
     report = evaluate(model, "CartPole-v1", **played)
     assert report.digests == evaluate(model, "CartPole-v1", num_envs=1, **played).digests
-    if not explores:
+    assert "by construction" in report.policy
+    if deterministic:  # what is drawn is drawn from other noise
         assert report.digests == evaluate(Shown(model, env), "CartPole-v1", **played).digests
     assert model.action_space.np_random.bit_generator.state == random
     env.norm_obs = False
@@ -303,8 +319,60 @@ def test_modules_of_torch() -> None:
     assert drawn[0].fingerprint() == drawn[1].fingerprint() != one.fingerprint()
     with pytest.raises(ValueError, match=r"returned scores of shape \(1, 3\)"):
         evaluate(nn.Linear(4, 3), "CartPole-v1", episodes=1)
-    with pytest.raises(ValueError, match="Discrete or Box"):
-        evaluate(nn.Linear(3, 3), BITS, episodes=1)
+    bits = nn.Linear(3, 3)
+    drawn = [evaluate(bits, BITS, episodes=6, num_envs=n, executor="inline", deterministic=False) for n in (1, 4)]
+    assert drawn[0].fingerprint() == drawn[1].fingerprint()
+    with pytest.raises(TypeError, match="actions must be of a Discrete, MultiDiscrete, MultiBinary or Box space"):
+        evaluate(nn.Linear(3, 3), partial(Actions, spaces.Tuple([spaces.Discrete(2)])), episodes=1)
+
+
+class Seeing(nn.Module):
+    """Scores by observations of any kind."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2, dtype=dtype)
+
+    def forward(self, seen: Any) -> torch.Tensor:
+        parts = seen.values() if isinstance(seen, dict) else [seen]
+        return self.layer(torch.cat([part.to(self.layer.weight.dtype).reshape(len(part), -1) for part in parts], 1))  # type: ignore[no-any-return]
+
+
+class Showing(Actions):
+    """Shows anything."""
+
+    def __init__(self, observed: Any) -> None:
+        super().__init__(spaces.Discrete(2))
+        self.observation_space = observed
+
+    def _seen(self) -> Any:
+        self.observation_space.seed(int(self.np_random.integers(1000)))
+        return self.observation_space.sample()
+
+
+NUMBERS = spaces.Box(-9, 9, (4,), np.int32)
+
+
+DICT = spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(-1, 1, (3,), np.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("observed", [NUMBERS, spaces.Box(0, 255, (4,), np.uint8), DICT])
+def test_modules_of_torch_see_what_is_shown(observed: Any, dtype: torch.dtype) -> None:
+    module, env = Seeing(dtype), partial(Showing, observed)
+
+    def by_hand(seen: Any) -> Any:
+        parts = {key: torch.from_numpy(part) for key, part in seen.items()} if isinstance(seen, dict) else torch.from_numpy(seen)
+        return module(parts).argmax(1).numpy()
+
+    report, expected = (evaluate(policy, env, episodes=4, executor="inline") for policy in (module, by_hand))
+    assert report.digests == expected.digests
+
+
+def test_modules_of_torch_see_arrays_by_key() -> None:
+    for observed in (spaces.Dict(a=spaces.Dict(b=NUMBERS)), spaces.Tuple([NUMBERS])):
+        with pytest.raises(TypeError, match="may observe arrays or a Dict of arrays"):
+            evaluate(Seeing(), partial(Showing, observed), episodes=1)
 
 
 @pytest.mark.parametrize("in_use", [False, True])

@@ -13,10 +13,9 @@ from sb3_plugin.training.test_sync_ppo import ACTIONS, check_round, new, sb3_wit
 from torch import nn
 from trainers import BOX, SPACES, Toy
 
+from reactor_sb3.acting.behaviours import Rollout, Turn
 from reactor_sb3.acting.forwards import copied
-from reactor_sb3.acting.policy import Rollout, Turn
-from reactor_sb3.acting.state_dependent import NoisyPolicy
-from reactor_torch import parameter_record, write_parameters
+from reactor_torch import GaussianByRow, parameter_record, write_parameters
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "as it comes": (partial(Toy, BOX, ACTIONS["box"]), {}),
@@ -40,7 +39,7 @@ BY_TORCH: dict[str, dict[str, Any]] = {
 def test_what_actors_compute(name: str) -> None:
     env, given = CASES[name]
     with new(env, use_sde=True, n_steps=32, n_actors=2, envs_per_actor=3, **given) as model:
-        assert type(model.acting()[1]) is NoisyPolicy
+        assert type(model.acting()[1].policy.distribution) is GaussianByRow
         before = copied(model.policy, {})
         model.learn(1)
         check_round(model, before)
@@ -97,6 +96,6 @@ def test_the_noise_has_the_distribution_that_its_probabilities_say() -> None:
 @pytest.mark.parametrize("name", BY_TORCH)
 def test_others_go_through_torch(name: str) -> None:
     with new(partial(Toy, BOX, ACTIONS["box"]), use_sde=True, policy_kwargs={"net_arch": [16], **BY_TORCH[name]}) as model:
-        assert type(model.acting()[1]) is not NoisyPolicy and "gradients='autograd', why=" in repr(model)
+        assert model.acting()[1].policy.distribution is None and "gradients='autograd', why=" in repr(model)
         model.learn(1)
         assert model.n_updates == 2

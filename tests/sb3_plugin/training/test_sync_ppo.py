@@ -28,11 +28,9 @@ from torch import nn
 from trainers import BOX, INLINE, PLACES, SPACES, Grainy, Toy
 
 from reactor_sb3 import SaveCheckpoint, SyncPPO
-from reactor_sb3.acting.action_distributions import distribution_of
 from reactor_sb3.acting.forwards import copied
 from reactor_sb3.algorithms.ppo import PPOBatch
-from reactor_sb3.policies import DenseNetworks, ImageNetworks
-from reactor_torch import Networks, TorchForward, kernels, normalized
+from reactor_torch import AskedNet, DenseNet, ImageNet, Networks, TorchNet, kernels, normalized
 
 Array = npt.NDArray[Any]
 ACTIONS: dict[str, gymnasium.Space[Any]] = {
@@ -178,15 +176,15 @@ class Doubtful(ActorCriticPolicy):
         return actions, values, self.evaluate_actions(obs, actions)[1]
 
 
-POLICIES: dict[str, tuple[type[Any], bool, Any, dict[str, Any]]] = {
-    # By what it is to be evaluated, whether its actions are drawn without torch, and what it takes.
-    "dense": (DenseNetworks, True, "MlpPolicy", {}),
-    "two kinds": (DenseNetworks, True, "MlpPolicy", {"net_arch": {"pi": [8], "vf": [32, 16]}, "activation_fn": nn.ReLU}),
-    "no layers": (DenseNetworks, True, "MlpPolicy", {"net_arch": []}),
-    "torch": (TorchForward, True, "MlpPolicy", {"activation_fn": nn.ELU, "share_features_extractor": False}),
-    "its own": (TorchForward, False, Doubtful, {}),
+POLICIES: dict[str, tuple[type[Any], Any, dict[str, Any]]] = {
+    # By what it is to be evaluated, and what it takes.
+    "dense": (DenseNet, "MlpPolicy", {}),
+    "two kinds": (DenseNet, "MlpPolicy", {"net_arch": {"pi": [8], "vf": [32, 16]}, "activation_fn": nn.ReLU}),
+    "no layers": (DenseNet, "MlpPolicy", {"net_arch": []}),
+    "torch": (TorchNet, "MlpPolicy", {"activation_fn": nn.ELU, "share_features_extractor": False}),
+    "its own": (AskedNet, Doubtful, {}),
     "images": (
-        TorchForward if kernels.compiled is None else ImageNetworks, True, "CnnPolicy",
+        TorchNet if kernels.compiled is None else ImageNet, "CnnPolicy",
         {"features_extractor_kwargs": {"features_dim": 33}, "net_arch": {"pi": [8], "vf": [16]}},
     ),
 }  # fmt: skip
@@ -234,11 +232,10 @@ def check_round(model: SyncPPO, before: ActorCriticPolicy) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_actors_compute(name: str) -> None:
-    kind, plain, policy, network = POLICIES[name]
+    kind, policy, network = POLICIES[name]
     env = partial(Toy, SPACES["image"][1]) if policy == "CnnPolicy" else Toy
     with new(env, policy, policy_kwargs=network, n_actors=2, envs_per_actor=3) as model:
-        _, structure = model.acting()
-        assert type(structure.networks) is kind and (structure.distribution is not None) == plain
+        assert type(model.acting()[1].policy.network) is kind
         before = copied(model.policy, {})
         model.learn(1)
         check_round(model, before)
@@ -260,27 +257,6 @@ def test_spaces(observed: str, acted: str) -> None:
                 found["actions"], np.clip(found["policy_actions"], model.action_space.low, model.action_space.high)
             )
             assert (found["actions"] != found["policy_actions"]).any()
-
-
-@pytest.mark.parametrize("acted", ACTIONS)
-def test_actions_are_drawn_with_their_probabilities(acted: str) -> None:
-    distribution = distribution_of(ACTIONS[acted])
-    size = {"discrete": 3, "several": 9, "binary": 3, "box": 2, "matrix": 4}[acted]
-    parameters = np.zeros((), [("log_std", np.float32, (size,)), ("action_net.bias", np.float32, (size,))])
-    parameters["log_std"] = np.linspace(-1, 1, size)
-    outputs = np.linspace(-1, 1.5, size, dtype=np.float32)
-    noise = distribution.noise(np.random.default_rng(0), 1, 40_000, parameters)[0]
-    actions = distribution.choose(np.broadcast_to(outputs, noise.shape), noise)
-    if acted in ("box", "matrix"):
-        flat = actions.reshape(len(actions), -1)
-        np.testing.assert_allclose(flat.mean(0), outputs, atol=0.05)
-        np.testing.assert_allclose(flat.std(0), np.exp(parameters["log_std"]), rtol=0.02)
-        return
-    kinds, counts = np.unique(actions, axis=0, return_counts=True)
-    expected = np.exp(distribution.log_probs(np.broadcast_to(outputs, (len(kinds), size)), kinds, parameters))
-    assert expected.sum() == pytest.approx(1, abs=1e-5)
-    np.testing.assert_allclose(counts / len(actions), expected, atol=0.012)
-    assert np.array_equal(distribution.mode(outputs[None])[0], kinds[expected.argmax()])
 
 
 # ---------------------------------------------------------------------- one result
