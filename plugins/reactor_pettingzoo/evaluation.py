@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from gymnasium import spaces
-from torch import nn
 
 from reactor_gymnasium import EvaluationReport
 from reactor_gymnasium import evaluate as evaluate_joint
-from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, Turn, hashed, own
+from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, Turn, hashed
 from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn, padding, probe_agents, travelling
 from reactor_pettingzoo.copies import copy_of
 from reactor_pettingzoo.joint_env import JointEnv
 from reactor_pettingzoo.reading import AgentID, broken
 from reactor_pettingzoo.rows import AgentsUnit
-from reactor_pettingzoo.runner.actions import ActionSampler, illegal, width_of
-from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, assigned, callable_policy
-from reactor_rl.plugin import decode, encode
+from reactor_pettingzoo.runner.asking import Asked, asked, illegal
+from reactor_pettingzoo.runner.policies import RandomPolicy, assigned, part_of
+from reactor_rl.plugin import decode, draw_rows, encode
+from reactor_torch import spoilt_rows
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -176,17 +175,6 @@ def _parts(group: AgentGroup, agent: AgentID, observation: Any) -> Any:
     return parts[""] if group.single else parts
 
 
-class _Sampler(ActionSampler):
-    """Lets what draws from torch's generator do so: who asks sees to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.own: Any = contextlib.nullcontext()
-
-    def by_torch(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
-        return function()
-
-
 class JointPolicy(AskedPolicy):
     """The policies of all agents as one.
 
@@ -203,48 +191,44 @@ class JointPolicy(AskedPolicy):
     )
 
     def __init__(self, specs: AgentSpecs, policies: Mapping[str, Any], names: Mapping[AgentID, str], deterministic: bool) -> None:
-        parts = {name: acting_part(policies[name]) for name in dict.fromkeys(names.values())}
-        self.in_workers = all(isinstance(part, nn.Module | RandomPolicy) for part in parts.values())
-        # Copies of what has weights: the user's goes on learning. A function is asked as it is.
-        self.parts = {
-            name: encode(part) if isinstance(part, nn.Module | RandomPolicy) else part for name, part in parts.items()
-        }  # fmt: skip
-        self.named = " and ".join(map(repr, self.parts))
-        self.asks = tuple(self.parts.values())
         self.agents = [(names[agent], specs.group_of(agent)[0]) for agent in specs.agents]
-        self.ids = specs.agents
-        self.deterministic = deterministic
-        self.widths = [width_of(group.action_space) for _, group in self.agents]
-        if not deterministic or any(isinstance(part, RandomPolicy) for part in parts.values()):
-            self.noise = Noise("uniform", sum(self.widths))
-        self.hashes = {
-            name: hashed({key: value.cpu().numpy() for key, value in part.state_dict().items()})
-            for name, part in parts.items()
-            if isinstance(part, nn.Module)
-        }
+        parts = {name: part_of(name, policies[name], group) for name, group in self.agents}
+        plain = {name for name, part in parts.items() if part.policy is None and not isinstance(part.other, RandomPolicy)}
+        self.in_workers = not plain
+        # Copies of what has weights: the user's goes on learning. A function is asked as it is.
+        self.parts = {name: part if name in plain else encode(part) for name, part in parts.items()}
+        self.named = " and ".join(map(repr, self.parts))
+        self.asks = tuple(parts[name].other for name in plain)
+        self.ids, self.deterministic = specs.agents, deterministic
+        if not deterministic or any(isinstance(part.other, RandomPolicy) for part in parts.values()):
+            self.noise = Noise("generator")
+        self.hashes = {str(name): hashed(part.contents()) for name, part in parts.items() if part.policy is not None}
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
-        parts = {name: decode(part) for name, part in self.parts.items()}
-        self.asks = tuple(parts.values())
-        asked = [callable_policy(name, parts[name], group, self.deterministic) for name, group in self.agents]
-        sampler = _Sampler()
-        ends = np.cumsum(self.widths).tolist()
+        made = {
+            name: asked([name], [decode(self.parts[name])], group, rows, self.deterministic, contextlib.nullcontext())
+            for name, group in dict(self.agents).items()
+        }
+        self.asks, ready = tuple(one.held for one in made.values()), [made[name] for name, _ in self.agents]
 
         def ask(turn: Turn) -> list[dict[str, Any]]:
             answers: list[dict[str, Any]] = [{} for _ in range(rows)]
-            for at, (policy, (name, group)) in enumerate(zip(asked, self.agents, strict=True)):
+            for at, (policy, (name, group)) in enumerate(zip(ready, self.agents, strict=True)):
                 alive = observations["acts"][:, at] != 0
                 actions = np.zeros((rows, *(group.action_space.shape or ())), group.action_space.dtype)
+                noise = None
+                if policy.noise != "none":
+                    noise = draw_rows(policy.noise, turn.noise, (rows, policy.width))
                 if alive.any():
-                    if turn.noise is not None:
-                        sampler.uniform = np.ascontiguousarray(turn.noise[:, ends[at] - self.widths[at] : ends[at]])
-                    masks = own(observations[f"{at}.mask"]) if group.mask else None
+                    masks = observations[f"{at}.mask"] if group.mask else None
                     if masks is not None and group.mask == "later" and masks.all():
                         masks = None
-                    chosen = policy(own(observations[f"{at}"]), masks, sampler)
-                    sampler.refuse_spoilt(name, self.ids[at], chosen, alive)
-                    _check(name, self.ids[at], group, chosen, alive, masks)
+                    seen = observations[f"{at}"]
+                    for key, array in policy.room().items():
+                        array[...] = seen if group.single else seen[key]
+                    chosen = policy(masks, noise)
+                    _check(name, self.ids[at], group, policy, chosen, alive, masks)
                     actions[alive] = chosen[alive]  # what others would do is nobody's business
                 for row in range(rows):
                     answers[row][f"{at}"] = actions[row]
@@ -254,21 +238,30 @@ class JointPolicy(AskedPolicy):
 
     def digest(self) -> str:
         """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
-        return hashed(([str(name) for name, _ in self.agents], {str(name): one for name, one in self.hashes.items()}))
+        return hashed(([str(name) for name, _ in self.agents], self.hashes))
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the copies: each worker makes its own."""
         return {**vars(self), "asks": ()}
 
 
-def _check(name: str, agent: AgentID, group: AgentGroup, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None) -> None:
-    """Refuse actions that the agent cannot take."""
+def _check(
+    name: str, agent: AgentID, group: AgentGroup, policy: Asked, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None
+) -> None:
+    """Refuse actions that the agent cannot take, or that were chosen by what is not finite."""
+    found = policy.spoilt or _not_finite(actions)
+    if found is not None and (found[0] & alive).any():
+        answered = found[1][np.argmax(found[0] & alive)].tolist()
+        raise ValueError(f"the policy {name!r} answered {answered}, which are not finite numbers, for agent {agent!r}")
     wrong = illegal(group.action_space, actions, masks) & alive
-    if np.dtype(group.action_space.dtype).kind in "iu" and actions.dtype.kind == "f":
-        wrong |= (actions != np.rint(actions)).reshape(len(actions), -1).any(1) & alive
     if wrong.any():
         row = int(np.argmax(wrong))
         legal = "" if masks is None else f" with the action mask {masks[row].tolist()}"
         raise ValueError(
             f"the policy {name!r} chose the action {actions[row]}, which is not in {group.action_space}{legal}, for agent {agent!r}"
         )
+
+
+def _not_finite(actions: Array) -> tuple[Array, Array] | None:
+    found = spoilt_rows(actions)
+    return None if found is None else (found, actions)

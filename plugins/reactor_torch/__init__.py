@@ -61,6 +61,7 @@ with require_extra("sb3", "reactor_torch"):
         weighted_sum,
     )
     from reactor_torch.lstm import Lstm, LstmWeights
+    from reactor_torch.modules import ModuleCalls, drawn_by_torch
     from reactor_torch.networks import Networks
     from reactor_torch.parameters import (
         FILLING,
@@ -117,6 +118,7 @@ __all__ = [
     "LstmWeights",
     "MaskedBatch",
     "MinibatchSlicer",
+    "ModuleCalls",
     "Net",
     "Network",
     "Networks",
@@ -158,6 +160,7 @@ __all__ = [
     "differentiating",
     "distribution_of",
     "drawing_nothing",
+    "drawn_by_torch",
     "draws",
     "ends_in_softmax",
     "exchanged_bytes",

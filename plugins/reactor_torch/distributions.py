@@ -92,6 +92,10 @@ class ActionDistribution(ABC):
     def mode(self, outputs: Array) -> Array:
         """The most probable actions, of the outputs of a step."""
 
+    def forbid(self, outputs: Array, allowed: Array) -> Array:
+        """Outputs of a step, of which those are :data:`FORBIDDEN` that masks forbid, ``(rows, choices)``, 0 where they do."""
+        return np.where(allowed, outputs, FORBIDDEN)
+
     def log_prob(self, outputs: Array, actions: Array, weights: Array) -> Array:
         """Logarithms of the probabilities of actions, ``(...)``, float32.
 
@@ -382,6 +386,9 @@ class Values(ActionDistribution):
     @property
     def choices(self) -> tuple[int, ...]:  # type: ignore[override]
         return (self.actions,) if self.quantiles == 1 else ()
+
+    def forbid(self, outputs: Array, allowed: Array) -> Array:
+        return np.where(np.tile(allowed, self.quantiles), outputs, FORBIDDEN)
 
     def mode(self, outputs: Array) -> Array:
         if self.quantiles > 1:

@@ -27,7 +27,7 @@ from torch import nn
 from reactor_rl.plugin import NoiseKind, drawn_noise
 from reactor_torch import kernels
 from reactor_torch.acting import AskedNet, BoundNet, Net, RecurrentNet
-from reactor_torch.distributions import FORBIDDEN, ActionDistribution, check_masks
+from reactor_torch.distributions import ActionDistribution, check_masks
 from reactor_torch.parameters import parameter_record, tensors_of, write_parameters
 from reactor_torch.streams import drawing_nothing
 
@@ -154,9 +154,8 @@ class Policy:
         steps, rows = next(iter(seen.values())).shape[:2]
         shape = steps, rows
         if isinstance(self.network, AskedNet):
-            return _BoundAsked(
-                self, self.network, weights, seen, masks if self.masked else None, starts if remembers else None, shape
-            )
+            told = masks if self.masked else None, starts if remembers else None
+            return _BoundAsked(self, self.network, weights, seen, *told, shape, allow_none)
         return _BoundSampled(self, weights, seen, masks, starts, shape, noting, allow_none)
 
 
@@ -227,7 +226,7 @@ class _BoundSampled:
         self.state, self.states = self.net.state, self.net.states
         outputs, mode, sizes = self.net.outputs, self.distribution.mode, self.distribution.choices
         if masks is not None and sizes:
-            outputs = _allowed(outputs, masks, sizes, allow_none)
+            outputs = _allowed(outputs, masks, self.distribution, allow_none)
         self.outputs = outputs
         self.mode = lambda step: mode(outputs(step))
         if len(sizes) == 1 and not self.distribution.shape and masks is None:
@@ -277,19 +276,26 @@ class _BoundSampled:
         return self.net.value_of(seen, which)
 
 
-def _allowed(outputs: Callable[[int], Array], masks: Array, choices: tuple[int, ...], allow_none: bool) -> Callable[[int], Array]:
+def _allowed(
+    outputs: Callable[[int], Array], masks: Array, distribution: ActionDistribution, allow_none: bool
+) -> Callable[[int], Array]:
     """The scores of a step, of which those are low that its masks forbid."""
+    look, forbid = _checking(distribution.choices, allow_none), distribution.forbid
+    return lambda step: forbid(outputs(step), look(masks[step], step))
+
+
+def _checking(choices: tuple[int, ...], allow_none: bool) -> Callable[[Array, int], Array]:
+    """A function from the masks of a step, and the step, to what is allowed: where nothing is, that is an error, or the first."""
     begins = np.cumsum((0, *choices[:-1]))
 
-    def checked(step: int) -> Array:
-        allowed = masks[step]
+    def checked(allowed: Array, step: int) -> Array:
         check_masks(allowed, choices, step)
-        return np.where(allowed, outputs(step), FORBIDDEN)
+        return allowed
 
-    def padded(step: int) -> Array:
-        allowed = masks[step].copy()
+    def padded(allowed: Array, step: int) -> Array:
+        allowed = allowed.copy()
         allowed[:, begins] |= ~np.logical_or.reduceat(allowed, begins, 1)
-        return np.where(allowed, outputs(step), FORBIDDEN)
+        return allowed
 
     return padded if allow_none else checked
 
@@ -299,22 +305,21 @@ class _BoundAsked:
 
     def __init__(
         self, policy: Policy, net: AskedNet, weights: Array, seen: Mapping[str, Array], masks: Array | None, starts: Array | None,
-        shape: tuple[int, int],
+        shape: tuple[int, int], allow_none: bool,
     ) -> None:  # fmt: skip
         self.net, self.rows, self.module = net, shape[1], net.forward.with_weights(weights)
         self.judged, self.logs = (np.empty(shape, np.float32) for _ in range(2))
         self.states = states = np.zeros((shape[0] + 1, net.parts, shape[1], net.hidden), np.float32)
         self.state = state = np.zeros(states.shape[1:], np.float32)
         module, last, raw = self.module, shape[0] - 1, (shape[1], *(policy.action_space.shape or ()))
-        sizes = choices_among(policy.action_space)
+        look = _checking(choices_among(policy.action_space), allow_none)
         steps = net.forward.steps(seen)
         judged, logs = self.judged, self.logs
 
         def ask(call: Any, step: int) -> Array:
             more: dict[str, Any] = {}
             if masks is not None:
-                check_masks(masks[step], sizes, step)
-                more["action_masks"] = masks[step]
+                more["action_masks"] = look(masks[step], step)
             if starts is not None:
                 if step == 0:
                     states[0] = state

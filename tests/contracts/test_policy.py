@@ -26,24 +26,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 # ---------------------------------------------------------------------- what does not hold yet
 
-BY_TORCH = {
-    "runner": (
-        "ppo box, dense",
-        "ppo box, image",
-        "gsde",
-        "sac",
-        "sac at its bounds",
-        "tqc",
-        "crossq",
-        "td3",
-        "td3 at its bounds",
-        "module of numbers",
-    ),
-}
-"""Who evaluates by torch what an actor evaluates without. Then numbers are close, and their last bits others."""
 NOISE = {
     ("evaluate", "gsde"): "a matrix is drawn for each step",
-    ("runner", ""): "it draws by inverse transform and Box-Muller of uniform numbers",
     ("player", "gsde"): "its rounds have one step, and a matrix is drawn for each",
     ("player", "choice, dense: hook"): "it asks for torch's stream before the noise, and an actor after it",
     ("player", "choice, dense: forward"): "likewise",
@@ -55,7 +39,8 @@ ITSELF = (
     "lstm choice, elu", "sac, elu", "ppo choice, dense: hook of features", "lstm choice: hook", "sac: hook", "sac: hook of all",
     "tqc: forward", "crossq: hook", "ppo choice: own features", "ppo choice: own prediction", "masked choice: own features",
 )  # fmt: skip
-"""Policies that draw by themselves, from torch's generator, which ``evaluate`` seeds for each step."""
+"""Policies that draw by themselves, from torch's generator, which ``evaluate`` and the runner seed for each step."""
+NOISE |= {("runner", name): "likewise, for each tick" for name in ("gsde, elu", "gsde: forward")}
 SAME_NOISE = ("ppo bits", "at its bounds")
 """Cases in whose names this is: of a uniform number a bit is the same, and noise changes nothing beyond a bound."""
 
@@ -64,7 +49,7 @@ def draws_otherwise(name: str, user: str) -> str | None:
     """Why somebody draws other actions than an actor with the same generator."""
     if not CASES[name].draws or any(part in name for part in SAME_NOISE):
         return None
-    if user == "evaluate" and name in ITSELF:
+    if user in ("evaluate", "runner") and name in ITSELF:
         return "it seeds torch's generator for each step"
     return next((why for (who, part), why in NOISE.items() if who == user and (name.startswith(part) or name.endswith(part))), None)
 
@@ -358,7 +343,8 @@ def test_what_is_drawn_otherwise_is_noticed() -> None:
 def drawn(name: str, user: str, count: int = COUNT) -> None:
     """Draw so many actions for one observation, and count them."""
     case, model = CASES[name], made(name)
-    steps = {"actor": 1 if case.remembers or name.startswith("gsde") else 20, "evaluate": 1000}.get(user, 20)
+    held = case.remembers or name.startswith("gsde")  # of what is drawn at one step, another one depends
+    steps = 1000 if user == "evaluate" else 1 if held else 20
     one, masks = case.seen(1, 1), case.masks(1, 1)
     seen = {key: np.repeat(part, steps, 0) for key, part in one.items()}
     masked = None if masks is None else np.repeat(masks, steps, 0)
@@ -570,7 +556,7 @@ def test_all_who_act_take_the_same_best_actions(name: str, user: str) -> None:
     found, expected = (USERS[one](case, model, seen, masks, None) for one in (user, case.users[0]))
     in_space(case, found)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    same_numbers(found, expected, exact=(case.plain or user in ("player", "joint")) and name not in BY_TORCH.get(user, ()))
+    same_numbers(found, expected, exact=case.plain or user in ("player", "joint"))
 
 
 @users(TRAINED, 12, ALL[1:], draws_otherwise)
@@ -580,7 +566,7 @@ def test_all_who_act_draw_the_same_actions_from_the_same_noise(name: str, user: 
     seen, masks = case.seen(24, 1), case.masks(24, 1)
     found = USERS[user](case, model, seen, masks, 5)
     expected = by_actor(case, model, seen, masks, STREAMS[user](5))
-    same_numbers(found, expected, exact=case.plain and name not in BY_TORCH.get(user, ()))
+    same_numbers(found, expected, exact=case.plain)
 
 
 # ---------------------------------------------------------------------- (11) what somebody has changed

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
-from numpy import vdot
 
 from reactor_pettingzoo.agents import AgentGroup, AgentSpecs
 from reactor_pettingzoo.reading import MASK, AgentID
-from reactor_pettingzoo.runner.actions import ActionSampler, Draws, choose_discrete, illegal, width_of
-from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, callable_policy, dense_layers
+from reactor_pettingzoo.runner.asking import asked, illegal
+from reactor_pettingzoo.runner.policies import part_of
+from reactor_pettingzoo.runner.streams import OwnStreams, SeatStreams
 from reactor_rl import Input, Output, Reactor, reaction, startup
-from reactor_rl.plugin import aligned_zeros, decode, encode
-from reactor_torch import DenseNetwork, Stacked, is_compiled
+from reactor_rl.plugin import decode, encode
 
 __all__ = ["PolicyGroup", "groups_of", "GroupPolicies", "PolicyReactor"]
 
 Array = npt.NDArray[Any]
-LINE = 64
-TOGETHER = 2**15
-"""Bytes of observations that memory is taken for at once."""
+AHEAD = 256
+"""Ticks whose noise is drawn at once."""
+MOST_NUMBERS = 2**20
+"""Numbers of noise that are drawn at once: of gSDE each is a matrix."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,7 @@ class PolicyGroup:
     Attributes:
         number: Number of the group.
         names: Names of the policies.
-        policy: The only one, encoded, if it is asked by itself.
-        layers: Layers of all of them, if they are stacked.
+        parts: What travels of each, encoded.
         agent_group: The agents that they act for.
         first: Index of the first environment.
         seats: For each policy the rows that it may have to act for, as pairs of environment (from the first one on) and row of the
@@ -50,8 +46,7 @@ class PolicyGroup:
 
     number: int
     names: tuple[Any, ...]
-    policy: Any
-    layers: tuple[DenseNetwork, ...]
+    parts: tuple[Any, ...]
     agent_group: AgentGroup
     first: int
     seats: Array
@@ -104,7 +99,7 @@ class PolicyGroup:
         return replace(
             self,
             names=tuple(self.names[number] for number in served),
-            layers=tuple(self.layers[number] for number in served) if self.layers else (),
+            parts=tuple(self.parts[number] for number in served),
             first=self.first + lo,
             seats=seats,
             agent_rows=agent_rows,
@@ -112,26 +107,25 @@ class PolicyGroup:
 
 
 def groups_of(specs: AgentSpecs, policies: dict[str, Any], acts: list[dict[AgentID, str]], greedy: bool) -> list[PolicyGroup]:
-    """Which policies are asked together: those of one group of agents that have equal layers, every other one by itself.
+    """Which policies are asked together: those of one group of agents that are networks of one kind, every other one by itself.
 
     Arguments as for :class:`~reactor_pettingzoo.runner.multi_agent_program.MultiAgentProgram`.
     """
     groups: list[PolicyGroup] = []
     for agent_group in specs.groups:
         used = sorted({names[agent] for names in acts for agent in agent_group.agents}, key=list(policies).index)
-        layers = {name: dense_layers(policies[name], agent_group, greedy) for name in used}
-        together: dict[Any, list[str]] = {}
+        parts = {name: part_of(name, policies[name], agent_group) for name in used}
+        together: list[list[str]] = []
         for name in used:
-            shape = layers[name]
-            together.setdefault(name if shape is None else ("layers", shape.layers), []).append(name)
-        for names in together.values():
-            stacked = tuple(shape for name in names if (shape := layers[name]) is not None)
+            found = next((names for names in together if parts[name].goes_with(parts[names[0]])), None)
+            if found is None:
+                together.append([name])
+            else:
+                found.append(name)
+        for names in together:
             seats, agent_rows = _seats(specs, agent_group, names, acts)
-            policy = None if stacked else encode(acting_part(policies[names[0]]))
-            by_row = is_compiled() if stacked else isinstance(policies[names[0]], RandomPolicy)
-            groups.append(
-                PolicyGroup(len(groups), tuple(names), policy, stacked, agent_group, 0, seats, agent_rows, greedy, by_row)
-            )
+            encoded, by_row = tuple(encode(parts[name]) for name in names), parts[names[0]].by_row
+            groups.append(PolicyGroup(len(groups), tuple(names), encoded, agent_group, 0, seats, agent_rows, greedy, by_row))
     return groups
 
 
@@ -199,35 +193,31 @@ class GroupPolicies:
     """
 
     def __init__(self, group: PolicyGroup, specs: AgentSpecs) -> None:
-        self.group, self.specs = group, specs
-        agent_group = group.agent_group
-        self.stacked = Stacked(group.layers, group.seats.shape[1]) if group.layers else None
-        self.single = None if group.layers else callable_policy(group.names[0], decode(group.policy), agent_group, group.greedy)
-        self.sampler = ActionSampler()
-        self.draws: Draws | None = None
-        if not group.greedy or getattr(self.single, "draws", False):
-            self.draws = Draws(group.first, group.copies, len(specs.agents), width_of(agent_group.action_space))
-        self.copies, self.rows = group.seats[..., 0], group.seats[..., 1]
+        self.group, self.specs, self.own = group, specs, OwnStreams()
+        agent_group, rows = group.agent_group, group.seats.shape[1]
+        self.asked = asked(group.names, [decode(part) for part in group.parts], agent_group, rows, group.greedy, self.own)
+        self.streams = SeatStreams(group.first, group.copies, len(specs.agents))
+        self.ahead = min(AHEAD, max(1, MOST_NUMBERS // max(1, group.copies * len(specs.agents) * self.asked.width)))
+        self.numbers = np.where(group.agent_rows < 0, -1, group.agent_rows // rows)  # of who acts for each agent
+        self.copies, self.rows = group.seats[..., 0].ravel(), group.seats[..., 1].ravel()
         indices = [specs.agents.index(agent) for agent in agent_group.agents]
         # Agents that act together have a row each: who it is, and which row of the policies is theirs, never changes.
         self.agents = None if specs.turns else np.array(indices)
         self.agent_rows = None if specs.turns else group.agent_rows[:, indices]
         self.served = None if self.agent_rows is None else self.agent_rows >= 0
-        self.start = int(getattr(agent_group.action_space, "start", 0)) if self.stacked is not None else 0
-        # Outputs of the stacked networks for all rows, where they always are.
-        self.scores: Array = np.empty(0) if self.stacked is None else self.stacked.scores.reshape(-1, self.stacked.scores.shape[-1])
-        self.outputs = self.scores.ravel()
-        self.unbounded = isinstance(agent_group.action_space, spaces.Box) and not agent_group.action_space.is_bounded()
+        space: Any = agent_group.action_space
+        self.limited = bool(getattr(space, "is_bounded", lambda: True)())
         self.layout = self._layout()
         self.every = np.arange(group.copies)
-        self.records: dict[int, tuple[Array, Array, Array, Array, Array | None]] = {}
-        self.unused: dict[str, list[Array]] = {}  # arrays of observations that no policy has been given
+        self.counts = self.asked.sound and self.layout is not None and space.shape == () and self.group.dtype == np.int64
+        self.known: dict[int, _Known] = {}
+        self.begin(0)
 
     def begin(self, seed: int) -> None:
         """Begin the random streams of a run."""
-        self.sampler.begin(seed, self.group.number)
-        if self.draws is not None:
-            self.draws.begin(seed)
+        self.own.begin(seed, self.group.number)
+        if self.asked.noise != "none":
+            self.streams.begin(seed)
 
     def __call__(self, record: Array, out: Array) -> None:
         """Write actions for every row; 0 where nobody is alive.
@@ -240,42 +230,48 @@ class GroupPolicies:
             Exception: What a policy raised.
             ValueError, TypeError: If it gives something that is not an action.
         """
-        _, alive, acting, seen, masked = self.records.get(id(record)) or self._known(record)
+        _, alive, acting, seen, pairs, masked, told = self.known.get(id(record)) or self._look(record)
         if self.agent_rows is None:
             agent_rows = self.group.agent_rows[self.every, acting][:, None]
             alive = alive & (agent_rows >= 0)
         else:
             agent_rows, alive = self.agent_rows, alive & self.served
-        drawn = None if self.draws is None else self.draws.next()  # also when nobody is alive: only ticks count
-        self.sampler.own.tick += 1
-        self.sampler.spoilt = None
-        agent_group = self.group.agent_group
-        masks = record[agent_group.field(MASK)] if agent_group.mask and (masked is None or np.count_nonzero(masked)) else None
-        if self.stacked is not None:
-            chosen = self._by_layers(self.stacked, masks, seen, acting, drawn)
-        elif alive.any():
-            chosen = self._by_policy(record, masks, acting, drawn)
-        else:
+        self.own.tick += 1
+        # Noise is drawn also when nobody is alive: only ticks count.
+        noise = None if self.asked.noise == "none" else self._drawn(acting)
+        if not self.asked.sound and not alive.any():
             out.fill(0)
             return
-        if self.sampler.spoilt is not None:
-            self._refuse(*self.sampler.spoilt, agent_rows, alive, acting, record)
-        taken = chosen[agent_rows] if self.layout is None else self.layout(chosen)
-        if self.stacked is None or masks is not None:  # else it cannot be anything that nobody can do
+        masks = told if told is not None and (masked is None or np.count_nonzero(masked)) else None
+        layout = self.layout
+        for place, rows in pairs or self._pairs(seen):
+            place[...] = rows if layout is not None else rows[self.copies, self.rows]
+        chosen = self.asked(None if masks is None else masks[self.copies, self.rows], noise)
+        if self.asked.spoilt is not None:
+            self._refuse(*self.asked.spoilt, agent_rows, alive, acting, record)
+        taken = chosen[agent_rows] if layout is None else layout(chosen)
+        if not self.asked.sound:
             self._check(taken, alive, masks, acting)
-        elif self.layout is not None:
+        elif self.counts:
             np.multiply(taken, alive, out=out)
             return
         out.fill(0)
         np.copyto(out, taken, where=alive.reshape(*alive.shape, *(1,) * (taken.ndim - 2)), casting="unsafe")
 
-    def _known(self, record: Array) -> tuple[Array, Array, Array, Array, Array | None]:
+    def _look(self, record: Array) -> _Known:
         """The views of the observations' slot that every tick needs."""
-        agent_group = self.group.agent_group
-        seen = record[agent_group.field(f"observation.{next(iter(agent_group.parts))}")]
-        masked = record[agent_group.field("masked")] if agent_group.mask == "later" else None
-        known = self.records[id(record)] = record, record[agent_group.field("alive")], record["acting"], seen, masked
+        group = self.group.agent_group
+        seen = {key: record[group.field(f"observation.{key}")] for key in group.parts}
+        masked = record[group.field("masked")] if group.mask == "later" else None
+        told = record[group.field(MASK)] if group.mask else None
+        pairs = self._pairs(seen) if self.asked.keeps_room else None
+        known = self.known[id(record)] = record, record[group.field("alive")], record["acting"], seen, pairs, masked, told
         return known
+
+    def _pairs(self, seen: dict[str, Array]) -> list[tuple[Array, Array]]:
+        """Where observations are to be written, and those."""
+        layout = self.layout
+        return [(array if layout is None else layout(array), seen[key]) for key, array in self.asked.room().items()]
 
     def _layout(self) -> Callable[[Array], Array] | None:
         """Of what has a row for each row of the policies, a view as ``(copies, rows of the agents, ...)``: where each agent has its
@@ -294,64 +290,30 @@ class GroupPolicies:
             return None
         return layout
 
-    def _masks(self, masks: Array | None, acting: Array, drawn: Array | None) -> Array | None:
-        """Masks of every row, ``(policies, rows, actions)``, if there are any; lets the sampler have its random numbers."""
-        if drawn is not None:
-            agents = acting[self.copies] if self.agents is None else self.agents[self.rows]
-            self.sampler.uniform = drawn[self.copies, agents].reshape(-1, drawn.shape[2])
-        return None if masks is None else masks[self.copies, self.rows]
+    def _drawn(self, acting: Array) -> Array:
+        """The noise of a tick for each row of the policies, ``(rows, width)``."""
+        draw, rest = divmod(self.own.tick, self.asked.every)
+        at = draw % self.ahead
+        if at == 0 and rest == 0:
+            self.block = self._block()
+        noise: Array = self.block[at]
+        return noise if self.agents is not None else noise[self.copies, acting[self.copies]]
 
-    def _by_layers(self, stacked: Stacked, masks: Array | None, seen: Array, acting: Array, drawn: Array | None) -> Array:
-        """The choices of stacked networks for every row of every policy, ``(policies * rows,)``."""
-        if self.layout is None:
-            stacked.inputs[...] = seen[self.copies, self.rows].reshape(stacked.inputs.shape)
-        else:
-            self.layout(stacked.inputs.reshape(-1, *seen.shape[2:]))[...] = seen
-        stacked()
-        if not isfinite(vdot(self.outputs, self.outputs)):  # which takes less time than to call the sampler
-            self.sampler.look(self.scores, scores=True)
-        chosen = stacked.best.reshape(-1)
-        if drawn is not None or masks is not None:
-            masks = self._masks(masks, acting, drawn)
-            actions = stacked.scores.shape[-1]
-            masks = None if masks is None else masks.reshape(-1, actions)
-            chosen = choose_discrete(self.scores, masks, self.sampler.uniform)
-        return chosen + self.start if self.start else chosen
-
-    def _by_policy(self, record: Array, masks: Array | None, acting: Array, drawn: Array | None) -> Array:
-        """The choices for every row of a policy that is asked by itself, ``(rows, ...)``."""
-        assert self.single is not None
-        agent_group = self.group.agent_group
-        masks = self._masks(masks, acting, drawn)
-        parts = {key: self._aligned(key, record[agent_group.field(f"observation.{key}")]) for key in agent_group.parts}
-        actions = self.single(parts[""] if agent_group.single else parts, None if masks is None else masks[0], self.sampler)
-        if self.group.dtype.kind in "iu" and actions.dtype.kind not in "iub":
-            finite = "" if actions.dtype.kind != "f" or np.isfinite(actions).all() else ", some of which are not finite numbers"
-            raise ValueError(
-                f"the policy {self.group.names[0]!r} returned actions of type {actions.dtype}{finite}; expected are whole numbers"
-            )
-        return actions
-
-    def _aligned(self, key: str, seen: Array) -> Array:
-        """A copy of all rows that begins with a cache line: the last bits of what a policy multiplies it with depend on where it
-        begins. It is the policy's to keep.
-        """
-        unused = self.unused.setdefault(key, [])
-        if not unused:
-            unused += _aligned_arrays((self.rows.shape[1], *seen.shape[2:]), seen.dtype)
-        aligned = unused.pop()
-        if self.layout is None:
-            aligned[...] = seen[self.copies[0], self.rows[0]]
-        else:
-            self.layout(aligned)[...] = seen
-        return aligned
+    def _block(self) -> Array:
+        """The noise of some ticks: of agents that act together for each row, else for each environment and agent."""
+        block = self.streams.take(self.asked.noise, self.ahead, self.asked.width)
+        for number in range(len(self.group.names)):
+            mine = self.numbers == number
+            block[:, mine] = self.asked.scaled(block[:, mine], number)
+        of_rows: Array = block if self.agents is None else block[:, self.copies, self.agents[self.rows]]
+        return of_rows
 
     def _check(self, actions: Array, alive: Array, masks: Array | None, acting: Array) -> None:
         """Refuse actions that no agent can take; those are the policies' mistake."""
         agent_group = self.group.agent_group
         space = agent_group.action_space
         wrong = illegal(space, actions, masks) & alive
-        if self.unbounded:
+        if not self.limited:
             wrong |= ~np.isfinite(actions).reshape(*alive.shape, -1).all(-1) & alive
         if wrong.any():
             copy, row = np.argwhere(wrong)[0].tolist()
@@ -382,9 +344,5 @@ class GroupPolicies:
         )
 
 
-def _aligned_arrays(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[Array]:
-    """Some arrays of zeros that begin with a cache line each; to make one by itself takes as long as many a policy."""
-    size = math.prod(shape) * dtype.itemsize
-    step = max(-(-size // LINE), 1) * LINE
-    block = aligned_zeros((max(1, TOGETHER // step), step), np.uint8)
-    return [row[:size].view(dtype).reshape(shape) for row in block]
+_Known = tuple[Array, Array, Array, dict[str, Array], list[tuple[Array, Array]] | None, Array | None, Array | None]
+"""A record, and of it who is alive, who acts, what is observed, where that is to be written, who has a mask, and the masks."""

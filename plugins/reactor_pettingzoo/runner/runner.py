@@ -31,10 +31,10 @@ class MultiAgentRunner(MultiAgentProgram):
     """Lets policies act for the agents of a PettingZoo environment, in many copies of it at once, on all cores.
 
     Every copy takes a step, in shards on the workers, and every policy is called once for all the rows that it acts for, in a
-    fixed order and of a fixed number. Networks of equal architecture (linear layers and activations in a
-    ``torch.nn.Sequential``, SB3's ``MlpPolicy``) are stacked and evaluated together; if all policies are such networks, or random
-    ones, each worker asks them for its own copies, as what they answer for a row depends on no other row. Results never depend on
-    ``workers`` and ``executor``.
+    fixed order and of a fixed number. Networks of one kind (dense layers in a ``torch.nn.Sequential``, SB3's ``MlpPolicy`` of any
+    algorithm) are evaluated together; if all policies are networks that the extension evaluates, or random ones, each worker asks
+    them for its own copies, as what they answer for a row depends on no other row. Results never depend on ``workers`` and
+    ``executor``.
 
     Args:
         env_fn: Makes one environment, a ``ParallelEnv`` or an ``AECEnv``.
@@ -54,7 +54,8 @@ class MultiAgentRunner(MultiAgentProgram):
         nodes: With ``"ray"``: how many machines of a Ray cluster, this one included, or a ``reactor_ray.RayNodes``; ``None`` for
             all of them. ``workers`` is then the number of workers on each.
         deterministic: Whether the best action is taken (the default), or one drawn from the policy's distribution. Each
-            environment and agent has a random stream of its own.
+            environment and agent has a random stream of its own; what torch draws, for a module that returns a distribution, say,
+            comes from a stream of the policy's.
         start_method: How helper processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
         restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`.
             The environment is tried with two that are thrown away, and must do the same after the same seed and actions; so must

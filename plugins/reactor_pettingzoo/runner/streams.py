@@ -1,4 +1,6 @@
-"""The global random generators of torch and numpy, lent to a policy while it is asked: it draws from a stream of its own."""
+"""Random streams of a run: one for each environment and agent, whose noise actions are drawn with; and the global generators of
+torch and numpy, lent to a policy while it is asked.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,43 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from numpy.random import mtrand
 
-__all__ = ["OwnStreams", "global_generators", "normals_kept"]
+from reactor_rl.plugin import NoiseKind, drawn_noise
 
+__all__ = ["OwnStreams", "SeatStreams", "global_generators", "normals_kept"]
+
+Array = npt.NDArray[Any]
 global_generators = threading.RLock()
 """The threads of a process share its generators."""
 AHEAD = 256
 """Ticks whose seeds are drawn at once."""
+
+
+class SeatStreams:
+    """A stream for each environment and agent, keyed by (seed, environment, agent): how many others there are changes nothing.
+
+    Args:
+        first: Index of the first environment.
+        copies: Environments.
+        agents: Agents of each.
+    """
+
+    def __init__(self, first: int, copies: int, agents: int) -> None:
+        self.keys = [(environment, agent) for environment in range(first, first + copies) for agent in range(agents)]
+        self.shape = copies, agents
+        self.streams: list[np.random.Generator] = []
+
+    def begin(self, seed: int) -> None:
+        """Begin all streams of a seed."""
+        self.streams = [np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key))) for key in self.keys]
+
+    def take(self, kind: NoiseKind, steps: int, width: int) -> Array:
+        """The next noise of all, ``(steps, copies, agents, width)``; a call of a generator costs more than many numbers of it."""
+        of_each = [drawn_noise(kind, stream, (steps, width)) for stream in self.streams]
+        return np.stack(of_each, 1).reshape(steps, *self.shape, width)
 
 
 class OwnStreams:

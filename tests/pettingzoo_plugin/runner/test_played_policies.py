@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,8 @@ from torch import nn
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy, evaluate, tournament
 from reactor_pettingzoo.learning import SyncIPPO
-from reactor_pettingzoo.runner.actions import ActionSampler, uniform_choice, width_of
+from reactor_pettingzoo.runner.asking import Asked, asked
+from reactor_pettingzoo.runner.policies import PolicyPart
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -312,13 +315,18 @@ WIDE = [
 ]  # fmt: skip
 
 
+def at_random(space: spaces.Space[Any]) -> Asked:
+    group: Any = SimpleNamespace(action_space=space)
+    return asked(["all"], [PolicyPart(RandomPolicy())], group, 1, greedy=True, own=nullcontext())
+
+
 @in_turn("space", WIDE, kept=4, ids=str)
 def test_random_actions_without_bounds(space: spaces.Box) -> None:
     """As the space samples them, each number by itself."""
-    sampler = ActionSampler()
-    sampler.uniform = np.random.default_rng(0).random((4000, width_of(space)))
-    sampler.uniform[0] = 0
-    drawn = uniform_choice(space, None, sampler)
+    policy = at_random(space)
+    noise = np.random.default_rng(0).random((4000, policy.width))
+    noise[0] = 0
+    drawn = policy(None, noise)
     assert all(one in space for one in drawn)
     space.seed(0)
     sampled = np.array([space.sample() for _ in range(2000)], np.float64)
@@ -330,17 +338,11 @@ def test_random_actions_without_bounds(space: spaces.Box) -> None:
 
 def test_random_choices_that_masks_allow() -> None:
     """Of several at once, one after the other; where nothing is allowed, anything will do."""
-    sampler = ActionSampler()
-    sampler.uniform = np.random.default_rng(0).random((500, 3))
     masks = np.broadcast_to(np.array([0, 1, 1, 1, 0]), (500, 5))
-    drawn = uniform_choice(CHOICES, masks, sampler)
+    drawn = at_random(CHOICES)(masks, np.random.default_rng(0).random((500, 2)))
     assert set(drawn[:, 0].tolist()) == {1, 2} and set(drawn[:, 1].tolist()) == {0}
-    masks = np.broadcast_to(np.array([1, 0, 0, 1, 1, 1]), (500, 6))
-    drawn = uniform_choice(BITS, masks, sampler)
-    assert set(drawn[:, 0].tolist()) == {0} and set(drawn[:, 1].tolist()) == {1} and set(drawn[:, 2].tolist()) == {0, 1}
-    values = np.broadcast_to(np.array([5.0, 1, 2, 3, 4]), (500, 5))
-    greedy = sampler.choose("x", CHOICES, values, np.broadcast_to(np.array([0, 1, 1, 1, 0]), (500, 5)), 500, greedy=True)
-    assert greedy.tolist() == [[2, 0]] * 500
+    drawn = at_random(CHOICES)(np.zeros((500, 5)), np.random.default_rng(0).random((500, 2)))
+    assert not drawn.any()
 
 
 # ---------------------------------------------------------------------- numbers that make no sense

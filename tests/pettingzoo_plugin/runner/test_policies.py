@@ -16,13 +16,15 @@ from gymnasium import spaces
 from mpe2 import simple_spread_v3
 from pettingzoo.classic.tictactoe import tictactoe
 from runner_envs import BOX, FIVE, Alone, Herd, Residual, Still, by_sum, first_legal, message, mlp, ran
+from sb3_contrib import QRDQN
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy, evaluate
 from reactor_pettingzoo.agents import probe_agents
-from reactor_pettingzoo.runner.policies import acting_part, dense_layers
-from reactor_torch import dense_network_of
+from reactor_pettingzoo.runner.policies import part_of
+from reactor_torch import as_policy
 
 Array = npt.NDArray[Any]
 STEPS = 4000
@@ -219,13 +221,19 @@ class Own(nn.Sequential):
         return -super().forward(x)
 
 
+def by_torch(network: nn.Module, space: spaces.Space[Any] = BOX, actions: spaces.Space[Any] = FIVE) -> bool:
+    source = as_policy(network, space, actions)
+    assert source is not None
+    return not source.policy.by_row
+
+
 NOT_PLAIN: dict[str, Any] = {
     "hook": hooked(),
     "own class": Own(*mlp(0, 4, 5)),
     "no layers": Residual(0, 4, 5),
     "convolution": nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 2), nn.Flatten(), nn.Linear(6, 5)),
     "softmax inside": nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, 5)),
-    "normalised": nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 5)),
+    "sigmoid": nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Sigmoid(), nn.Linear(8, 5)),
     "parametrised": nn.utils.parametrizations.weight_norm(nn.Sequential(nn.Linear(4, 8))[0]),
     "double": mlp(0, 4, 5).double(),
 }
@@ -234,7 +242,7 @@ NOT_PLAIN: dict[str, Any] = {
 @pytest.mark.parametrize("kind", NOT_PLAIN)
 def test_what_is_no_plain_sequence_is_left_to_torch(kind: str) -> None:
     network = NOT_PLAIN[kind]
-    assert dense_network_of(network, BOX) is None
+    assert by_torch(network)
     if kind in ("parametrised", "double"):  # cannot be asked here
         return
     report = ran(Herd, {"all": network}, steps=45)
@@ -266,7 +274,7 @@ def test_whole_numbers_are_what_a_network_may_see() -> None:
     """Boards are whole numbers: networks that are stacked and others take them alike."""
     stacked = mlp(0, 18, 9)
     alone = nn.Sequential(nn.Flatten(), *list(stacked)[1:], nn.Hardtanh(-99, 99))
-    assert dense_network_of(alone, spaces.Box(0, 1, (3, 3, 2), np.int8)) is None
+    assert by_torch(alone, spaces.Box(0, 1, (3, 3, 2), np.int8), spaces.Discrete(9))
     one, other = (ran(tictactoe.env, dict.fromkeys(["player_1", "player_2"], network), steps=60) for network in (stacked, alone))
     assert one.episodes == other.episodes
     for name, array in one.trajectories.items():
@@ -298,14 +306,9 @@ def made_by(algorithm: Any, env: gymnasium.Env[Any, Any], policy: str = "MlpPoli
 @pytest.mark.parametrize(
     ("algorithm", "space"),
     [
-        (PPO, FIVE),
         (A2C, FIVE),
-        (DQN, FIVE),
         (PPO, SMALL),
-        (SAC, SMALL),
-        (TD3, SMALL),
         (PPO, spaces.MultiDiscrete([3, 4])),
-        (PPO, spaces.MultiBinary(3)),
     ],
     ids=str,
 )
@@ -333,19 +336,6 @@ def test_models_act_for_agents_whose_actions_begin_elsewhere(algorithm: Any) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", [PPO, SAC])
-def test_models_draw_from_their_distribution(algorithm: Any) -> None:
-    space = spaces.Box(-1, 1, (2,), np.float32)
-    model = made_by(algorithm, Trained(space))
-    seen = np.tile(Still().sight, (STEPS * 2, 1))
-    torch.manual_seed(0)
-    expected, _ = model.predict(seen)
-    found = actions_of(model, space)
-    assert np.allclose(found.mean(0), expected.mean(0), atol=0.07) and np.allclose(found.std(0), expected.std(0), atol=0.05)
-    assert np.array_equal(found, actions_of(model, space)) and not np.array_equal(found, actions_of(model, space, seed=1))
-
-
-@pytest.mark.slow
 def test_models_of_different_agents_draw_different_actions() -> None:
     space = spaces.Box(-1, 1, (1,), np.float32)
     for algorithm in (PPO, SAC):
@@ -370,13 +360,6 @@ def test_models_that_draw_side_by_side_do_not_disturb_each_other() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_model_draws_discrete_actions_by_their_probabilities() -> None:
-    model = made_by(PPO, Trained())
-    with torch.inference_mode():
-        probs = model.policy.get_distribution(torch.from_numpy(Still().sight[None])).distribution.probs[0].numpy()
-    is_drawn_from(actions_of(model), probs)
-
-
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_values_are_no_probabilities(deterministic: bool) -> None:
     """A DQN model takes what it values most."""
@@ -386,12 +369,14 @@ def test_values_are_no_probabilities(deterministic: bool) -> None:
     assert set(actions_of(model, deterministic=deterministic).ravel().tolist()) == {best}
 
 
-def test_plain_models_are_stacked() -> None:
-    (group,) = probe_agents(Herd).groups
-    assert all(dense_layers(made_by(algorithm, Trained()), group, greedy=True) for algorithm in (PPO, A2C, DQN))
-    assert dense_layers(made_by(DQN, Trained()), group, greedy=False) is None
-    (continuous,) = probe_agents(partial(Herd, actions=SMALL)).groups
-    assert dense_layers(made_by(PPO, Trained(SMALL)), continuous, greedy=True) is None
+def test_plain_models_are_evaluated_together() -> None:
+    """Those of one kind, and each for its agents."""
+    for algorithm, actions in ((PPO, FIVE), (DQN, FIVE), (PPO, SMALL), (SAC, SMALL)):
+        (group,) = probe_agents(partial(Herd, actions=actions)).groups
+        one, other = (part_of("all", made_by(algorithm, Trained(actions)), group) for _ in range(2))
+        assert one.goes_with(other) and one.weights.tobytes() == other.weights.tobytes()
+        wide = made_by(algorithm, Trained(actions), policy_kwargs={"net_arch": [5]})
+        assert not one.goes_with(part_of("all", wide, group)) and not one.goes_with(part_of("all", RandomPolicy(), group))
 
 
 @pytest.mark.parametrize("seen_space", [BOX, spaces.Box(0, 255, (36, 37, 3), np.uint8)], ids=["numbers", "images"])
@@ -409,6 +394,25 @@ def test_models_respect_masks(whole: bool, seen_space: spaces.Box) -> None:
         logits = model.policy.get_distribution(model.policy.obs_to_tensor(seen)[0]).distribution.logits.numpy()
     assert np.array_equal(found["actions.0"][acted], np.where(masks, logits, -np.inf).argmax(1))
     assert not np.array_equal(logits.argmax(1), found["actions.0"][acted])
+
+
+def test_quantiles_of_what_is_forbidden_do_not_count() -> None:
+    model = made_by(QRDQN, Trained(FIVE), policy_kwargs={"net_arch": [8], "n_quantiles": 3}, buffer_size=10)
+    found = ran(partial(Herd, "info"), {"all": model}, steps=60).trajectories
+    seen, masks, done = (found[name][found["acted"]] for name in ("observations.0", "masks.0", "actions.0"))
+    with torch.inference_mode():
+        values = model.quantile_net(torch.from_numpy(seen)).mean(1).numpy()
+    assert np.array_equal(done, np.where(masks, values, -np.inf).argmax(1)) and (done != values.argmax(1)).any()
+
+
+def test_who_draws_by_itself_cannot_be_told_what_is_forbidden() -> None:
+    class Own(ActorCriticPolicy):
+        def _predict(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
+            return super()._predict(observation, deterministic)
+
+    model = PPO(Own, Trained(), device="cpu", policy_kwargs={"net_arch": [8]})
+    with pytest.raises(TypeError, match="'all' draws its actions in a way of its own"):
+        ran(partial(Herd, "info"), {"all": model}, steps=6)
 
 
 def test_a_model_in_a_real_environment() -> None:
@@ -581,13 +585,18 @@ def test_a_softmax_at_the_end_of_what_is_not_stacked() -> None:
     """Probabilities are drawn from as they are, whether or not a network can be stacked."""
     (group,) = probe_agents(Still).groups
     network = nn.Sequential(mlp(0, *(group.space.shape or ()), 5), nn.Hardtanh(-99, 99), nn.Softmax(-1))
-    assert dense_layers(network, group, greedy=True) is None
+    assert by_torch(network, group.space)
     with torch.inference_mode():
         is_drawn_from(actions_of(network), network(torch.from_numpy(Still().sight[None]))[0].numpy())
 
 
-def test_policies_travel_as_they_are_or_to_the_cpu() -> None:
-    network = mlp(0, 4, 5)
-    assert acting_part(network) is network
+def test_a_softmax_that_gives_actions_is_kept() -> None:
+    network = nn.Sequential(nn.Linear(4, 2), nn.Softmax(-1))
+    found = ran(partial(Herd, actions=spaces.Box(0, 1, (2,), np.float32)), {"all": network}, steps=30).trajectories
+    assert np.allclose(found["actions.0"][found["acted"]].sum(-1), 1, atol=1e-6)
+
+
+def test_weights_travel_from_the_cpu() -> None:
+    (group,) = probe_agents(Herd).groups
     with pytest.raises(NotImplementedError, match="meta"):  # what lies elsewhere is moved, which from there is not possible
-        acting_part(mlp(0, 4, 5).to("meta"))
+        part_of("all", mlp(0, 4, 5).to("meta"), group)
