@@ -74,7 +74,7 @@ with require_extra("sb3", "reactor_torch"):
     )
     from reactor_torch.policy import BoundPolicy, Noise, OneStream, Policy, Source, as_policy, choices_among
     from reactor_torch.slicing import check_split, exchanged_bytes
-    from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled
+    from reactor_torch.stacked import Stacked
     from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
     from reactor_torch.structure import Structure, differences, refuse_global_hooks
     from reactor_torch.unmodified import reason
@@ -98,7 +98,6 @@ __all__ = [
     "Dense",
     "DenseForward",
     "DenseNet",
-    "DenseNetwork",
     "Deterministic",
     "Distribution",
     "FILLING",
@@ -155,18 +154,15 @@ __all__ = [
     "check_split",
     "choices_among",
     "computed_in",
-    "dense_network_of",
     "differences",
     "differentiating",
     "distribution_of",
     "drawing_nothing",
     "drawn_by_torch",
     "draws",
-    "ends_in_softmax",
     "exchanged_bytes",
     "gather",
     "image_layers_of",
-    "is_compiled",
     "layers_of",
     "lstm_of",
     "naming_spoilt",

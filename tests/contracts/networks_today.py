@@ -25,6 +25,7 @@ from reactor_torch import (
     ConvolvedForward,
     Dense,
     DenseForward,
+    DenseNet,
     FlatParameters,
     Loss,
     Lstm,
@@ -33,7 +34,7 @@ from reactor_torch import (
     SquashedActor,
     Stacked,
     Team,
-    dense_network_of,
+    as_policy,
     image_layers_of,
     kernels,
     layers_of,
@@ -304,10 +305,11 @@ class Acting:
 def all_at_once(modules: Sequence[nn.Module], seen: Any) -> tuple[Any, Any] | None:
     """Outputs of several modules of one architecture, ``(modules, rows, n)``, and where they are largest."""
     space = spaces.Box(-np.inf, np.inf, seen.shape[2:], np.float32)
-    networks = [one for module in modules if (one := dense_network_of(module, space)) is not None]
-    if len(networks) < len(modules):
+    sources = [one for module in modules if (one := as_policy(module, space, space)) is not None]
+    network = sources[0].policy.network
+    if not isinstance(network, DenseNet) or any(one.policy.network != network for one in sources):
         return None
-    together = Stacked(tuple(networks), seen.shape[1])
+    together = Stacked(network.body, [one.weights() for one in sources], seen.shape[1])
     together.inputs[...] = seen
     together()
     return together.scores, together.best

@@ -14,8 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from reactor_torch import kernels
-from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of
+from reactor_torch import DenseNet, Source, Stacked, as_policy, kernels
 
 Array = npt.NDArray[Any]
 LINE = 64
@@ -24,20 +23,25 @@ COMPILED = pytest.mark.skipif(kernels.compiled is None, reason="no extension")
 WAYS = [pytest.param(True, id="compiled", marks=COMPILED), pytest.param(False, id="torch")]
 
 
-def dense(seed: int, *widths: int) -> DenseNetwork:
-    torch.manual_seed(seed)
-    parts = [part for inputs, outputs in pairwise(widths) for part in (nn.Linear(inputs, outputs), nn.Tanh())]
-    network = dense_network_of(nn.Sequential(*parts[:-1]), spaces.Box(-9, 9, widths[:1], np.float32))
-    assert network is not None
-    return network
+def source_of(module: nn.Module) -> Source:
+    size = next(one.shape[1] for one in module.parameters() if one.ndim == 2)
+    found = as_policy(module, spaces.Box(-9, 9, (size,), np.float32), spaces.Discrete(5))
+    assert found is not None
+    return found
 
 
-def by_each(networks: list[nn.Sequential], inputs: Array) -> Stacked:
-    space = spaces.Box(-9, 9, inputs.shape[2:], np.float32)
-    stacked_networks = Stacked(tuple(layers for one in networks if (layers := dense_network_of(one, space))), inputs.shape[1])
-    stacked_networks.inputs[...] = inputs
-    stacked_networks()
-    return stacked_networks
+def together(modules: list[nn.Sequential], rows: int) -> Stacked:
+    sources = [source_of(one) for one in modules]
+    (network, *others) = [one.policy.network for one in sources]
+    assert isinstance(network, DenseNet) and all(one == network for one in others)
+    return Stacked(network.body, [one.weights() for one in sources], rows)
+
+
+def by_each(modules: list[nn.Sequential], inputs: Array) -> Stacked:
+    found = together(modules, inputs.shape[1])
+    found.inputs[...] = inputs
+    found()
+    return found
 
 
 @pytest.mark.parametrize("compiled", WAYS)
@@ -61,28 +65,6 @@ def test_stacked_networks_give_what_each_gives(
     assert stacked_networks.best.dtype == np.int64 and np.array_equal(stacked_networks.best, stacked_networks.scores.argmax(2))
 
 
-def test_other_activations_are_no_dense_networks() -> None:
-    space = spaces.Box(-9, 9, (4,), np.float32)
-    for activation, known in ((nn.ReLU, True), (nn.Tanh, True), (nn.Sigmoid, False), (nn.ELU, False)):
-        layers = dense_network_of(nn.Sequential(nn.Linear(4, 9), activation(), nn.Linear(9, 5)), space)
-        assert (layers is not None) is known
-
-
-def test_networks_of_equal_architecture_have_equal_layers() -> None:
-    assert dense(0, 3, 5, 2).layers == dense(1, 3, 5, 2).layers != dense(0, 3, 6, 2).layers
-
-
-def test_weights_are_those_of_the_moment() -> None:
-    module = nn.Sequential(nn.Linear(3, 2))
-    network = dense_network_of(module, spaces.Box(-9, 9, (3,), np.float32))
-    assert network is not None
-    before = network.weights.tobytes()
-    with torch.no_grad():
-        for one in module.parameters():
-            one.add_(1)
-    assert network.weights.tobytes() == before
-
-
 @pytest.mark.parametrize("compiled", WAYS)
 def test_layers_without_bias_and_a_softmax_at_the_end(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
@@ -96,7 +78,7 @@ def test_layers_without_bias_and_a_softmax_at_the_end(compiled: bool, monkeypatc
 
 def test_observations_begin_with_a_cache_line() -> None:
     """Linear algebra takes other paths for other alignments: what it multiplies must lie alike in every process."""
-    kept = [Stacked((dense(0, width, 3),), 2) for width in range(1, 12)]
+    kept = [together([nn.Sequential(nn.Linear(width, 3))], 2) for width in range(1, 12)]
     assert {one.inputs.ctypes.data % LINE for one in kept} == {0}
 
 
@@ -162,16 +144,3 @@ def test_no_reference_is_kept() -> None:
         with pytest.raises(ValueError, match="observations"):
             kernel_network(observations=np.zeros((5, 2, 3), np.float32))
     assert max(abs(after - one) for one, after in zip(before, every(), strict=True)) < 10
-
-
-def test_sequences_with_hooks_or_a_forward_of_their_own_are_no_dense_networks() -> None:
-    space = spaces.Box(-9, 9, (3,), np.float32)
-    for touch in (
-        lambda part: part.register_forward_hook(lambda module, inputs, out: -out),
-        lambda part: setattr(part, "forward", lambda inputs: inputs),
-    ):
-        for number in range(3):  # the sequence, one within, and a linear layer of that
-            module = nn.Sequential(nn.Sequential(nn.Linear(3, 3)))
-            assert dense_network_of(module, space) is not None
-            touch([module, module[0], module[0][0]][number])
-            assert dense_network_of(module, space) is None

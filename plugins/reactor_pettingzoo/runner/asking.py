@@ -22,7 +22,6 @@ from reactor_torch import (
     Bernoulli,
     Categorical,
     DenseNet,
-    DenseNetwork,
     ModuleCalls,
     OneStream,
     Policy,
@@ -205,7 +204,7 @@ class _Networks(Asked):
         network = self.policy.network
         self.best: Array | None = None  # the best choices, where they are found with the outputs
         if type(network) is DenseNet and not network.heads and not network.body.one_hot:
-            stacked = Stacked(tuple(DenseNetwork(network.body.layers, part.weights) for part in self.parts), self.rows)
+            stacked = Stacked(network.body, [part.weights for part in self.parts], self.rows)
             shape: Any = group.parts[""].shape
             self.seen = _Seen(group, self.parts[0], self.total, stacked.inputs.reshape(self.total, *shape))
             scores: Array = stacked.scores.reshape(self.total, -1)
