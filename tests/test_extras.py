@@ -43,6 +43,7 @@ CASES = [
     ("matplotlib", "pettingzoo", PLOT, "import reactor_pettingzoo"),
     ("sb3_contrib", "contrib", "import reactor_sb3.contrib", "import reactor_sb3"),
     ("optuna", "sweep", "sweep(print, {})", "from reactor_sb3 import sweep"),
+    ("onnx", "export", "export(SyncPPO('MlpPolicy', 'CartPole-v1'), 'policy.onnx')", "from reactor_sb3 import SyncPPO, export"),
     ("av", "watch", "SyncDQN('MlpPolicy', 'CartPole-v1', watch='run.gif')", "from reactor_sb3 import SyncDQN"),
 ]
 """What is missing, the extra that brings it, what a user does, and what went before."""

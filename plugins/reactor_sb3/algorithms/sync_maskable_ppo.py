@@ -23,9 +23,9 @@ from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import Formula, MaskedBatch, Networks
 
-__all__ = ["MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
+__all__ = ["BASE", "MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
 
-_BASE = Base(
+BASE = Base(
     MaskableActorCriticPolicy,
     (
         distributions.MaskableCategoricalDistribution,
@@ -46,7 +46,7 @@ class MaskedLoss(PPOLoss):
 
     def formula(self, nets: Networks) -> Formula | None:
         """For dense layers."""
-        return formulas.ppo(self, nets, _BASE)
+        return formulas.ppo(self, nets, BASE)
 
 
 class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
@@ -133,7 +133,7 @@ class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The policy, from whose distributions allowed actions are drawn."""
         masked = MASKS if self.use_masking else ""
-        return self.policy, SampledPolicy.of(self.policy, self.gamma, self.gae_lambda, base=_BASE, masked=masked)
+        return self.policy, SampledPolicy.of(self.policy, self.gamma, self.gae_lambda, base=BASE, masked=masked)
 
     def store(self, rollouts: Rollouts) -> None:
         """Keep a round in sb3-contrib's rollout buffer."""
