@@ -108,7 +108,7 @@ def action_dtype(space: Any) -> Any:
 def compiled(folder: Path, policies: Mapping[str, Greedy], *how: str) -> ctypes.CDLL:
     """Headers, all included in one file, as a library with ``run_name`` for each."""
     for name, greedy in policies.items():
-        (folder / f"{name}.h").write_text(header_of(greedy, name))
+        (folder / f"{name}.h").write_text(header_of(greedy, f"{name}.h"))
     return compile_file(folder, policies, *how)
 
 

@@ -32,12 +32,12 @@ _WIDTH = 120
 """Columns of a header."""
 
 
-def header_of(greedy: Greedy, name: str) -> str:
+def header_of(greedy: Greedy, file: str) -> str:
     """The text of a C header.
 
     Args:
         greedy: The policy.
-        name: What its names begin with; an identifier.
+        file: Name of the file, whose names in C begin with it: those of ``my-policy.h`` with ``my_policy_``.
 
     Raises:
         ValueError: If the policy sees images, or numbers that C has no type for.
@@ -47,7 +47,7 @@ def header_of(greedy: Greedy, name: str) -> str:
     dtype = greedy.observation_space.dtype
     if dtype not in _TYPES:
         raise ValueError(f"C has no type for observations of {dtype}: export to a file that ends in .onnx")
-    return _Header(greedy, name).text()
+    return _Header(greedy, file).text()
 
 
 class _Header:
@@ -55,11 +55,11 @@ class _Header:
 
     Args:
         greedy: The policy.
-        name: What names begin with.
+        file: Name of the file.
     """
 
-    def __init__(self, greedy: Greedy, name: str) -> None:
-        self.greedy, self.name = greedy, name
+    def __init__(self, greedy: Greedy, file: str) -> None:
+        self.greedy, self.file, self.name = greedy, file, _identifier(file.removesuffix(".h"))
         self.needed: list[str] = []
         self.arrays: list[str] = []
         self.one_number = isinstance(greedy.observation_space, spaces.Discrete)
@@ -95,52 +95,47 @@ class _Header:
                 return "int8_t"
         return "int64_t"
 
-    @property
-    def _observation(self) -> str:
-        return f"{self.seen} observation" if self.one_number else f"const {self.seen} *observation"
-
     def _signature(self, *more: str) -> str:
-        state = ["float *state"] if self.greedy.hidden else []
-        return ", ".join([self._observation, *state, *more])
+        seen = f"{self.seen} observation" if self.one_number else f"const {self.seen} *observation"
+        return ", ".join([seen, *(["float *state"] if self.greedy.hidden else []), *more])
 
     def _comment(self) -> str:
-        greedy, name = self.greedy, self.name
-        space, lines = (
-            greedy.action_space,
-            [f"{name}.h: a trained policy, made by reactor_rl {__version__} (reactor_sb3.export).", ""],
-        )
-        if self.one_number:
-            lines.append(f"observation  a number from 0 to {int(getattr(greedy.observation_space, 'n', 1)) - 1}")
-        else:
-            how = "as the environment shows them" + (", not normalised: that is done here" if greedy.normalized else "")
-            lines.append(f"observation  {greedy.features} numbers{_of_shape(greedy.observation_space)}, {how}")
+        """What a reader has to know, with an example."""
+        greedy, space = self.greedy, self.greedy.action_space
+        told = [("observation", self._told_observation())]
+        declared = [f"{self.seen} observation{'' if self.one_number else f'[{greedy.features}]'} = ...;"]
         if greedy.hidden:
-            lines.append(f"state        {2 * greedy.hidden} numbers, which change: all 0 where an episode begins")
+            told.append(("state", f"{2 * greedy.hidden} numbers, which are changed: all 0 where an episode begins"))
+            declared.append(f"float state[{2 * greedy.hidden}] = {{0}};")
         if greedy.masked:
-            lines.append(f"masks        {sum(greedy.choices)} bytes, not 0 where a choice is allowed; of each choice one has to be")
-        lines += [f"action       {self._told_action()}", f"outputs      {greedy.outputs} numbers by which it is chosen"]
-        arguments, declared = (
-            ["observation"],
-            [f"    {self.seen} observation{'' if self.one_number else f'[{greedy.features}]'} = ...;"],
-        )
-        if greedy.hidden:
-            declared.append(f"    float state[{2 * greedy.hidden}] = {{0}}; /* once an episode */")
-            arguments.append("state")
-        if greedy.masked:
-            declared.append(f"    uint8_t masks[{sum(greedy.choices)}] = ...;")
-            arguments.append("masks")
+            choices = sum(greedy.choices)
+            told.append(("masks", f"{choices} bytes, not 0 for what is allowed: of each choice one thing at least"))
+            declared.append(f"uint8_t masks[{choices}] = ...;")
+        names = ", ".join(name for name, _ in told)
         if isinstance(space, spaces.Discrete):
-            call = f"    int64_t action = {name}_act({', '.join(arguments)});"
+            declared.append(f"int64_t action = {self.name}_act({names});")
         else:
-            declared.append(f"    {self.acted} action[{_count(space)}];")
-            call = f"    {name}_act({', '.join([*arguments, 'action'])});"
-        lines += ["", f'    #include "{name}.h"', *(line.replace("/* ", "(").replace(" */", ")") for line in declared), call, ""]
-        lines += [
-            "Actions are the best ones, without chance. C99 or C++17; nothing is written but what is passed. With instructions for",
-            "fused multiply-adds (-mfma on x86) it is many times as fast. Outputs have the bits of reactor_rl's actors, with any",
-            "compiler that keeps to IEEE 754: not with -ffast-math.",
+            declared += [f"{self.acted} action[{_count(space)}];", f"{self.name}_act({names}, action);"]
+        told += [("action", self._told_action()), ("outputs", f"{greedy.outputs} numbers by which it is chosen")]
+        lines = [
+            f"{self.file}: a trained policy, written by reactor_rl {__version__} (reactor_sb3.export).",
+            "",
+            *(f"{name:<11}  {what}" for name, what in told),
+            "",
+            *(f"    {line}" for line in (f'#include "{self.file}"', *declared)),
+            "",
+            "The action is the best one, without chance. C99 and C++17; nothing is written but what is passed.",
+            "Outputs have the bits of reactor_rl's actors, with any compiler that keeps to IEEE 754: not with -ffast-math.",
+            "Where fmaf() is an instruction (-mfma on x86) it takes less time.",
         ]
-        return "/* " + "\n".join(f" * {line}".rstrip() for line in lines)[3:] + "\n */"
+        return "/*\n" + "\n".join(f" * {line}".rstrip() for line in lines) + "\n */"
+
+    def _told_observation(self) -> str:
+        space = self.greedy.observation_space
+        if isinstance(space, spaces.Discrete):
+            return f"a number from 0 to {int(space.n) - 1}"
+        how = ", not normalised: that is done here" if self.greedy.normalized else ""
+        return f"{self.greedy.features} numbers{_of_shape(space)}, as the environment shows them{how}"
 
     def _told_action(self) -> str:
         space = self.greedy.action_space
@@ -159,17 +154,18 @@ class _Header:
         wide = max(greedy.features, *(side for layer in layers for side in (layer.inputs, layer.outputs)))
         yield f"/* Overwrites the {greedy.outputs} outputs{' and the state' if greedy.hidden else ''}. */"
         yield f"static inline void\n{self.name}_outputs({self._signature('float *outputs')})\n{{"
-        yield f"    float h[2][{wide}];"
-        if any(layer.kind == "normalised" for layer in layers):
+        code = list(_indented(self._network(layers)))
+        if any("h[" in line for line in code):
+            yield f"    float h[2][{wide}];"
+        if any("hat," in line for line in code):
             yield f"    float hat[{wide}], scale;"
-        yield from _indented(self._network(layers))
-        yield "}"
+        yield from (*code, "}")
 
     def _network(self, layers: list[Layer]) -> Iterator[str]:
-        greedy, at, free = self.greedy, "observation", ["h[0]", "h[1]"]
+        greedy, at = self.greedy, "observation"
 
         def other() -> str:
-            return next(one for one in free if one != at)
+            return "h[1]" if at == "h[0]" else "h[0]"
 
         if greedy.one_hot:
             first, to = layers.pop(0), other()
@@ -337,6 +333,11 @@ _AS_BEFORE = """\
 #pragma GCC pop_options
 #endif
 """
+
+
+def _identifier(name: str) -> str:
+    found = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"policy_{found}" if found[:1].isdigit() or not found.strip("_") else found
 
 
 def _count(space: spaces.Space[Any]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +63,9 @@ def export(model: BaseAlgorithm | BasePolicy, path: str | os.PathLike[str], *, n
     if normalize is not None and not isinstance(normalize, VecNormalize):
         raise TypeError(f"normalize must be a VecNormalize, got {type(normalize).__name__}")
     greedy = read(model, normalize)
-    written = header_of(greedy, _identifier(file.stem)).encode() if file.suffix == ".h" else onnx_of(greedy)
+    written = header_of(greedy, file.name).encode() if file.suffix == ".h" else onnx_of(greedy)
     with replacing(file) as out:
         out.write(written)
-
-
-def _identifier(name: str) -> str:
-    """A name for C: ``my-policy`` is ``my_policy``."""
-    found = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return f"policy_{found}" if found[:1].isdigit() or not found.strip("_") else found
 
 
 def loaded_policy(path: str | os.PathLike[str]) -> BasePolicy:

@@ -84,6 +84,15 @@ def test_layer_norm_has_the_actors_bits(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[1], outputs, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("observed", [VECTOR, spaces.Discrete(4), DOUBLE], ids=str)
+def test_a_network_of_one_layer(observed: Any, tmp_path: Path) -> None:
+    model = model_of(DQN, CHOICE, observed, policy_kwargs={"net_arch": []})
+    greedy, seen = read(model), seen_of(observed)
+    outputs, actions = run(compiled(tmp_path, {"policy": greedy}), "policy", greedy, seen, None)
+    assert outputs.tobytes() == dense_outputs(greedy, seen).tobytes()
+    np.testing.assert_array_equal(actions, predicted(model, seen))
+
+
 @pytest.mark.parametrize("cells", [1, 5])
 def test_an_lstm_of_any_number_of_cells(cells: int, tmp_path: Path) -> None:
     model = model_of(RecurrentPPO, CHOICE, policy_kwargs={"lstm_hidden_size": cells})
@@ -177,7 +186,8 @@ def test_names_are_those_of_the_file(tmp_path: Path) -> None:
     model = model_of(DQN, CHOICE)
     for file, name in (("my-policy.h", "my_policy"), ("2.h", "policy_2"), ("new/dir/it.h", "it")):
         export(model, tmp_path / file)
-        assert f"\n{name}_act(const float *observation)\n" in (tmp_path / file).read_text()
+        text = (tmp_path / file).read_text()
+        assert f"\n{name}_act(const float *observation)\n" in text and f'#include "{Path(file).name}"' in text
 
 
 def test_a_header_writes_nothing_but_what_is_passed(tmp_path: Path) -> None:
