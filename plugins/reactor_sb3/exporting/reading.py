@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
-from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor, NatureCNN
+from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import nn
 
@@ -22,15 +23,15 @@ from reactor_sb3.policies import (
     GSDE,
     SB3,
     Base,
-    as_written,
+    DenseNetworks,
     dense_forward,
-    dense_networks_of,
     image_forward,
-    image_networks_of,
-    is_plain,
+    networks_of,
     plain_networks_of,
+    reason,
 )
-from reactor_torch import ConvolvedForward, DenseForward, Layer, is_untouched, layers_of, refuse_spoilt
+from reactor_torch import ConvolvedForward, DenseForward, Layer, layers_of, refuse_spoilt
+from reactor_torch import reason as reason_of
 
 __all__ = ["Greedy", "Normalized", "read"]
 
@@ -140,10 +141,10 @@ def read(model: BaseAlgorithm | BasePolicy, normalize: VecNormalize | None = Non
     refuse_spoilt(policy, f"the policy of {named}")
     normalized = tuple(_normalized(model, policy.observation_space, normalize))
     found = _read(policy, normalized)
-    if found is None:
+    if isinstance(found, str):
         raise ValueError(
-            f"{named} cannot be exported: {_why(policy)}. Export knows what these libraries have written: FlattenExtractor and "
-            "NatureCNN, and Linear, ReLU, Tanh and LayerNorm behind them. Train with those, or write it by torch.onnx.export()"
+            f"{named} cannot be exported: {found}. Export knows what these libraries have written: FlattenExtractor and NatureCNN, "
+            "and Linear, ReLU, Tanh and LayerNorm behind them. Train with those, or write it by torch.onnx.export()"
         )
     return found
 
@@ -165,42 +166,44 @@ def _normalized(model: Any, space: spaces.Space[Any], given: VecNormalize | None
 # ---------------------------------------------------------------------- by kind of policy
 
 
-def _read(policy: Any, normalized: tuple[Normalized, ...]) -> Greedy | None:
-    """The one place that knows the policies of the libraries; ``None`` for one that does something of its own."""
+def _read(policy: Any, normalized: tuple[Normalized, ...]) -> Greedy | str:
+    """Read a policy; or say why not. The one place that knows the policies of the libraries."""
     common: dict[str, Any] = {
         "observation_space": policy.observation_space,
         "action_space": policy.action_space,
         "normalized": normalized,
         "squashed": policy.squash_output,
     }
-    if not as_written(policy):
-        return None
     if isinstance(policy, ActorCriticPolicy) or _is_masked(policy):
         return _read_actor_critic(policy, common)
+    if (why := reason(policy)) is not None:
+        return why
     for name, quantiles in (("q_net", 1), ("quantile_net", getattr(policy, "n_quantiles", 1))):
-        network = getattr(policy, name, None)
-        if network is not None:
+        if (network := getattr(policy, name, None)) is not None:
             return _read_network(network, name, common | {"quantiles": quantiles})
     actor = getattr(policy, "actor", None)
     if actor is None:
-        return None
+        return f"{type(policy).__name__} is of no algorithm that is known here"
     if not hasattr(actor, "latent_pi"):  # TD3's
         return _read_network(actor, "mu", common)
-    mean, limit, name = actor.mu, 0.0, "mu"  # with gSDE it has a limit
-    if type(mean) is nn.Sequential and len(mean) == 2 and type(mean[1]) is nn.Hardtanh and all(map(is_untouched, (mean, mean[1]))):
-        mean, limit, name = mean[0], float(actor.clip_mean), "mu.0"
+    mean: Any = actor.mu  # with gSDE it has a limit
+    limit, name = 0.0, "mu"
+    if type(mean) is nn.Sequential and len(mean) == 2 and type(mean[1]) is nn.Hardtanh:
+        if (why := reason_of(mean, named="mu") or reason_of(mean[1], named="mu.1")) is not None:
+            return why
+        mean, limit, name = mean[0], float(mean[1].max_val), "mu.0"
     return _read_network(actor, "latent_pi", common | {"tanh": True, "mean_limit": limit}, (name, mean))
 
 
-def _read_network(network: Any, name: str, common: dict[str, Any], *head: tuple[str, nn.Module]) -> Greedy | None:
+def _read_network(network: Any, name: str, common: dict[str, Any], *head: tuple[str, nn.Module]) -> Greedy | str:
     """A network with a features extractor, layers of a name, and perhaps one more behind them."""
-    dense = dense_forward(network, network.observation_space, name, renormalising=_renormalising(network))
-    forward = dense or image_forward(network, name)
-    if forward is None:
-        return None
-    width = forward.layers[-1].outputs if forward.layers else dense.features if dense else 0
+    images = isinstance(network.features_extractor, NatureCNN)
+    forward = image_forward(network, name) if images else dense_forward(network, name, renormalising=_renormalising(network))
+    if isinstance(forward, str):
+        return forward
+    width = forward.layers[-1].outputs if forward.layers or isinstance(forward, ConvolvedForward) else forward.features
     behind = layers_of(head, width)
-    return None if behind is None else _greedy(network, forward, common, behind)
+    return behind if isinstance(behind, str) else _greedy(network, forward, common, behind)
 
 
 def _greedy(
@@ -211,71 +214,36 @@ def _greedy(
     return Greedy(layers=(*forward.layers, *behind), weights=weights, **form, **common)
 
 
-def _read_actor_critic(policy: Any, common: dict[str, Any]) -> Greedy | None:
+def _read_actor_critic(policy: Any, common: dict[str, Any]) -> Greedy | str:
     if hasattr(policy, "lstm_actor"):
         networks = plain_networks_of(policy)
         common |= {"hidden": policy.lstm_actor.hidden_size}
-        return None if networks is None else _greedy(policy, networks.actor, common)
+        return networks if isinstance(networks, str) else _greedy(policy, networks.actor, common)
     common |= {"masked": _is_masked(policy), "tanh": policy.squash_output}
-    if not any(is_plain(policy, base) for base in _bases(policy)):
-        return None
-    if (dense := dense_networks_of(policy)) is not None:
-        return _greedy(policy, dense.actor, common)
-    images = image_networks_of(policy)
-    return None if images is None else _greedy(policy, images.features, common, images.actor)
+    found = networks_of(policy, _base_of(policy))
+    if isinstance(found, str):
+        return found
+    if isinstance(found, DenseNetworks):
+        return _greedy(policy, found.actor, common)
+    return _greedy(policy, found.features, common, found.actor)
 
 
 def _is_masked(policy: Any) -> bool:
     return any(cls.__name__ == "MaskableActorCriticPolicy" for cls in type(policy).__mro__)
 
 
-def _bases(policy: Any) -> tuple[Base, ...]:
-    if not _is_masked(policy):
-        return SB3, GSDE
-    from reactor_sb3.algorithms.sync_maskable_ppo import BASE
+def _base_of(policy: Any) -> Base:
+    if _is_masked(policy):
+        from reactor_sb3.algorithms.sync_maskable_ppo import BASE
 
-    return (BASE,)
+        return BASE
+    return GSDE if isinstance(policy.action_dist, StateDependentNoiseDistribution) else SB3
 
 
 def _renormalising(network: Any) -> type[nn.Module] | None:
-    """The class of CrossQ's batch renormalisation, if its actor it is."""
-    if type(network).__module__ != "sb3_contrib.crossq.policies":
+    """The class of CrossQ's batch renormalisation, if it is its actor."""
+    if not any(cls.__module__ == "sb3_contrib.crossq.policies" for cls in type(network).__mro__):
         return None
     from sb3_contrib.common.torch_layers import BatchRenorm1d
 
     return BatchRenorm1d
-
-
-# ---------------------------------------------------------------------- why not
-
-
-def _why(policy: Any) -> str:
-    """What in a policy is not known here."""
-    known: tuple[type[nn.Module], ...] = (
-        nn.Linear,
-        nn.ReLU,
-        nn.Tanh,
-        nn.LayerNorm,
-        nn.Sequential,
-        nn.Flatten,
-        nn.Conv2d,
-        nn.LSTM,
-        nn.ModuleList,
-    )
-    ours = (BasePolicy, FlattenExtractor, MlpExtractor, NatureCNN)
-    if policy.observation_space.dtype != np.uint8 and any(isinstance(part, NatureCNN) for part in policy.modules()):
-        return f"it sees images of {policy.observation_space.dtype}, not of uint8"
-    acting = policy.actor if getattr(policy, "actor", None) is not None else policy
-    for root in (policy, acting):
-        if not as_written(root):
-            return f"{type(root).__name__} has a method, or a hook, of its own"
-    if any(isinstance(part, NatureCNN) for part in acting.modules()) and not getattr(policy, "share_features_extractor", True):
-        return "its actor and its critic see images by features extractors of their own"
-    parts = [(path, part) for path, part in acting.named_modules() if not path.startswith(("critic", "vf_"))]
-    for path, part in parts:
-        if not is_untouched(part):
-            return f"somebody has hung a hook onto {path!r} of {type(policy).__name__}, or given it another forward"
-    for path, part in parts:
-        if type(part) not in known and not isinstance(part, ours) and type(part).__name__ != "BatchRenorm1d":
-            return f"{path!r} of {type(policy).__name__} is a {type(part).__name__}"
-    return f"{type(policy).__name__} goes from its observations to its actions in a way of its own"

@@ -17,6 +17,7 @@ from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 
 from reactor_rl.plugin import UsageError
@@ -225,8 +226,8 @@ class OwnFeatures(BaseFeaturesExtractor):
 
 REFUSED = {
     "ppo box, dict": "its observations are Dict.*put FlattenObservation around the environment",
-    "ppo box, elu": r"'mlp_extractor.policy_net.1' of ActorCriticPolicy is a ELU\. Export knows",
-    "ppo box, apart": "its actor and its critic see images by features extractors of their own",
+    "ppo box, elu": r"its mlp_extractor.policy_net.1 is a ELU\(alpha=1\.0\).*Export knows",
+    "ppo box, apart": "its actor and its critic do not share their features_extractor",
 }
 
 
@@ -241,7 +242,7 @@ def test_layers_that_are_not_known_are_named(name: str, tmp_path: Path) -> None:
 
 def test_a_features_extractor_of_ones_own_is_named(tmp_path: Path) -> None:
     model = model_of(PPO, CHOICE, policy_kwargs={"features_extractor_class": OwnFeatures})
-    with pytest.raises(ValueError, match="'features_extractor' of ActorCriticPolicy is a OwnFeatures"):
+    with pytest.raises(ValueError, match="its pi_features_extractor is a OwnFeatures, not a FlattenExtractor"):
         export(model, tmp_path / "policy.h")
 
 
@@ -250,8 +251,19 @@ def test_a_features_extractor_of_ones_own_is_named(tmp_path: Path) -> None:
 )
 def test_what_somebody_has_changed_is_refused(name: str, tmp_path: Path) -> None:
     with CASES[name].made() as model:
-        with pytest.raises(ValueError, match=r"of its own|has hung a hook"):
+        with pytest.raises(ValueError, match=r"cannot be exported: .*(has a forward hook|of its own|OwnPrediction|OwnFeatures)"):
             export(model, tmp_path / "policy.h")
+
+
+class OwnPrediction(DQNPolicy):
+    def _predict(self, observation: Any, deterministic: bool = True) -> torch.Tensor:
+        return 2 - super()._predict(observation, deterministic)
+
+
+def test_a_prediction_of_ones_own_is_named(tmp_path: Path) -> None:
+    model = DQN(OwnPrediction, Gallery(VECTOR, CHOICE), device="cpu")
+    with pytest.raises(ValueError, match=r"DQN cannot be exported: .*OwnPrediction overrides _predict"):
+        export(model, tmp_path / "policy.h")
 
 
 def test_images_are_for_onnx(tmp_path: Path) -> None:
