@@ -14,12 +14,7 @@ ROOT = Path(__file__).parent.parent
 BLOCKED = """
 import sys
 
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == {missing!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Blocked())
+sys.modules[{missing!r}] = None  # it is not to be found
 {before}
 try:
     {code}

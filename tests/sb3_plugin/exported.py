@@ -122,9 +122,10 @@ def compile_file(folder: Path, policies: Mapping[str, Greedy], *how: str) -> cty
     body = "".join(glue(name, greedy) for name, greedy in policies.items())
     code = f'extern "C" {{\n{body}}}\n' if ending == "cpp" else body
     (folder / f"all.{ending}").write_text(includes + code)
-    command = [compiler, "-shared", "-fPIC", *WARNINGS, *flags, f"all.{ending}", "-o", "all.so", "-lm"]
+    library = f"{len(list(folder.iterdir()))}.so"  # one that is loaded already stays what it is
+    command = [compiler, "-shared", "-fPIC", *WARNINGS, *flags, f"all.{ending}", "-o", library, "-lm"]
     subprocess.run(command, cwd=folder, check=True, timeout=60)
-    return ctypes.CDLL(str(folder / "all.so"))
+    return ctypes.CDLL(str(folder / library))
 
 
 def run(library: ctypes.CDLL, name: str, greedy: Greedy, seen: Array, masks: Array | None) -> tuple[Array, Array]:

@@ -138,7 +138,7 @@ def test_actions_are_those_of_the_space(actions: Any, tmp_path: Path) -> None:
 def normalizing(space: Any, actions: Any = CHOICE, **arguments: Any) -> VecNormalize:
     """Statistics that differ from number to number, and a limit that is reached."""
     normalize = VecNormalize(DummyVecEnv([partial(Gallery, space, actions)]), clip_obs=1.25, **arguments)
-    normalize.obs_rms.update(seen_of(space) * np.arange(1, 5).reshape(space.shape) - 1)
+    normalize.obs_rms.update(seen_of(space) * np.arange(1, 5).reshape(space.shape) / 4 - 0.5)
     return normalize
 
 
@@ -147,7 +147,7 @@ def test_observations_are_normalised_inside(tmp_path: Path) -> None:
     model = model_of(PPO, CHOICE, env=normalize)
     greedy, seen = read(model), seen_of(DOUBLE)
     shown = normalize.normalize_obs(seen)
-    assert (np.abs(shown) == 1.25).any() and (np.abs(shown) < 1.25).any()
+    assert all((shown == limit).any() for limit in (-1.25, 1.25)) and (np.abs(shown) < 1.25).any()
     outputs, actions = run(compiled(tmp_path, {"policy": greedy}), "policy", greedy, seen, None)
     assert outputs.tobytes() == dense_outputs(greedy, shown).tobytes()
     np.testing.assert_array_equal(actions, predicted(model, shown))
@@ -196,6 +196,7 @@ def test_a_header_writes_nothing_but_what_is_passed(tmp_path: Path) -> None:
     text = re.sub(r"/\*.*?\*/", "", (tmp_path / "policy.h").read_text(), flags=re.DOTALL)
     outside = re.findall(r"^(?![ }{#]|policy_)\S.*$", text, re.MULTILINE)
     assert outside and all(line.startswith(("static const ", "static inline ", "typedef union")) for line in outside), outside
+    assert text.count("static ") == sum(line.startswith("static ") for line in outside)
     numbers = re.findall(r"-?0x[01][^,\s]*", text)
     assert numbers and max(map(len, numbers)) <= len("-0x1.abcdefp-10f")
 
