@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from exported import asked, compiled, read, run
+from gymnasium import spaces
 from policy_cases import CASES
 
 DENSE = [name for name, case in CASES.items() if case.trainer and case.plain and case.kind != "CnnPolicy"]
@@ -39,10 +41,15 @@ def test_outputs_have_the_actors_bits(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", COMPILERS, ids=" ".join)
 def test_whoever_compiles_it(how: tuple[str, ...], tmp_path: Path) -> None:
     policies, wanted = {}, {}
-    for name in ("lstm box", "crossq", "ppo choice, one-hot"):
-        with CASES[name].made() as model:
-            short = name.replace(" ", "_").replace(",", "").replace("-", "_")
-            policies[short], wanted[short] = read(model), asked(CASES[name], model)
+    stretched = spaces.Box(np.float32(-0.9), np.float32(2.1), (2,))  # a product and a sum that could be made one operation
+    cases = {
+        "lstm": CASES["lstm box"],
+        "crossq": replace(CASES["crossq"], actions=stretched),
+        "one_hot": CASES["ppo choice, one-hot"],
+    }
+    for name, case in cases.items():
+        with case.made() as model:
+            policies[name], wanted[name] = read(model), asked(case, model)
     library, plainly = compiled(tmp_path, policies, *how), compiled(tmp_path, policies)
     for name, greedy in policies.items():
         outputs, actions = run(library, name, greedy, wanted[name].seen, None)
