@@ -76,7 +76,7 @@ class _Header:
     def function(self, name: str) -> str:
         """The name, in the header, of a function of the extension."""
         self.needed.append(name)
-        return f"{self.name}_{name.removesuffix('_portably')}"
+        return f"{self.name}_{name.removesuffix('_plain')}"
 
     def array(self, what: str, numbers: Array) -> str:
         """An array of constants, and its name."""
@@ -203,7 +203,7 @@ class _Header:
         match layer.kind:
             case "linear":
                 weight, bias = self._parameters(layer, number, "weight", "bias")
-                linear = self.function("linear_acting_portably")
+                linear = self.function("linear_acting_plain")
                 yield f"{linear}(1, {layer.inputs}, {layer.outputs}, {at}, {layer.inputs}, {weight}, {bias}, {to});"
             case "normalised":
                 weight, bias = self._parameters(layer, number, "weight", "bias")
@@ -301,7 +301,7 @@ class _Header:
             limit = _literal(np.float32(greedy.mean_limit))
             yield f"    y[j] = y[j] < -{limit} ? -{limit} : y[j];\n    y[j] = y[j] > {limit} ? {limit} : y[j];"
         if greedy.tanh:
-            yield f"    y[j] = {self.function('tanh')}(y[j]);"
+            yield f"    y[j] = {self.function('tanhf')}(y[j]);"
         if greedy.squashed:
             width = self.array("width", high - low)
             yield f"    {self.acted} a = {names[0]}[j] + 0.5f * (y[j] + 1.0f) * {width}[j];"

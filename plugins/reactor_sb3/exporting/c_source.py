@@ -1,7 +1,7 @@
 """Functions of the extension's C source, as text for a header: what an exported policy computes is written down once.
 
-Nothing here knows in which file of ``reactor_torch`` a function stands. Its macros are expanded by their portable definitions, so
-that the text is plain C, which C++ takes as well.
+Nothing here knows in which file of ``reactor_torch`` a function stands. Macros are expanded by their portable definitions, so that
+the text is plain C, which C++ takes as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["functions_of", "maximum"]
 _FUNCTION = re.compile(
     r"^(?P<comment>/\*(?:(?!\*/).)*\*/\n)?"
     r"(?P<head>[A-Za-z][\w \*]*)\n"
-    r"(?:(?:F|NAME)\((?P<ours>\w+)\)|(?P<plain>\w+))\((?P<arguments>[^{;]*?)\)(?: /\*[^\n]*\*/)?\n"
+    r"(?:NAME\((?P<ours>\w+)\)|(?P<plain>\w+))\((?P<arguments>[^{;]*?)\)(?: /\*[^\n]*\*/)?\n"
     r"\{\n(?P<body>.*?)^\}\n",
     re.MULTILINE | re.DOTALL,
 )
@@ -30,7 +30,7 @@ _WORDS = re.compile(r"\b[A-Za-z_]\w*")
 _ATOM = re.compile(r"-?[\w.]+(?:e-\d+f)?|\w+\[\w+\]")
 _QUALIFIERS = ("ATTRIBUTE", "TARGET", "INLINE", "static")
 _COMMENT = re.compile(r" ?/\*.*?\*/", re.DOTALL)
-_CALL = re.compile(r"\b(?:F|NAME)\((\w+)\)|\b(\w+)(?=\()")
+_CALL = re.compile(r"\bNAME\((\w+)\)|\b(\w+)(?=\()")
 _NOT_CPP = {"new": "added", "near": "close", "far": "beyond"}
 """Names in C that are words of C++, or macros of Windows."""
 
@@ -48,7 +48,7 @@ class _Function(NamedTuple):
         """In a header whose names begin with ``prefix_``."""
         if not self.returns:
             return f"typedef union {{\n{self.body}}} {prefix}_{self.name};\n"
-        code = f"static inline {self.returns}\nF({self.name})({self.arguments})\n{{\n{self.body}}}\n"
+        code = f"static inline {self.returns}\nNAME({self.name})({self.arguments})\n{{\n{self.body}}}\n"
         code = re.sub(r"\bRESTRICT ", "", code)
         code = re.sub(r"(\w+) (\w+) = \{\.(\w+) = (.*?)\};", r"\1 \2;\n    \2.\3 = \4;", code)  # C++ knows it from C++20 on
         code = _CALL.sub(lambda found: names.get(found[1] or found[2], found[0]), _expanded(code, _source().macros))
@@ -110,7 +110,7 @@ def functions_of(names: Iterable[str], prefix: str) -> str:
 
     for name in names:
         want(name)
-    renamed = {name: f"{prefix}_{name.removesuffix('_portably')}" for name in wanted}
+    renamed = {name: f"{prefix}_{name.removesuffix('_plain')}" for name in wanted}
     return "\n".join(function.text(prefix, renamed) for function in wanted.values())
 
 

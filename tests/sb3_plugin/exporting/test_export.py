@@ -170,8 +170,9 @@ def test_statistics_come_from_where_they_are(tmp_path: Path) -> None:
     main([str(tmp_path / "model.zip"), str(tmp_path / "policy.h")])
     assert "VecNormalize" not in (tmp_path / "policy.h").read_text()
     normalize.norm_obs = False
-    export(model, tmp_path / "policy.h")
-    assert "VecNormalize" not in (tmp_path / "policy.h").read_text()
+    for given in (None, normalize):
+        export(model, tmp_path / "policy.h", normalize=given)
+        assert "VecNormalize" not in (tmp_path / "policy.h").read_text()
 
 
 def test_a_trainers_statistics_are_inside(tmp_path: Path) -> None:
