@@ -14,12 +14,7 @@ ROOT = Path(__file__).parent.parent
 BLOCKED = """
 import sys
 
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == {missing!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Blocked())
+sys.modules[{missing!r}] = None  # it is not to be found
 {before}
 try:
     {code}
@@ -43,6 +38,7 @@ CASES = [
     ("matplotlib", "pettingzoo", PLOT, "import reactor_pettingzoo"),
     ("sb3_contrib", "contrib", "import reactor_sb3.contrib", "import reactor_sb3"),
     ("optuna", "sweep", "sweep(print, {})", "from reactor_sb3 import sweep"),
+    ("onnx", "export", "export(SyncPPO('MlpPolicy', 'CartPole-v1'), 'policy.onnx')", "from reactor_sb3 import SyncPPO, export"),
     ("av", "watch", "SyncDQN('MlpPolicy', 'CartPole-v1', watch='run.gif')", "from reactor_sb3 import SyncDQN"),
 ]
 """What is missing, the extra that brings it, what a user does, and what went before."""

@@ -15,6 +15,7 @@ with require_extra("sb3", "reactor_sb3"):
     from reactor_sb3.environments.from_vector_env import from_vector_env
     from reactor_sb3.environments.vec_env import ReactorVecEnv
     from reactor_sb3.evaluation.callback import ReactorEvalCallback
+    from reactor_sb3.exporting.export import export
     from reactor_sb3.sweeping.pruning import SuccessiveHalving
     from reactor_sb3.sweeping.report import SearchReport, TrialReport
     from reactor_sb3.sweeping.sweep import sweep
@@ -39,6 +40,7 @@ __all__ = [
     "SyncTD3",
     "Trial",
     "TrialReport",
+    "export",
     "from_vector_env",
     "resume_run",
     "sweep",

@@ -30,7 +30,6 @@ from reactor_sb3.learned import (
     read_squashed_actor,
 )
 from reactor_sb3.policies import read_policy, read_values
-from reactor_sb3.trainers.explanation import why_torch
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
@@ -80,5 +79,4 @@ __all__ = [
     "read_policy",
     "read_values",
     "transition_record",
-    "why_torch",
 ]

@@ -42,7 +42,6 @@ from reactor_sb3.plugin import (
     keeps_arguments,
     read_policy,
     transition_record,
-    why_torch,
 )
 from reactor_torch import Batch, Loss, MaskedBatch, Network, Update
 
@@ -244,7 +243,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def acting_by_torch(self) -> dict[str, str | None]:
         """See :meth:`reactor_sb3.plugin.OnPolicyTrainer.acting_by_torch`."""
-        return {part.block.policy: why_torch(part.policy) for part in cast(JointPolicy, self.acting()[1]).parts}
+        return {part.block.policy: part.policy.policy.why_torch for part in cast(JointPolicy, self.acting()[1]).parts}
 
     def _part(self, block: Block, names: tuple[str, ...], plays: bool = False) -> Part:
         policy = self.policy.agents[names[0]]

@@ -19,6 +19,7 @@ from reactor_pettingzoo.reading import MASK, choices_of, segments
 from reactor_pettingzoo.runner.policies import PolicyPart, RandomPolicy
 from reactor_rl.plugin import NoiseKind, aligned_zeros
 from reactor_torch import (
+    AskedNet,
     Bernoulli,
     Categorical,
     DenseNet,
@@ -202,6 +203,7 @@ class _Networks(Asked):
 
     def _bind(self, group: AgentGroup) -> None:
         network = self.policy.network
+        assert not isinstance(network, AskedNet)
         self.best: Array | None = None  # the best choices, where they are found with the outputs
         if type(network) is DenseNet and not network.heads and not network.body.one_hot:
             stacked = Stacked(network.body, [part.weights for part in self.parts], self.rows)

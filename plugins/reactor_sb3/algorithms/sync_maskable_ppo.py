@@ -23,9 +23,9 @@ from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import MaskedBatch
 
-__all__ = ["MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
+__all__ = ["BASE", "MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
 
-_BASE = Base(
+BASE = Base(
     MaskableActorCriticPolicy,
     (
         distributions.MaskableCategoricalDistribution,
@@ -78,7 +78,7 @@ class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
     host: ClassVar[str] = "sb3-contrib"
     loss_class: ClassVar[type[PPOLoss]] = MaskedLoss
     policy_base: ClassVar[type[Any]] = MaskableActorCriticPolicy
-    _read: ClassVar[Any] = staticmethod(partial(read_actor_critic, base=_BASE))
+    _read: ClassVar[Any] = staticmethod(partial(read_actor_critic, base=BASE))
 
     @keeps_arguments
     def __init__(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from reactor_torch import Networks, TorchForward, is_compiled
+from reactor_torch import Networks, differentiating
 
-__all__ = ["Explained", "Explanation", "explanation_of", "why_torch"]
+__all__ = ["Explained", "Explanation", "explanation_of"]
 
 
 class Explained(NamedTuple):
@@ -46,7 +46,7 @@ def explanation_of(nets: Networks, acting: Mapping[str, str | None], learning: s
         acting: By the names of those that act why torch evaluates them; ``None`` if the extension does.
         learning: The reason why autograd learns, ``None`` if the extension does.
     """
-    missing = None if is_compiled() else "there is no extension: see `python -m reactor_rl doctor`"
+    missing = None if differentiating() != "torch" else "there is no extension: see `python -m reactor_rl doctor`"
     rows = []
     for name in dict.fromkeys((*acting, *nets)):
         learns = name in nets and nets.parts[name].optimizer is not None
@@ -55,9 +55,3 @@ def explanation_of(nets: Networks, acting: Mapping[str, str | None], learning: s
         acts = ("torch" if of_acting else "extension") if name in acting else ""
         rows.append(Explained(name, acts, ("autograd" if learning else "extension") if learns else "", "; ".join(why)))
     return Explanation(rows)
-
-
-def why_torch(policy: Any) -> str | None:
-    """The reason why torch evaluates a policy where actors act; ``None`` if the extension does."""
-    forms = (getattr(policy, name, None) for name in ("networks", "q_net", "actor"))
-    return next((form.why or None for form in forms if isinstance(form, TorchForward)), None)

@@ -40,7 +40,7 @@ from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.copying import copy_of
 from reactor_sb3.trainers.display import WATCHING
-from reactor_sb3.trainers.explanation import Explanation, explanation_of, why_torch
+from reactor_sb3.trainers.explanation import Explanation, explanation_of
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, merged, refuse_common, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
@@ -729,7 +729,8 @@ class Trainer(RunOwner, BaseAlgorithm):
     def acting_by_torch(self) -> dict[str, str | None]:
         """By the names of the networks that act, the reason why torch evaluates them; ``None`` if the extension does."""
         module, behaviour = self.acting()
-        return {next((name for name in self.nets if self.nets[name] is module), "policy"): why_torch(behaviour)}
+        why: str | None = getattr(getattr(behaviour, "policy", None), "why_torch", None)  # a behaviour of somebody's own need not say
+        return {next((name for name in self.nets if self.nets[name] is module), "policy"): why}
 
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"

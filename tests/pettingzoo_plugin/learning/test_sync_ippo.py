@@ -36,7 +36,7 @@ from reactor_pettingzoo.learning.joint_policy import turns_advantages
 from reactor_pettingzoo.learning.seated_unit import SeatedUnit
 from reactor_rl import RecoveryWarning
 from reactor_sb3 import SyncPPO
-from reactor_torch import is_compiled, kernels
+from reactor_torch import kernels
 
 each = pytest.mark.parametrize("env", sorted(ENVS))
 
@@ -313,7 +313,7 @@ def test_policies_have_groups() -> None:
     with make("deaths", policies={"insects": {}, "others": {"net_arch": [8]}}, policy_of=insects) as model:
         assert model.policy_of == {"ant": "insects", "bee": "insects", "cat": "others", "late": "others"}
         assert model.policies["others"].net_arch == [8]
-        by = "extension" if is_compiled() else "torch"
+        by = "extension" if kernels.compiled else "torch"
         assert [(row.network, row.acts) for row in model.explain()] == [("insects", by), ("others", by)]
         model.learn(128)
         assert "insects" in repr(model.get_parameters().keys())

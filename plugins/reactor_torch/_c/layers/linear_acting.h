@@ -8,12 +8,19 @@
 static void
 linear_acting_plain(long rows, long inputs, long outputs, const float *x, long ldx, const float *weight, const float *bias, float *y)
 {
+    long whole = inputs - inputs % 8;
+
     for (long row = 0; row < rows; row++, x += ldx) {
         for (long j = 0; j < outputs; j++) {
             const float *w = weight + j * inputs;
             float s[8] = {0};
-            for (long p = 0; p < inputs; p++) {
-                s[p % 8] = fmaf(w[p], x[p], s[p % 8]);
+            for (long p = 0; p < whole; p += 8) {
+                for (long e = 0; e < 8; e++) { /* compilers make vectors of it */
+                    s[e] = fmaf(w[p + e], x[p + e], s[e]);
+                }
+            }
+            for (long p = whole; p < inputs; p++) {
+                s[p - whole] = fmaf(w[p], x[p], s[p - whole]);
             }
             y[row * outputs + j] = (((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) + (bias != NULL ? bias[j] : 0.0f);
         }
