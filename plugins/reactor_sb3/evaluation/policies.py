@@ -119,10 +119,11 @@ class ReadPolicy(AskedPolicy):
         distribution, weights = self.policy.distribution, self.weights
         if distribution is None:
             return lambda actions, noise: actions
-        mode, choose, scaled = distribution.mode, distribution.drawing(rows), distribution.scaled
+        mode, choose = distribution.mode, distribution.drawing(rows)
         if self.noise is None or self.random_share > 0:
             return lambda outputs, noise: mode(outputs)
-        return lambda outputs, noise: choose(outputs, scaled(noise, weights))
+        scale = distribution.scaled(np.ones((1, distribution.width), np.float32), weights)  # once: weights stay as they are
+        return lambda outputs, noise: choose(outputs, noise * scale)
 
     def raw(self, observations: Any, rows: int) -> Callable[[Turn], Array]:
         """See :class:`~reactor_gymnasium.plugin.AskedPolicy`: outputs, or actions of a policy that draws them by itself."""
