@@ -27,6 +27,7 @@ from reactor_torch import (
     DenseForward,
     DenseNet,
     FlatParameters,
+    ImageNet,
     Loss,
     Lstm,
     LstmWeights,
@@ -287,15 +288,15 @@ class Acting:
 
     def __init__(self, module: Any, shape: tuple[int, ...], weights: Any, seen: Any, one_hot: bool = False) -> None:
         self.weights, layers = weights, read(module, shape)
-        forward: Any = (
-            DenseForward(layers, shape[0], one_hot)
+        net: Any = (
+            DenseNet(DenseForward(layers, shape[0], one_hot))
             if len(shape) == 1
-            else ConvolvedForward(layers, 255 if seen.dtype == np.uint8 else 1)
+            else ImageNet(ConvolvedForward(layers, 255 if seen.dtype == np.uint8 else 1))
         )
-        self.bound = forward.bind(weights, {"": seen})
+        self.bound = net.bind(weights, {"": seen}, judges=False)
 
     def __call__(self, step: int) -> Any:
-        return self.bound(step).copy()
+        return self.bound.outputs(step).copy()
 
     def best(self, step: int) -> Any:
         """Where a row's outputs are largest."""

@@ -729,7 +729,7 @@ class Trainer(RunOwner, BaseAlgorithm):
     def acting_by_torch(self) -> dict[str, str | None]:
         """By the names of the networks that act, the reason why torch evaluates them; ``None`` if the extension does."""
         module, behaviour = self.acting()
-        why: str | None = getattr(getattr(behaviour, "policy", None), "why_torch", None)  # a behaviour of somebody's own need not say
+        why: str | None = getattr(getattr(behaviour, "policy", None), "why_torch", None)  # somebody's own need not say
         return {next((name for name in self.nets if self.nets[name] is module), "policy"): why}
 
     def __repr__(self) -> str:
