@@ -150,9 +150,9 @@ act_at(const Network *self, Py_ssize_t step)
         return -1;
     }
     const int64_t *numbers = acting->one_hot ? (const int64_t *)acting->seen.buf + step * self->rows : NULL;
+    Piece p = {.with = with, .all = self->rows, .rows = self->rows, .scratch = acting->factor};
     for (const Layer *layer = self->layer; layer < self->layer + self->layers; layer++, numbers = NULL) {
-        Piece p = {.with = with, .layer = layer, .all = self->rows, .rows = self->rows, .x = x, .ldx = layer->k, .y = layer->y,
-                   .scratch = acting->factor};
+        p.layer = layer, p.x = x, p.ldx = layer->k, p.y = layer->y;
         if (numbers != NULL && layer->type->act_one_hot != NULL) {
             layer->type->act_one_hot(&p, numbers);
         } else if (layer->type->act != NULL) {
