@@ -591,11 +591,6 @@ def _copied(modules: dict[str, Any], parts: Iterable[Network]) -> dict[str, Any]
     for module in modules.values():
         memo |= computed_in(module) if isinstance(module, nn.Module) else {}
         for part in module.modules() if isinstance(module, nn.Module) else ():
-            distribution = getattr(part, "action_dist", None)
-            if distribution is not None:  # torch copies no tensor that has been computed
-                memo[id(distribution)] = forgetful = copy.copy(distribution)
-                vars(forgetful).clear()
-                vars(forgetful).update((name, value) for name, value in vars(distribution).items() if not _is_computed(value))
             optimizer = getattr(part, "optimizer", None)
             if isinstance(optimizer, torch.optim.Optimizer):
                 memo[id(optimizer)] = None
@@ -608,8 +603,3 @@ def _moved(module: Any, device: torch.device) -> Any:
     if isinstance(module, nn.Module):
         return module.to(device)
     return {name: one.detach().to(device).requires_grad_(one.requires_grad) for name, one in module.items()}
-
-
-def _is_computed(value: Any) -> bool:
-    parts = value if isinstance(value, list) else [value]
-    return any(isinstance(part, torch.Tensor | torch.distributions.Distribution) for part in parts)

@@ -5,6 +5,7 @@ One array port carries it, and every parameter of an actor's network is a view o
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,10 +71,25 @@ def _all_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     return {**state, **{name: one for name, one in module.named_buffers(remove_duplicate=False) if name not in state}}
 
 
-def computed_in(module: nn.Module) -> dict[int, torch.Tensor]:
-    """Copy, without a graph, the computed tensors that modules keep, because torch does not copy them; return copies by ``id``."""
+def computed_in(module: nn.Module) -> dict[int, Any]:
+    """Copy what torch does not copy, because it was computed: a memo for :func:`copy.deepcopy`, copies by ``id``.
+
+    Tensors that modules keep are cut off from autograd's graph. SB3's distributions forget their last actions.
+    """
     values = [value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Tensor)]
-    return {id(value): value.detach().clone() for value in values if value.grad_fn is not None}
+    memo: dict[int, Any] = {id(value): value.detach().clone() for value in values if value.grad_fn is not None}
+    for part in module.modules():
+        known = getattr(part, "action_dist", None)
+        if known is not None:
+            memo[id(known)] = distribution = copy.copy(known)
+            vars(distribution).clear()
+            vars(distribution).update((name, value) for name, value in vars(known).items() if not _is_computed(value))
+    return memo
+
+
+def _is_computed(value: Any) -> bool:
+    parts = value if isinstance(value, list) else [value]
+    return any(isinstance(part, torch.Tensor | torch.distributions.Distribution) for part in parts)
 
 
 def parameter_record(state: Mapping[str, torch.Tensor]) -> np.dtype[Any]:

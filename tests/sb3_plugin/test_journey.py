@@ -15,7 +15,7 @@ import reactor_torch
 from reactor_sb3 import SyncSAC
 
 FOLDERS = tuple(str(Path(str(package.__file__)).parent) for package in (reactor_sb3, reactor_torch))
-MOST = 14
+MOST = 15
 
 
 class Journey(BaseCallback):

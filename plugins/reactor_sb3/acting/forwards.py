@@ -93,24 +93,10 @@ def _fails(module: Any, methods: tuple[str, ...], rows: Any, mode: Any) -> Excep
 
 
 def copied(module: M, memo: dict[int, Any]) -> M:
-    """A deep copy, without what distributions remember of their last actions, which torch does not copy as it was computed.
-
-    What modules keep of what they have computed is cut off from autograd's graph.
+    """A deep copy, without what cannot be copied since it was computed, see :func:`reactor_torch.computed_in`.
 
     Args:
         module: What is copied.
         memo: What is to be found in the copy, by the ``id`` of what it stands for; see :func:`copy.deepcopy`.
     """
-    memo |= computed_in(module)
-    for part in module.modules():
-        known = getattr(part, "action_dist", None)
-        if known is not None:
-            memo[id(known)] = distribution = copy.copy(known)
-            vars(distribution).clear()
-            vars(distribution).update((name, value) for name, value in vars(known).items() if not _is_computed(value))
-    return copy.deepcopy(module, memo)
-
-
-def _is_computed(value: Any) -> bool:
-    parts = value if isinstance(value, list) else [value]
-    return any(isinstance(part, torch.Tensor | torch.distributions.Distribution) for part in parts)
+    return copy.deepcopy(module, memo | computed_in(module))

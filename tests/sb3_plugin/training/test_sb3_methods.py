@@ -6,7 +6,6 @@ import csv
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -332,14 +331,16 @@ class Counting:
     def __init__(self, network: Any) -> None:
         self.network = network
 
-    def bind(self, weights: Any, observations: Any) -> Any:
-        bound = self.network.bind(weights, observations)
+    def bind(self, *arguments: Any) -> Any:
+        bound = self.network.bind(*arguments)
+        argmax = bound.argmax
 
         def counted(step: int) -> Any:
             CALLS.append(step)
-            return bound.argmax(step)
+            return argmax(step)
 
-        return SimpleNamespace(argmax=counted)
+        bound.argmax = counted
+        return bound
 
 
 def test_what_is_measured_includes_the_network() -> None:
@@ -347,8 +348,8 @@ def test_what_is_measured_includes_the_network() -> None:
     CALLS.clear()
     model = new("dqn", learning_starts=10**6)
     given = model.program_config()
-    policy: Any = given.actors.policy
-    counting = replace(policy, q_net=Counting(policy.q_net))
+    behaviour: Any = given.actors.policy
+    counting = replace(behaviour, policy=replace(behaviour.policy, network=Counting(behaviour.policy.network)))
     assert actor_cost(replace(given, actors=replace(given.actors, policy=counting))) > 0
     assert len(CALLS) >= model.rollout_steps
 
