@@ -87,7 +87,7 @@ def use_compiled() -> None:
         weight, bias = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.zeros(2, np.float32)
         observations = np.array([[[1.0, 2.0], [4.0, 3.0]]], np.float32)
         assert all(products.check(kind) for kind in products.kinds())
-        layers = ((0, 1, 2, 2, 0.0, weight, bias - 2, None, None, values, None),)
+        layers = (("linear", 1, 2, 2, 0.0, weight, bias - 2, None, None, values, None),)
         network = products.Network(2, layers)
         network.run(observations[0])
         assert values.tolist() == [[0.0, 0.0], [2.0, 1.0]]
