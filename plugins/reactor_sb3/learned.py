@@ -6,47 +6,31 @@ reason why there is none. Then autograd computes all losses.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from gymnasium import spaces
 from stable_baselines3.common.policies import ContinuousCritic
 from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.sac.policies import Actor as SACActor
 from torch import nn
 
-from reactor_sb3.policies import (
-    GSDE,
-    SB3,
-    Base,
-    ImageNetworks,
-    actor_reason,
-    dense_forward,
-    network_of,
-    networks_of,
-    noisy_networks_of,
-    plain_networks_of,
-    reason,
-)
+from reactor_sb3.policies import actor_of, dense_forward, network_of, read_policy, reason
 from reactor_torch import (
     ActorCritic,
-    Bernoullis,
-    Categoricals,
     Convolved,
     ConvolvedForward,
     Critics,
     Dense,
-    Distribution,
+    DenseForward,
+    DenseNet,
     FlatParameters,
     Function,
-    Gaussians,
+    ImageNet,
     Layer,
     QuantileCritics,
     QuantileNetwork,
     RecurrentActorCritic,
+    RecurrentNet,
     SquashedActor,
-    StateDependent,
-    layers_of,
     lstm_of,
 )
 
@@ -57,8 +41,6 @@ __all__ = [
     "read_q_net",
     "read_quantile_critics",
     "read_quantile_net",
-    "read_recurrent",
-    "read_squashed_actor",
 ]
 
 
@@ -83,28 +65,19 @@ def read_quantile_critics(module: Any, flat: FlatParameters, kind: type[Any]) ->
     return networks if isinstance(networks, str) else QuantileCritics(networks, flat)
 
 
-def read_squashed_actor(
+def read_actor(
     module: Any, flat: FlatParameters, kind: type[Any] = SACActor, renormalising: type[nn.Module] | None = None
-) -> SquashedActor | str:
-    """An actor with the methods and layers of SAC's; arguments as of :func:`read_critics`."""
-    if (why := _other_learns(module, flat) or actor_reason(module, kind)) is not None:
+) -> SquashedActor | Dense | str:
+    """An actor with the methods and layers of SAC's or of TD3's; arguments as of :func:`read_critics`."""
+    if (why := _other_learns(module, flat)) is not None:
         return why
-    body = dense_forward(module, "latent_pi", renormalising=renormalising)
-    if isinstance(body, str):
-        return body
-    width = body.layers[-1].outputs if body.layers else module.features_dim
-    mean, log_std = (layers_of([(name, getattr(module, name))], width) for name in ("mu", "log_std"))
-    if isinstance(mean, str) or isinstance(log_std, str):
-        return mean if isinstance(mean, str) else str(log_std)
-    return SquashedActor(body.layers, mean[0], log_std[0], flat, dict(module.named_buffers()))
-
-
-def read_actor(module: Any, flat: FlatParameters) -> Dense | str:
-    """An actor with the methods and layers of TD3's."""
-    if (why := _other_learns(module, flat) or actor_reason(module)) is not None:
-        return why
-    found = dense_forward(module, "mu")
-    return found if isinstance(found, str) else Dense(found.layers, flat)
+    found = actor_of(module, kind, renormalising)
+    if isinstance(found, str):
+        return found
+    if not found.heads:
+        return Dense(found.body.layers, flat)
+    (mean,), (log_std,) = found.heads
+    return SquashedActor(found.body.layers, mean, log_std, flat, dict(module.named_buffers()))
 
 
 def read_q_net(module: Any, flat: FlatParameters, name: str = "q_net") -> Function | str:
@@ -129,50 +102,33 @@ def read_quantile_net(module: Any, flat: FlatParameters) -> QuantileNetwork | st
     return found if isinstance(found, str) else QuantileNetwork(found, int(module.action_space.n))
 
 
-def read_actor_critic(policy: Any, flat: FlatParameters, base: Base = SB3) -> ActorCritic | str:
-    """Actor and critic of PPO.
+def read_actor_critic(policy: Any, flat: FlatParameters) -> ActorCritic | str:
+    """Actor and critic of PPO, with masks and behind LSTMs too.
 
     Args:
         policy: The policy.
         flat: Its parameters.
-        base: What it derives from.
     """
-    if not isinstance(policy, base.policy):
-        return f"{type(policy).__name__} is no {base.policy.__name__}"
     if (why := _other_learns(policy, flat)) is not None:
         return why
-    if base is SB3 and type(policy.action_dist) in GSDE.distributions:
-        noisy = noisy_networks_of(policy)
-        if isinstance(noisy, str):
-            return noisy
-        *below, mean = noisy.actor.layers
-        return ActorCritic(below, noisy.critic.layers, StateDependent(mean, flat), flat)
-    found = networks_of(policy, base)
-    if isinstance(found, str):
-        return found
-    distribution = _distribution(policy.action_space, flat, bits_are_choices=base is not SB3)
+    found = read_policy(policy, here=True).policy
+    network, mean = found.network, None
+    if found.distribution is None or found.why_torch is not None:
+        return str(found.why_torch)
+    if isinstance(network, DenseNet) and network.heads:
+        mean = network.heads[0][0]
+    distribution = found.distribution.learned(flat, mean)
     if isinstance(distribution, str):
         return distribution
-    if isinstance(found, ImageNetworks):
-        seen = found.features
-        return ActorCritic(found.actor, found.critic, distribution, flat, Convolved(seen.layers, flat, seen.divisor))
-    return ActorCritic(found.actor.layers, found.critic.layers, distribution, flat)
-
-
-def read_recurrent(policy: Any, flat: FlatParameters) -> RecurrentActorCritic | str:
-    """Actor and critic behind LSTMs of one layer, which sb3-contrib has."""
-    if (why := _other_learns(policy, flat)) is not None:
-        return why
-    found = plain_networks_of(policy)
-    if isinstance(found, str):
-        return found
-    actor, critic = lstm_of(flat, "lstm_actor"), None if policy.lstm_critic is None else lstm_of(flat, "lstm_critic")
-    distribution = _distribution(policy.action_space, flat)
-    if isinstance(distribution, str):
-        return distribution
-    if actor is None or (critic is None and policy.lstm_critic is not None):
-        return "its LSTM has no biases"
-    return RecurrentActorCritic((actor, critic), found.actor.layers, found.critic.layers, distribution, flat)
+    match network:
+        case DenseNet(DenseForward(actor), _, DenseForward(critic)):
+            return ActorCritic(actor, critic, distribution, flat)
+        case ImageNet(seen, actor, critic) if critic:
+            return ActorCritic(actor, critic, distribution, flat, Convolved(seen.layers, flat, seen.divisor))
+        case RecurrentNet(actor, critic, names):
+            lstms = lstm_of(flat, names[0]), lstm_of(flat, names[1]) if len(names) > 1 else None
+            return RecurrentActorCritic(lstms, actor.layers, critic.layers, distribution, flat)
+    return f"{type(policy).__name__} has no critic that is known"
 
 
 # ---------------------------------------------------------------------- parts of them
@@ -201,18 +157,3 @@ def _networks_of(
             return f"its qf{number} begins with a layer that is {first}"
         networks.append(found.layers)
     return networks
-
-
-def _distribution(space: Any, flat: FlatParameters, *, bits_are_choices: bool = False) -> Distribution | str:
-    """Of actions, as SB3 has it, or sb3-contrib with masks: there each bit is a choice between two."""
-    match space:
-        case spaces.Discrete(n=n):
-            return Categoricals([int(n)])
-        case spaces.MultiDiscrete(nvec=sizes):
-            return Categoricals(sizes.tolist())
-        case spaces.MultiBinary(shape=shape):
-            return Categoricals([2] * math.prod(shape)) if bits_are_choices else Bernoullis(math.prod(shape))
-    spread = flat.gradient("log_std")
-    if spread is None or tuple(spread.shape) != (get_action_dim(space),):
-        return "its log_std is not one number for each of an action's"
-    return Gaussians(flat)

@@ -26,8 +26,6 @@ from reactor_sb3.learned import (
     read_q_net,
     read_quantile_critics,
     read_quantile_net,
-    read_recurrent,
-    read_squashed_actor,
 )
 from reactor_sb3.policies import read_policy, read_values
 from reactor_sb3.trainers.learner import Minibatch
@@ -68,14 +66,12 @@ __all__ = [
     "keeps_arguments",
     "lambda_returns",
     "normalizer_of",
-    "read_actor",
-    "read_actor_critic",
     "read_critics",
     "read_q_net",
     "read_quantile_critics",
     "read_quantile_net",
-    "read_recurrent",
-    "read_squashed_actor",
+    "read_actor_critic",
+    "read_actor",
     "read_policy",
     "read_values",
     "transition_record",

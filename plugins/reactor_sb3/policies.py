@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from itertools import chain
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common import distributions as sb3
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution, StateDependentNoiseDistribution
+from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor, NatureCNN
@@ -57,21 +56,13 @@ from reactor_torch import reason as reason_of
 __all__ = [
     "GSDE",
     "LIBRARIES",
-    "SB3",
-    "Base",
-    "DenseNetworks",
-    "GaussianActor",
-    "ImageNetworks",
-    "actor_reason",
+    "actor_of",
     "as_policy",
     "check_squashed",
-    "dense_actor",
     "dense_forward",
     "image_forward",
     "network_of",
     "networks_of",
-    "noisy_networks_of",
-    "plain_networks_of",
     "policy_reason",
     "read_policy",
     "read_values",
@@ -149,28 +140,17 @@ def _check_tied(network: nn.Module) -> None:
 # ---------------------------------------------------------------------- networks
 
 
-def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, bool] | None:
-    """How SB3 prepares observations before the first layer, if it does no more than flatten them, or set one of many to 1.
+def _features(network: Any) -> tuple[int, bool]:
+    """How many numbers SB3 makes of an observation before the first layer, and whether one of them is 1 and all others are 0.
 
-    Args:
-        space: Of observations.
-        normalized: Whether images are divided by 255.
-
-    Returns:
-        How many numbers there are then, and whether one of them is 1 and all others are 0.
+    It does no more than flatten a ``Box``, or set one of many to 1; images are divided by 255, if they are normalised.
     """
+    space = network.observation_space
     if isinstance(space, spaces.Discrete):
         return int(space.n), True
-    if not isinstance(space, spaces.Box) or (is_image_space(space) and normalized):
-        return None
-    return int(np.prod(space.shape)), False
-
-
-def _features(network: Any) -> tuple[int, bool]:
-    space = network.observation_space
-    if (found := features_of(space, normalized=getattr(network, "normalize_images", True))) is None:
+    if not isinstance(space, spaces.Box) or (is_image_space(space) and getattr(network, "normalize_images", True)):
         raise _Misfit(f"its observations are {space}, of which its layers do not see the numbers themselves")
-    return found
+    return int(np.prod(space.shape)), False
 
 
 def network_of(network: Any, name: str) -> DenseForward | ConvolvedForward | str:
@@ -232,87 +212,55 @@ def image_forward(network: Any, name: str = "") -> ConvolvedForward:
 
 # ---------------------------------------------------------------------- actor and critic
 
-_DISTRIBUTIONS = (
-    sb3.CategoricalDistribution, sb3.MultiCategoricalDistribution, sb3.BernoulliDistribution, sb3.DiagGaussianDistribution,
-)  # fmt: skip
+_PARTS = ("pi_features_extractor", "vf_features_extractor", "mlp_extractor")
+_BEHIND = ("policy_net", "value_net")
+"""Names of a policy's layers behind its features extractor: the actor's and the critic's."""
+_KINDS = ("Categorical", "MultiCategorical", "Bernoulli", "DiagGaussian")
+PLAIN = tuple(f"{kind}Distribution" for kind in (*_KINDS, *(f"Maskable{kind}" for kind in _KINDS)))
+"""Names of the libraries' distributions of actions, with masks and without, that depend on an actor's outputs alone."""
+GSDE = ("StateDependentNoiseDistribution",)
+"""Those whose noise is a function of observations, redrawn now and then."""
 
 
-class Base(NamedTuple):
-    """A class of policies, and the distributions that its actions may have."""
-
-    policy: type[Any]
-    distributions: tuple[type[Any], ...]
-
-
-SB3 = Base(ActorCriticPolicy, _DISTRIBUTIONS)
-
-
-GSDE = Base(ActorCriticPolicy, (sb3.StateDependentNoiseDistribution,))
-"""Policies whose noise is a function of observations, redrawn now and then."""
-
-
-def policy_reason(policy: Any, base: Base = SB3) -> str | None:
-    """Say why a policy has to draw its actions itself; ``None`` for two networks and a distribution of SB3's.
+def policy_reason(policy: Any, like: type, distributions: tuple[str, ...] = PLAIN) -> str | None:
+    """Say why a policy has to draw its actions itself; ``None`` for two networks and a distribution of a library's.
 
     Layers are not asked.
 
     Args:
         policy: The policy.
-        base: What it derives from.
+        like: The library's class that it derives from.
+        distributions: Names of those that its actions may have.
     """
-    if (why := reason(policy, base.policy)) is not None:
+    if (why := reason(policy, like)) is not None:
         return why
-    if type(policy.action_dist) not in base.distributions:
-        return f"its actions have a {type(policy.action_dist).__name__}"
+    kind = type(policy.action_dist)
+    if kind.__name__ not in distributions or kind.__module__.partition(".")[0] not in LIBRARIES:
+        return f"its actions have a {kind.__name__}"
     parts = {name: part for name in _PARTS if (part := getattr(policy, name, None)) is not None}
     return next((why for name, part in parts.items() if (why := reason_of(part, named=name)) is not None), None)
 
 
-_PARTS = ("pi_features_extractor", "vf_features_extractor", "mlp_extractor")
-_BEHIND = ("policy_net", "value_net")
-"""Names of a policy's layers behind its features extractor: the actor's and the critic's."""
-
-
-class DenseNetworks(NamedTuple):
-    """The two networks of a plain policy, where both are dense layers on flat observations."""
-
-    actor: DenseForward
-    critic: DenseForward
-
-
-class ImageNetworks(NamedTuple):
-    """The networks of a plain policy that sees images: one that its actor and its critic share, and what each has behind it."""
-
-    features: ConvolvedForward
-    actor: tuple[Layer, ...]
-    critic: tuple[Layer, ...]
-
-
 @_reader
-def networks_of(policy: Any, base: Base = SB3) -> DenseNetworks | ImageNetworks:
-    """Read the networks of a policy that does nothing of its own with them; or say why not.
-
-    Args:
-        policy: The policy.
-        base: See :func:`policy_reason`.
-    """
-    _refuse(policy_reason(policy, base))
+def networks_of(policy: Any) -> DenseNet | ImageNet:
+    """Read the networks of a policy that does nothing of its own with them, see :func:`policy_reason`; or say why not."""
     if not isinstance(policy.features_extractor, NatureCNN):
-        return _dense_networks(policy)
+        return DenseNet(*_dense_networks(policy))
     if not policy.share_features_extractor:
         raise _Misfit("its actor and its critic do not share their features_extractor")
     _check_part(policy, "mlp_extractor", MlpExtractor)
-    features, (actor, critic) = _known(image_forward(policy)), (_behind(policy, name, policy.features_dim) for name in _BEHIND)
-    return ImageNetworks(features, actor, critic)
+    return ImageNet(_known(image_forward(policy)), *(_behind(policy, name, policy.features_dim) for name in _BEHIND))
 
 
-def _dense_networks(policy: Any) -> DenseNetworks:
+def _dense_networks(policy: Any) -> tuple[DenseForward, tuple[()], DenseForward]:
+    """An actor, no heads, and a critic."""
     flat = _flat_features(policy)
-    return DenseNetworks(*(DenseForward(_behind(policy, name, flat[0]), *flat) for name in _BEHIND))
+    actor, critic = (DenseForward(_behind(policy, name, flat[0]), *flat) for name in _BEHIND)
+    return actor, (), critic
 
 
 def _flat_features(policy: Any) -> tuple[int, bool]:
-    """See :func:`features_of`."""
+    """See :func:`_features`."""
     for name in ("pi_features_extractor", "vf_features_extractor"):
         _check_part(policy, name, FlattenExtractor)
     _check_part(policy, "mlp_extractor", MlpExtractor)
@@ -340,28 +288,26 @@ def _behind(policy: Any, name: str, width: int, before: Sequence[tuple[str, nn.M
 
 
 @_reader
-def noisy_networks_of(policy: Any) -> DenseNetworks:
+def _noisy(policy: Any) -> DenseNet:
     """Read the networks of a policy with gSDE, if they are dense layers and the noise is SB3's own by default; or say why not."""
-    _refuse(policy_reason(policy, GSDE))
+    _refuse(policy_reason(policy, ActorCriticPolicy, GSDE))
     noise = policy.action_dist
-    assert isinstance(noise, StateDependentNoiseDistribution)
     if policy.squash_output or noise.use_expln or noise.learn_features:
         raise _Misfit("its noise has squash_output, use_expln or learn_features")
-    networks = _dense_networks(policy)
-    if len(networks.actor.layers) < 2:
+    actor, _, critic = _dense_networks(policy)
+    *below, last = actor.layers
+    if not below:
         raise _Misfit("its actor is a single layer")
-    return networks
+    return DenseNet(replace(actor, layers=tuple(below)), ((last,), ()), critic)
 
 
 @_reader
-def plain_networks_of(policy: Any) -> DenseNetworks:
-    """Read the dense layers behind the LSTMs of a plain policy, if all is evaluated without torch; or say why not.
+def _recurrent(policy: Any, like: type) -> RecurrentNet:
+    """Read the LSTMs of a plain policy and the dense layers behind them, if all is evaluated without torch; or say why not.
 
     Where the critic has no LSTM its layers begin with observations.
     """
-    from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy  # the package need not be installed
-
-    _refuse(policy_reason(policy, Base(RecurrentActorCriticPolicy, SB3.distributions)))
+    _refuse(policy_reason(policy, like))
     for name in ("lstm_actor", "lstm_critic"):
         if getattr(policy, name) is not None:
             _check_part(policy, name, nn.LSTM)
@@ -374,52 +320,33 @@ def plain_networks_of(policy: Any) -> DenseNetworks:
     actor = _behind(policy, "policy_net", hidden)
     given, before = (hidden, []) if policy.critic is None else (features, [("critic", policy.critic)])
     critic = _behind(policy, "value_net", given, before)
-    return DenseNetworks(DenseForward(actor, hidden, one_hot=False), DenseForward(critic, given, one_hot=False))
+    lstms = ("lstm_actor", *(["lstm_critic"] if policy.lstm_critic is not None else []))
+    return RecurrentNet(DenseForward(actor, hidden, one_hot=False), DenseForward(critic, given, one_hot=False), lstms)
 
 
 # ---------------------------------------------------------------------- actors whose actions are squashed
 
 
-def actor_reason(actor: nn.Module, gaussian: type[nn.Module] = SACActor) -> str | None:
-    """Say why an actor does not do with its layers what SB3 does; ``None`` if it does.
+@_reader
+def actor_of(actor: Any, gaussian: type[nn.Module] = SACActor, renormalising: type[nn.Module] | None = None) -> DenseNet:
+    """Read an actor of dense layers whose actions are squashed; or say why not.
+
+    That of SAC has two heads on what the body gives, means and logarithms of standard deviations (Haarnoja et al. 2018).
 
     Args:
         actor: The actor.
         gaussian: A class with the methods and layers of SAC's actor, whose actions are squashed normal ones.
+        renormalising: See :func:`~reactor_torch.layers_of`.
     """
     distribution = type(getattr(actor, "action_dist", None))
     if distribution not in (type(None), SquashedDiagGaussianDistribution):
-        return f"its actions have a {distribution.__name__}"
-    return reason(actor, gaussian if isinstance(actor, gaussian) else TD3Actor)
-
-
-@dataclass(frozen=True)
-class GaussianActor:
-    """The actor of SAC, of dense layers: the heads look at what the body gives (Haarnoja et al. 2018).
-
-    Attributes:
-        body: What both heads go on from.
-        mean: Head for the means.
-        log_std: Head for the logarithms of the standard deviations.
-    """
-
-    body: DenseForward
-    mean: DenseForward
-    log_std: DenseForward
-
-
-@_reader
-def dense_actor(actor: Any, gaussian: Any, renormalising: type[nn.Module] | None) -> GaussianActor | DenseForward:
-    """Read an actor of dense layers whose actions are squashed; or say why not. See :func:`actor_reason`."""
-    _refuse(actor_reason(actor, gaussian))
+        raise _Misfit(f"its actions have a {distribution.__name__}")
+    _refuse(reason(actor, gaussian if isinstance(actor, gaussian) else TD3Actor))
     if not isinstance(actor, gaussian):
-        return _known(dense_forward(actor, "mu"))
+        return DenseNet(_known(dense_forward(actor, "mu")))
     body = _known(dense_forward(actor, "latent_pi", renormalising=renormalising))
-    if not body.layers:
-        raise _Misfit("its latent_pi has no layers")
-    width = body.layers[-1].outputs
-    heads = (_dense(layers_of([(name, getattr(actor, name))], width)) for name in ("mu", "log_std"))
-    return GaussianActor(body, *(DenseForward(head, width, one_hot=False) for head in heads))
+    width = body.layers[-1].outputs if body.layers else body.features
+    return DenseNet(body, tuple(_dense(layers_of([(name, getattr(actor, name))], width)) for name in ("mu", "log_std")))
 
 
 def check_squashed(actor: Any, kind: Any = SACActor) -> None:
@@ -508,54 +435,29 @@ def _distribution_of(space: spaces.Space[Any], masked: bool = False) -> ActionDi
 
 
 def _read_actor_critic(policy: Any, cls: type[Any], every: int) -> Read:
-    noisy = noisy_networks_of(policy)
-    if isinstance(noisy, DenseNetworks):
-        *below, last = noisy.actor.layers
-        body = DenseForward(tuple(below), noisy.actor.features, noisy.actor.one_hot)
-        by_row = GaussianByRow(policy.action_space.shape, last.inputs, every)
-        return policy, DenseNet(body, ((last,), ()), noisy.critic), by_row
-    masked = cls is not ActorCriticPolicy
-    base = _masked_base(cls) if masked else SB3
-    if (why := policy_reason(policy, base)) is not None:
+    noisy = _noisy(policy)
+    if isinstance(noisy, DenseNet):
+        return policy, noisy, GaussianByRow(policy.action_space.shape, noisy.heads[0][0].inputs, every)
+    if (why := policy_reason(policy, cls)) is not None:
         return policy, _asked(policy, ActorCriticCalls(), noisy if getattr(policy, "use_sde", False) else why, every), None
-    distribution = _distribution_of(policy.action_space, masked)
-    match networks_of(policy, base):
-        case DenseNetworks(actor, critic):
-            return policy, DenseNet(actor, critic=critic), distribution
-        case ImageNetworks() as images:
-            return policy, ImageNet(*images), distribution
-        case why:
-            return policy, TorchNet(held_forward(policy, why), ActorCriticOutputs()), distribution
-
-
-def _masked_base(cls: type[Any]) -> Base:
-    """Of sb3-contrib's policies with masks; the package need not be installed."""
-    from sb3_contrib.common.maskable import distributions
-
-    return Base(
-        cls,
-        (
-            distributions.MaskableCategoricalDistribution,
-            distributions.MaskableMultiCategoricalDistribution,
-            distributions.MaskableBernoulliDistribution,
-        ),
-    )
+    found: Net | str = networks_of(policy)
+    network = TorchNet(held_forward(policy, found), ActorCriticOutputs()) if isinstance(found, str) else found
+    return policy, network, _distribution_of(policy.action_space, cls is not ActorCriticPolicy)
 
 
 def _asked(policy: Any, calls: OwnCalls, why: str, every: int, parts: int = 0, hidden: int = 0) -> AskedNet:
     """A policy that draws actions by itself. gSDE's noise is drawn before a step."""
     forward = held_forward(policy, why)
-    quiet = policy_reason(policy, GSDE) is None and not forward.draws and not forward.convolves
+    quiet = policy_reason(policy, ActorCriticPolicy, GSDE) is None and not forward.draws and not forward.convolves
     return AskedNet(forward, calls, every if getattr(policy, "use_sde", False) else -1, quiet, parts, hidden)
 
 
 def _read_recurrent(policy: Any, cls: type[Any], every: int) -> Read:
-    networks = plain_networks_of(policy) if Lstm.is_compiled() else "there is no extension"
-    if isinstance(networks, DenseNetworks):
-        lstms = ("lstm_actor", *(["lstm_critic"] if policy.lstm_critic is not None else []))
-        return policy, RecurrentNet(networks.actor, networks.critic, lstms), _distribution_of(policy.action_space)
+    network = _recurrent(policy, cls) if Lstm.is_compiled() else "there is no extension"
+    if isinstance(network, RecurrentNet):
+        return policy, network, _distribution_of(policy.action_space)
     lstm = policy.lstm_actor
-    return policy, _asked(policy, RecurrentCalls(), networks, every, 4 * lstm.num_layers, lstm.hidden_size), None
+    return policy, _asked(policy, RecurrentCalls(), network, every, 4 * lstm.num_layers, lstm.hidden_size), None
 
 
 def _read_values(policy: Any, cls: type[Any], every: int) -> Read:
@@ -596,14 +498,13 @@ def _read_squashed(policy: Any, cls: type[Any], every: int) -> Read:
     if cls.__name__ in ("TQCPolicy", "CrossQPolicy"):  # which have an actor of their own beside them
         library = importlib.import_module(cls.__module__)
         gaussian, renormalising = library.Actor, getattr(library, "BatchRenorm1d", None)
-    match dense_actor(acting, gaussian, renormalising):
-        case GaussianActor(body, mean, log_std):
-            return acting, DenseNet(body, (mean.layers, log_std.layers)), SquashedGaussian(policy.action_space.shape)
-        case DenseForward() as dense:
-            return acting, DenseNet(dense), Deterministic(policy.action_space.shape)
-        case why:
-            redraws = getattr(acting, "use_sde", False)
-            return acting, AskedNet(held_forward(acting, why), Predicting(), every if redraws else -1), None
+    network = actor_of(acting, gaussian, renormalising)
+    if isinstance(network, DenseNet) and not network.body.layers:
+        network = "its latent_pi has no layers"
+    if isinstance(network, str):
+        redraws = getattr(acting, "use_sde", False)
+        return acting, AskedNet(held_forward(acting, network), Predicting(), every if redraws else -1), None
+    return acting, network, (SquashedGaussian if network.heads else Deterministic)(policy.action_space.shape)
 
 
 _READERS: Mapping[str, Callable[[Any, type[Any], int], Read]] = {

@@ -48,7 +48,6 @@ with require_extra("sb3", "reactor_torch"):
         SquashedActor,
         lstm_of,
     )
-    from reactor_torch.learned_distributions import Bernoullis, Categoricals, Distribution, Gaussians, StateDependent
     from reactor_torch.loss import Loss, Network, Task, Update
     from reactor_torch.losses import (
         ppo_loss,
@@ -87,11 +86,9 @@ __all__ = [
     "Autograd",
     "Batch",
     "Bernoulli",
-    "Bernoullis",
     "BoundPolicy",
     "Calls",
     "Categorical",
-    "Categoricals",
     "Convolved",
     "ConvolvedForward",
     "Critics",
@@ -99,7 +96,6 @@ __all__ = [
     "DenseForward",
     "DenseNet",
     "Deterministic",
-    "Distribution",
     "FILLING",
     "FORBIDDEN",
     "FlatOptimizer",
@@ -107,7 +103,6 @@ __all__ = [
     "Function",
     "Gaussian",
     "GaussianByRow",
-    "Gaussians",
     "GradientWorker",
     "HeldForward",
     "ImageNet",
@@ -138,7 +133,6 @@ __all__ = [
     "SquashedActor",
     "SquashedGaussian",
     "Stacked",
-    "StateDependent",
     "Structure",
     "Task",
     "Team",

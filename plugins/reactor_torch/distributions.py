@@ -13,6 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import gymnasium
@@ -23,8 +24,16 @@ from gymnasium import spaces
 from torch import distributions as of_torch
 
 from reactor_rl.plugin import NoiseKind
-from reactor_torch.dense import Layer
+from reactor_torch.dense import Dense, Layer
+from reactor_torch.flat import FlatParameters
 from reactor_torch.forward import DenseForward
+from reactor_torch.learned_distributions import (
+    EvaluatedBernoulli,
+    EvaluatedCategorical,
+    EvaluatedGaussian,
+    EvaluatedGaussianByRow,
+    LearnedDistribution,
+)
 
 __all__ = [
     "FORBIDDEN",
@@ -104,6 +113,15 @@ class ActionDistribution(ABC):
         """
         raise TypeError(f"the actions of {self} have no probabilities: nothing is drawn")
 
+    def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
+        """The same with derivatives, by the extension; or why there are none.
+
+        Args:
+            flat: The parameters that are learned.
+            mean: The layer that gives means, of :class:`GaussianByRow` alone: then outputs are what that layer sees.
+        """
+        return f"nobody has derived gradients of {type(self).__name__}"
+
     def by_torch(self, outputs: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> tuple[of_torch.Distribution, ...]:
         """The same by torch: distributions whose log-probabilities add up; ``()`` if nothing is drawn.
 
@@ -160,6 +178,9 @@ class Categorical(ActionDistribution):
             total += np.take_along_axis(shifted, chosen[..., number, None], -1)[..., 0]
         return total
 
+    def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
+        return LearnedDistribution(partial(EvaluatedCategorical, self.sizes))
+
     def by_torch(self, outputs: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> tuple[of_torch.Distribution, ...]:
         return tuple(of_torch.Categorical(logits=part) for part in torch.split(outputs, list(self.sizes), -1))
 
@@ -197,6 +218,9 @@ class Bernoulli(ActionDistribution):
 
     def log_prob(self, outputs: Array, actions: Array, weights: Array) -> Array:
         return -np.logaddexp(np.float32(0), np.where(actions == 1, -outputs, outputs)).sum(-1)  # type: ignore[no-any-return]
+
+    def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
+        return LearnedDistribution(partial(EvaluatedBernoulli, self.count))
 
     def by_torch(self, outputs: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> tuple[of_torch.Distribution, ...]:
         return (of_torch.Independent(of_torch.Bernoulli(logits=outputs), 1),)
@@ -248,6 +272,12 @@ class Gaussian(_OfNumbers):
 
     def log_prob(self, outputs: Array, actions: Array, weights: Array) -> Array:
         return _normal_log_prob(actions.reshape(outputs.shape) - outputs, weights["log_std"])
+
+    def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
+        gradient = flat.gradient("log_std")
+        if gradient is None or tuple(gradient.shape) != (self.count,):
+            return "its log_std is not one number for each of an action's"
+        return LearnedDistribution(partial(EvaluatedGaussian, flat))
 
     def by_torch(self, outputs: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> tuple[of_torch.Distribution, ...]:
         return (of_torch.Independent(of_torch.Normal(outputs, weights["log_std"].exp().expand_as(outputs)), 1),)
@@ -358,6 +388,11 @@ class GaussianByRow(_OfNumbers):
         variances = spread.bind(record, {"": np.square(seen).reshape(1, -1, self.features)})(0).reshape(*seen.shape[:-1], n)
         distances = actions.reshape(variances.shape) - outputs[..., :n]
         return _normal_log_prob(distances, np.float32(0.5) * np.log(variances + np.float32(_SMALLEST)))
+
+    def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
+        assert mean is not None
+        # It adds up nothing: the derivative of an exponential is a factor of what is added up over rows.
+        return LearnedDistribution(partial(EvaluatedGaussianByRow, Dense([mean], flat, passes_on=True), flat), adds_up=False)
 
     def by_torch(self, outputs: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> tuple[of_torch.Distribution, ...]:
         mean, seen = outputs[:, : self.count], outputs[:, self.count :]

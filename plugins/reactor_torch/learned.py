@@ -19,7 +19,7 @@ from reactor_torch import kernels
 from reactor_torch.dense import Dense, Function, Layer, backward_all, forward_all, input_gradients, least_and_slopes
 from reactor_torch.flat import FlatParameters
 from reactor_torch.kept import keep
-from reactor_torch.learned_distributions import Distribution, Evaluated
+from reactor_torch.learned_distributions import Evaluated, LearnedDistribution
 from reactor_torch.lstm import Lstm, LstmWeights
 
 __all__ = ["ActorCritic", "Critics", "QuantileCritics", "QuantileNetwork", "RecurrentActorCritic", "SquashedActor", "lstm_of"]
@@ -263,7 +263,7 @@ class ActorCritic:
         self,
         actor: Sequence[Layer],
         critic: Sequence[Layer],
-        distribution: Distribution,
+        distribution: LearnedDistribution,
         flat: FlatParameters,
         features: Function | None = None,
     ) -> None:
@@ -323,7 +323,7 @@ class RecurrentActorCritic(ActorCritic):
         lstms: tuple[Lstm, Lstm | None],
         actor: Sequence[Layer],
         critic: Sequence[Layer],
-        distribution: Distribution,
+        distribution: LearnedDistribution,
         flat: FlatParameters,
     ) -> None:
         super().__init__(actor, critic, distribution, flat)
@@ -379,8 +379,8 @@ def _turned(outputs: Array) -> Array:
 _PARTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 
 
-def lstm_of(flat: FlatParameters, name: str) -> Lstm | None:
-    """The layer of a ``torch.nn.LSTM`` with one layer, if all its parameters learn.
+def lstm_of(flat: FlatParameters, name: str) -> Lstm:
+    """The layer of a ``torch.nn.LSTM`` with one layer, all of whose parameters learn.
 
     Args:
         flat: The parameters.
@@ -388,7 +388,5 @@ def lstm_of(flat: FlatParameters, name: str) -> Lstm | None:
     """
     values = [flat.value(f"{name}.{part}") for part in _PARTS]
     gradients = [flat.gradient(f"{name}.{part}") for part in _PARTS]
-    if any(one is None for one in (*values, *gradients)):
-        return None
     weights, learned = (LstmWeights(*(one.numpy() for one in parts if one is not None)) for parts in (values, gradients))
     return Lstm(weights, learned)

@@ -1,4 +1,4 @@
-"""Distributions of actions with their derivatives: how likely actions are, how open the choice is, and both by a network's outputs.
+"""Distributions with their derivatives, see :meth:`reactor_torch.ActionDistribution.learned`: log-probabilities and entropies.
 
 The extension computes them; without it autograd differentiates torch's.
 
@@ -9,22 +9,30 @@ Shapes: ``outputs`` are ``(rows, n)``, actions are as SB3's buffers have them, l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from reactor_torch import kernels
-from reactor_torch.dense import Dense, Layer
+from reactor_torch.dense import Dense
 from reactor_torch.flat import FlatParameters
 
-__all__ = ["Bernoullis", "Categoricals", "Distribution", "Evaluated", "Gaussians", "StateDependent"]
+__all__ = [
+    "Evaluated",
+    "EvaluatedBernoulli",
+    "EvaluatedCategorical",
+    "EvaluatedGaussian",
+    "EvaluatedGaussianByRow",
+    "LearnedDistribution",
+]
 
 Array = npt.NDArray[Any]
 EPSILON = 1e-6
-"""Added to the variances of :class:`StateDependent`, as in SB3."""
+"""Added to the variances of gSDE, as in SB3."""
 
 
 class Evaluated(ABC):
@@ -53,7 +61,7 @@ class Evaluated(ABC):
         Args:
             outputs: What the network gives, ``(rows, n)``.
             actions: The actions.
-            masks: Which choices are allowed, ``(rows, n)``, bool; ``None`` if all are. Only of :class:`Categoricals`.
+            masks: Which choices are allowed, ``(rows, n)``, bool; ``None`` if all are. Only of choices.
         """
 
     @abstractmethod
@@ -66,93 +74,22 @@ class Evaluated(ABC):
         """
 
 
-class Distribution(ABC):
-    """A kind of distribution; see :class:`Evaluated`.
+@dataclass(frozen=True)
+class LearnedDistribution:
+    """A distribution with its derivatives.
 
     Attributes:
+        at: From a number of rows to what evaluates so many.
         adds_up: Whether gradients of leaves of rows, added up as a tree, have the bits of those of all rows.
     """
 
-    adds_up: ClassVar[bool] = True
-
-    @abstractmethod
-    def at(self, rows: int) -> Evaluated:
-        """Buffers for a number of rows."""
+    at: Callable[[int], Evaluated]
+    adds_up: bool = True
 
 
-class Categoricals(Distribution):
-    """One choice or several, each among ``sizes[i]``: spaces ``Discrete`` and ``MultiDiscrete``; outputs are logits."""
+class EvaluatedCategorical(Evaluated):
+    """One choice or several, each among ``sizes[i]``; outputs are logits."""
 
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self.sizes = tuple(int(size) for size in sizes)
-
-    def at(self, rows: int) -> Evaluated:
-        """See :class:`Distribution`."""
-        return _Choices(self.sizes, rows)
-
-
-class Bernoullis(Distribution):
-    """``count`` yes or no: a ``MultiBinary`` space; outputs are logits."""
-
-    def __init__(self, count: int) -> None:
-        self.count = int(count)
-
-    def at(self, rows: int) -> Evaluated:
-        """See :class:`Distribution`."""
-        return _Tosses(rows, self.count)
-
-
-class Gaussians(Distribution):
-    """Independent normal distributions whose standard deviations are parameters of their own: a ``Box`` space; outputs are means.
-
-    Args:
-        flat: The parameters.
-        name: Name of the logarithms of the standard deviations, ``(actions,)``.
-
-    Raises:
-        ValueError: If there is no such parameter among those that are learned.
-    """
-
-    def __init__(self, flat: FlatParameters, name: str = "log_std") -> None:
-        if flat.gradient(name) is None:
-            raise ValueError(f"{name!r} is not among the parameters that are learned: let autograd do it")
-        self.flat, self.name = flat, name
-
-    def at(self, rows: int) -> Evaluated:
-        """See :class:`Distribution`."""
-        log_std, gradient = self.flat.value(self.name), self.flat.gradient(self.name)
-        assert log_std is not None and gradient is not None
-        return _Draws(log_std, gradient, rows)
-
-
-class StateDependent(Distribution):
-    """Generalised state-dependent exploration (gSDE, Raffin et al. 2021): a ``Box`` space; outputs are what the means' layer sees.
-
-    An action's noise is a product of what the actor's last layer sees and of a random matrix, whose elements have standard
-    deviations that are learned. So the actions for an observation are normal, with variances that depend on it. No gradient goes
-    from variances to outputs: SB3's default.
-
-    Args:
-        mean: The layer that gives means.
-        flat: The parameters; ``log_std`` is ``(outputs, actions)``, or ``(outputs, 1)`` for all actions.
-    """
-
-    adds_up: ClassVar[bool] = False  # the derivative of an exponential is a factor of what is added up over rows
-
-    def __init__(self, mean: Layer, flat: FlatParameters) -> None:
-        log_std, gradient = flat.value("log_std"), flat.gradient("log_std")
-        assert log_std is not None and gradient is not None
-        self.layer, self.mean, self.log_std, self.gradient = mean, Dense([mean], flat, passes_on=True), log_std, gradient
-
-    def at(self, rows: int) -> Evaluated:
-        """See :class:`Distribution`."""
-        return _StateDependent(self, rows)
-
-
-# ---------------------------------------------------------------------- for one number of rows
-
-
-class _Choices(Evaluated):
     def __init__(self, sizes: Sequence[int], rows: int) -> None:
         super().__init__(rows, sum(sizes))
         self.sizes = np.array(sizes, np.int64)
@@ -173,8 +110,10 @@ class _Choices(Evaluated):
         self.kernels.categorical_backward(*of, by_log_prob, by_entropy, self.into)
 
 
-class _Tosses(Evaluated):
-    def __init__(self, rows: int, count: int) -> None:
+class EvaluatedBernoulli(Evaluated):
+    """``count`` yes or no; outputs are logits."""
+
+    def __init__(self, count: int, rows: int) -> None:
         super().__init__(rows, count)
         self.taken = torch.zeros(rows, count)
         self.probabilities, self.terms = (np.zeros((rows, count), np.float32) for _ in range(2))
@@ -189,8 +128,12 @@ class _Tosses(Evaluated):
         self.kernels.bernoulli_backward(self.logits, self.taken.numpy(), self.probabilities, by_log_prob, by_entropy, self.into)
 
 
-class _Draws(Evaluated):
-    def __init__(self, log_std: torch.Tensor, log_std_gradient: torch.Tensor, rows: int) -> None:
+class EvaluatedGaussian(Evaluated):
+    """Independent normal numbers whose standard deviations are the parameter ``log_std``; outputs are means."""
+
+    def __init__(self, flat: FlatParameters, rows: int) -> None:
+        log_std, log_std_gradient = flat.value("log_std"), flat.gradient("log_std")
+        assert log_std is not None and log_std_gradient is not None
         super().__init__(rows, len(log_std))
         self.log_std, self.by_log_std = log_std.numpy(), log_std_gradient.numpy()
         self.inverse = np.zeros(len(log_std), np.float32)
@@ -206,11 +149,25 @@ class _Draws(Evaluated):
         self.kernels.gaussian_backward(*of, self.into, self.terms, self.by_log_std)
 
 
-class _StateDependent(Evaluated):
-    def __init__(self, of: StateDependent, rows: int) -> None:
-        inputs, actions = of.layer.inputs, of.layer.outputs
+class EvaluatedGaussianByRow(Evaluated):
+    """Generalised state-dependent exploration (gSDE, Raffin et al. 2021); outputs are what the means' layer sees.
+
+    An action's noise is a product of what the actor's last layer sees and of a random matrix, whose elements have standard
+    deviations that are learned. So the actions for an observation are normal, with variances that depend on it. No gradient goes
+    from variances to outputs: SB3's default.
+
+    Args:
+        mean: The layer that gives means, by itself.
+        flat: The parameters; ``log_std`` is ``(outputs, actions)``, or ``(outputs, 1)`` for all actions.
+        rows: How many rows.
+    """
+
+    def __init__(self, mean: Dense, flat: FlatParameters, rows: int) -> None:
+        (of_means,), log_std, log_std_gradient = mean.layers, flat.value("log_std"), flat.gradient("log_std")
+        assert log_std is not None and log_std_gradient is not None
+        inputs, actions = of_means.inputs, of_means.outputs
         super().__init__(rows, inputs)
-        self.mean, self.log_std, self.by_log_std = of.mean, of.log_std.numpy(), of.gradient.numpy()
+        self.mean, self.log_std, self.by_log_std = mean, log_std.numpy(), log_std_gradient.numpy()
         self.of_elements = np.zeros_like(self.log_std)  # variances of the matrix's elements
         self.weights, self.by_weights = (np.zeros((actions, inputs), np.float32) for _ in range(2))
         self.squares = np.zeros((rows, inputs), np.float32)

@@ -20,7 +20,7 @@ import reactor_sb3.algorithms
 from reactor_torch import (
     ActorCritic,
     Autograd,
-    Categoricals,
+    Categorical,
     Convolved,
     ConvolvedForward,
     Dense,
@@ -359,7 +359,7 @@ class ActorAndCritic(Learned):
         heads = [layers_of([(name, getattr(self.module, name))], features[-1].outputs) for name in ("actor", "critic")]
         if isinstance(heads[0], str) or isinstance(heads[1], str):
             raise ValueError("torch computes them")
-        choice = Categoricals([heads[0][-1].outputs])
+        choice: Any = Categorical((heads[0][-1].outputs,), several=False).learned(self.flat)
         self.both = ActorCritic(heads[0], heads[1], choice, self.flat, Dense(features, self.flat))
 
     def forward(self, inputs: Sequence[torch.Tensor], learning: bool) -> Sequence[torch.Tensor]:
@@ -393,10 +393,9 @@ class Memory(Learned):
     """LSTM cells, over sequences ``(rows, steps, features)``."""
 
     def make(self) -> None:
-        found = lstm_of(self.flat, "lstm")
-        if found is None:
+        if any(self.flat.gradient(f"lstm.{name}") is None for name, _ in self.module.lstm.named_parameters()):
             raise ValueError("torch computes them")
-        self.lstm = found
+        self.lstm = lstm_of(self.flat, "lstm")
 
     def forward(self, inputs: Sequence[torch.Tensor], learning: bool) -> Sequence[torch.Tensor]:
         seen, starts, h, c = inputs

@@ -22,7 +22,7 @@ from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.sac import entropy_network, learn_entropy, present_coefficient
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
-from reactor_sb3.learned import read_actor_critic, read_critics, read_q_net, read_squashed_actor
+from reactor_sb3.learned import read_actor, read_actor_critic, read_critics, read_q_net
 from reactor_torch import MaskedBatch, Network, Networks, QBatch, TransitionBatch, normalized
 
 ROWS, UPDATES = 200, 12
@@ -81,7 +81,7 @@ def sac() -> str:
     model.nets = Networks(
         {
             "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=read_critics),
-            "actor": Network(policy.actor, policy.actor.optimizer, read=read_squashed_actor),
+            "actor": Network(policy.actor, policy.actor.optimizer, read=read_actor),
             "critic_target": Network(policy.critic_target, read=read_critics),
             **entropy_network(model),
         },

@@ -17,11 +17,11 @@ from reactor_sb3.algorithms import sync_crossq, sync_qrdqn, sync_tqc
 from reactor_sb3.algorithms.sync_maskable_ppo import MaskedLoss, SyncMaskablePPO
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceLoss
 from reactor_sb3.learned import (
+    read_actor,
+    read_actor_critic,
     read_critics,
     read_quantile_critics,
     read_quantile_net,
-    read_recurrent,
-    read_squashed_actor,
 )
 from reactor_torch import Network, Networks
 
@@ -54,7 +54,7 @@ def truncated(drop: int, **network: Any) -> Networks:
     critics = partial(read_quantile_critics, kind=tqc.Critic)
     parts = {
         "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=critics),
-        "actor": Network(policy.actor, policy.actor.optimizer, read=partial(read_squashed_actor, kind=tqc.Actor)),
+        "actor": Network(policy.actor, policy.actor.optimizer, read=partial(read_actor, kind=tqc.Actor)),
         "critic_target": Network(policy.critic_target, read=critics),
     }
     return Networks(parts, {"critic": sync_tqc.CriticLoss(drop), "actor": sync_tqc.ActorLoss()})
@@ -74,7 +74,7 @@ def renormalised(**network: Any) -> Networks:
         if name.endswith("scale"):
             torch.nn.init.uniform_(one, 0.5, 1.5)
     critics = partial(read_critics, kind=crossq.CrossQCritic, renormalising=BatchRenorm1d)
-    actor = partial(read_squashed_actor, kind=crossq.Actor, renormalising=BatchRenorm1d)
+    actor = partial(read_actor, kind=crossq.Actor, renormalising=BatchRenorm1d)
     parts = {
         "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, buffers=True, read=critics),
         "actor": Network(policy.actor, policy.actor.optimizer, buffers=True, read=actor),
@@ -93,7 +93,7 @@ def recurrent(kind: str, clip_range_vf: float | None, **network: Any) -> Network
     """RecurrentPPO's."""
     given = {"net_arch": [16], "lstm_hidden_size": 24, **network}
     model = RecurrentPPO("MlpLstmPolicy", Walk(ACTIONS[kind]), seed=1, device="cpu", policy_kwargs=given)
-    parts = {"policy": Network(model.policy, model.policy.optimizer, read=read_recurrent)}
+    parts = {"policy": Network(model.policy, model.policy.optimizer, read=read_actor_critic)}
     return Networks(parts, {"policy": SequenceLoss(0.2, clip_range_vf, 0.01, 0.5)})
 
 

@@ -20,7 +20,7 @@ from torch.nn.functional import mse_loss
 from reactor_sb3.acting.behaviours import Behaviour, Exploring
 from reactor_sb3.algorithms import sync_sac
 from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy, present_coefficient, refuse_sde
-from reactor_sb3.learned import read_critics, read_squashed_actor
+from reactor_sb3.learned import read_actor, read_critics
 from reactor_sb3.policies import check_squashed, read_policy
 from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
@@ -142,7 +142,7 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
         policy: Any = self.policy
         critics, actor = (
             partial(read, kind=kind, renormalising=BatchRenorm1d)
-            for read, kind in ((read_critics, CrossQCritic), (read_squashed_actor, Actor))
+            for read, kind in ((read_critics, CrossQCritic), (read_actor, Actor))
         )
         return {
             "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, buffers=True, read=critics),

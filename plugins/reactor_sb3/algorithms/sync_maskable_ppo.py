@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Self, Unpack, cast
 
 import gymnasium
 import torch
 from sb3_contrib import MaskablePPO
-from sb3_contrib.common.maskable import distributions
 from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBuffer, MaskableRolloutBuffer
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.buffers import RolloutBuffer
@@ -17,22 +15,12 @@ from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 
 from reactor_sb3.acting.behaviours import MASKS, Behaviour, OnPolicy
 from reactor_sb3.algorithms.ppo import PPOLoss, PPOTrainer
-from reactor_sb3.learned import read_actor_critic
-from reactor_sb3.policies import Base, read_policy
+from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import MaskedBatch
 
-__all__ = ["BASE", "MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
-
-BASE = Base(
-    MaskableActorCriticPolicy,
-    (
-        distributions.MaskableCategoricalDistribution,
-        distributions.MaskableMultiCategoricalDistribution,
-        distributions.MaskableBernoulliDistribution,
-    ),
-)
+__all__ = ["MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +66,6 @@ class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
     host: ClassVar[str] = "sb3-contrib"
     loss_class: ClassVar[type[PPOLoss]] = MaskedLoss
     policy_base: ClassVar[type[Any]] = MaskableActorCriticPolicy
-    _read: ClassVar[Any] = staticmethod(partial(read_actor_critic, base=BASE))
 
     @keeps_arguments
     def __init__(

@@ -18,7 +18,6 @@ from stable_baselines3.common.type_aliases import Schedule
 from reactor_sb3.acting.behaviours import Behaviour, OnPolicy
 from reactor_sb3.acting.records import transition_record
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
-from reactor_sb3.learned import read_recurrent
 from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.on_policy import Rollouts
@@ -102,7 +101,6 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
     host: ClassVar[str] = "sb3-contrib"
     loss_class: ClassVar[type[PPOLoss]] = SequenceLoss
     policy_base: ClassVar[type[Any]] = RecurrentActorCriticPolicy
-    _read: ClassVar[Any] = staticmethod(read_recurrent)
 
     @keeps_arguments
     def __init__(

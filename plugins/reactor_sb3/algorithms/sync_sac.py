@@ -17,7 +17,7 @@ from torch.nn.functional import mse_loss
 
 from reactor_sb3.acting.behaviours import Behaviour, Exploring
 from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy, present_coefficient, refuse_sde
-from reactor_sb3.learned import read_critics, read_squashed_actor
+from reactor_sb3.learned import read_actor, read_critics
 from reactor_sb3.policies import check_squashed, read_policy
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
@@ -160,7 +160,7 @@ class SyncSAC(OffPolicyTrainer, SAC):
         policy: Any = self.policy
         return {
             "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=read_critics),
-            "actor": Network(policy.actor, policy.actor.optimizer, read=read_squashed_actor),
+            "actor": Network(policy.actor, policy.actor.optimizer, read=read_actor),
             "critic_target": Network(policy.critic_target, read=read_critics),
             **entropy_network(self),
         }

@@ -21,7 +21,7 @@ from reactor_sb3.acting.behaviours import Behaviour, Exploring
 from reactor_sb3.algorithms import sync_sac
 from reactor_sb3.algorithms.sac import SACBatch, refuse_sde
 from reactor_sb3.algorithms.sync_sac import SyncSAC
-from reactor_sb3.learned import read_quantile_critics, read_squashed_actor
+from reactor_sb3.learned import read_actor, read_quantile_critics
 from reactor_sb3.policies import check_squashed, read_policy
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
@@ -140,7 +140,7 @@ class SyncTQC(OffPolicyTrainer, TQC):
 
     def networks(self) -> dict[str, Network]:
         """Those of :class:`~reactor_sb3.SyncSAC`, with critics of quantiles."""
-        critics, actor = partial(read_quantile_critics, kind=Critic), partial(read_squashed_actor, kind=Actor)
+        critics, actor = partial(read_quantile_critics, kind=Critic), partial(read_actor, kind=Actor)
         read: dict[str, Any] = {"critic": critics, "actor": actor, "critic_target": critics}
         return {name: replace(part, read=read.get(name)) for name, part in SyncSAC.networks(cast(Any, self)).items()}
 

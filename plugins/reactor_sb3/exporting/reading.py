@@ -11,26 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
-from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import nn
 
 from reactor_sb3.acting.normalization import by_key
 from reactor_sb3.evaluation.normalizer import normalizer_of
-from reactor_sb3.policies import (
-    GSDE,
-    SB3,
-    Base,
-    DenseNetworks,
-    dense_forward,
-    image_forward,
-    networks_of,
-    plain_networks_of,
-    reason,
-)
-from reactor_torch import ConvolvedForward, DenseForward, Layer, layers_of, refuse_spoilt
+from reactor_sb3.policies import GSDE, dense_forward, networks_of, policy_reason, read_policy
+from reactor_torch import DenseNet, ImageNet, Layer, RecurrentNet, SquashedGaussian, layers_of, refuse_spoilt
 from reactor_torch import reason as reason_of
 
 __all__ = ["Greedy", "Normalized", "read"]
@@ -163,87 +151,52 @@ def _normalized(model: Any, space: spaces.Space[Any], given: VecNormalize | None
         yield Normalized(mean, np.sqrt(deviation), float(one.clip_obs))
 
 
-# ---------------------------------------------------------------------- by kind of policy
-
-
 def _read(policy: Any, normalized: tuple[Normalized, ...]) -> Greedy | str:
-    """Read a policy; or say why not. The one place that knows the policies of the libraries."""
-    common: dict[str, Any] = {
-        "observation_space": policy.observation_space,
-        "action_space": policy.action_space,
-        "normalized": normalized,
-        "squashed": policy.squash_output,
-    }
-    if isinstance(policy, ActorCriticPolicy) or _is_masked(policy):
-        return _read_actor_critic(policy, common)
-    if (why := reason(policy)) is not None:
-        return why
-    for name, quantiles in (("q_net", 1), ("quantile_net", getattr(policy, "n_quantiles", 1))):
-        if (network := getattr(policy, name, None)) is not None:
-            return _read_network(network, name, common | {"quantiles": quantiles})
+    """Read a policy, which actors have to evaluate without torch, but for the noise of gSDE; or say why they do not."""
+    source = read_policy(policy, here=True)
+    network: Any = source.policy.network
+    squashes, limit = isinstance(source.policy.distribution, SquashedGaussian), 0.0
+    if network.why_torch is not None and getattr(getattr(policy, "actor", policy), "use_sde", False):
+        network, limit = _without_noise(policy)
+        squashes = policy.squash_output
+    form: dict[str, Any]
+    match network:
+        case DenseNet(body, heads):
+            layers, form = (*body.layers, *(heads[0] if heads else ())), {"one_hot": body.one_hot}
+        case ImageNet(features, actor):
+            layers, form = (*features.layers, *actor), {"divisor": features.divisor}
+        case RecurrentNet(actor):
+            layers, form = actor.layers, {"hidden": network.hidden}
+        case _:
+            return network if isinstance(network, str) else str(network.why_torch)
+    weights = {key: part.detach().cpu().numpy() for key, part in source.module.state_dict().items()}
+    return Greedy(
+        policy.observation_space,
+        policy.action_space,
+        normalized,
+        layers,
+        weights,
+        masked=source.policy.masked,
+        quantiles=getattr(source.policy.distribution, "quantiles", 1),
+        mean_limit=limit,
+        tanh=squashes,
+        squashed=source.policy.squashed,
+        **form,
+    )
+
+
+def _without_noise(policy: Any) -> tuple[DenseNet | ImageNet | str, float]:
+    """The networks of a policy with gSDE, whose best actions are means, and where those are cut off."""
     actor = getattr(policy, "actor", None)
     if actor is None:
-        return f"{type(policy).__name__} is of no algorithm that is known here"
-    if not hasattr(actor, "latent_pi"):  # TD3's
-        return _read_network(actor, "mu", common)
-    mean: Any = actor.mu  # with gSDE it has a limit
-    limit, name = 0.0, "mu"
-    if type(mean) is nn.Sequential and len(mean) == 2 and type(mean[1]) is nn.Hardtanh:
-        if (why := reason_of(mean, named="mu") or reason_of(mean[1], named="mu.1")) is not None:
-            return why
-        mean, limit, name = mean[0], float(mean[1].max_val), "mu.0"
-    return _read_network(actor, "latent_pi", common | {"tanh": True, "mean_limit": limit}, (name, mean))
-
-
-def _read_network(network: Any, name: str, common: dict[str, Any], *head: tuple[str, nn.Module]) -> Greedy | str:
-    """A network with a features extractor, layers of a name, and perhaps one more behind them."""
-    images = isinstance(network.features_extractor, NatureCNN)
-    forward = image_forward(network, name) if images else dense_forward(network, name, renormalising=_renormalising(network))
-    if isinstance(forward, str):
-        return forward
-    width = forward.layers[-1].outputs if forward.layers or isinstance(forward, ConvolvedForward) else forward.features
-    behind = layers_of(head, width)
-    return behind if isinstance(behind, str) else _greedy(network, forward, common, behind)
-
-
-def _greedy(
-    module: nn.Module, forward: DenseForward | ConvolvedForward, common: dict[str, Any], behind: Sequence[Layer] = ()
-) -> Greedy:
-    weights = {key: part.detach().cpu().numpy() for key, part in module.state_dict().items()}
-    form = {"divisor": forward.divisor} if isinstance(forward, ConvolvedForward) else {"one_hot": forward.one_hot}
-    return Greedy(layers=(*forward.layers, *behind), weights=weights, **form, **common)
-
-
-def _read_actor_critic(policy: Any, common: dict[str, Any]) -> Greedy | str:
-    if hasattr(policy, "lstm_actor"):
-        networks = plain_networks_of(policy)
-        common |= {"hidden": policy.lstm_actor.hidden_size}
-        return networks if isinstance(networks, str) else _greedy(policy, networks.actor, common)
-    common |= {"masked": _is_masked(policy), "tanh": policy.squash_output}
-    found = networks_of(policy, _base_of(policy))
-    if isinstance(found, str):
-        return found
-    if isinstance(found, DenseNetworks):
-        return _greedy(policy, found.actor, common)
-    return _greedy(policy, found.features, common, found.actor)
-
-
-def _is_masked(policy: Any) -> bool:
-    return any(cls.__name__ == "MaskableActorCriticPolicy" for cls in type(policy).__mro__)
-
-
-def _base_of(policy: Any) -> Base:
-    if _is_masked(policy):
-        from reactor_sb3.algorithms.sync_maskable_ppo import BASE
-
-        return BASE
-    return GSDE if isinstance(policy.action_dist, StateDependentNoiseDistribution) else SB3
-
-
-def _renormalising(network: Any) -> type[nn.Module] | None:
-    """The class of CrossQ's batch renormalisation, if it is its actor."""
-    if not any(cls.__module__ == "sb3_contrib.crossq.policies" for cls in type(network).__mro__):
-        return None
-    from sb3_contrib.common.torch_layers import BatchRenorm1d
-
-    return BatchRenorm1d
+        return policy_reason(policy, ActorCriticPolicy, GSDE) or networks_of(policy), 0.0
+    mean: Any = actor.mu
+    limited = type(mean) is nn.Sequential and [*map(type, mean)] == [nn.Linear, nn.Hardtanh]
+    if limited and (why := reason_of(mean, named="mu") or reason_of(mean[1], named="mu.1")) is not None:
+        return why, 0.0
+    named, limit = (("mu.0", mean[0]), float(mean[1].max_val)) if limited else (("mu", mean), 0.0)
+    body = dense_forward(actor, "latent_pi")
+    layers = body if isinstance(body, str) else layers_of([named], body.layers[-1].outputs if body.layers else body.features)
+    if isinstance(body, str) or isinstance(layers, str):
+        return str(layers), 0.0
+    return DenseNet(body, (layers, ())), limit
