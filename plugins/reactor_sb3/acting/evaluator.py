@@ -105,7 +105,7 @@ class Evaluator(Reactor):
         player = self.player
         assert player is not None
         player.envs.put_back(state["envs"])
-        player.snapshot[...] = state["snapshot"]
+        player.take(state["snapshot"])
         player.began, player.wait, player.memory = state["began"], state["wait"], state.get("memory")
         self.returns, self.lengths = list(state["returns"]), list(state["lengths"])
         if player.random is not None:

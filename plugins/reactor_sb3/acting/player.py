@@ -111,8 +111,12 @@ class Player:
             parameters: Those to play with.
         """
         self.began, self.wait = timesteps, self.plan.every
+        self.take(parameters)
+
+    def take(self, parameters: Array) -> None:
+        """Play with these parameters from now on."""
         self.snapshot[...] = parameters
-        self.policy = self.plan.policy.bind(self.snapshot, self.rollout)
+        self.policy = self.plan.policy.bind(self.snapshot, self.rollout)  # which may keep weights in a form of its own
 
     def look(self, function: Callable[[gymnasium.Env[Any, Any]], T]) -> T:
         """Give the environment as it is to a function that does not change it, within a step as well; returns what that gives."""

@@ -17,6 +17,7 @@ from killing import Killing
 from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Seen, outcome
 
 from reactor_rl import RecoveryWarning
+from reactor_sb3.acting.evaluator import Evaluator
 from reactor_torch import ImageNet, kernels, networks
 
 STEPS = 320
@@ -162,3 +163,25 @@ def test_arguments_are_the_hosts(algorithm: str) -> None:
 def test_reactor_sb3_does_without_sb3_contrib() -> None:
     script = "import sys, reactor_sb3, reactor_sb3.plugin; assert 'sb3_contrib' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
+
+
+def test_an_evaluator_goes_on_with_the_parameters_that_it_is_given_back() -> None:
+    """An LSTM keeps its weights in a form of its own."""
+    with make("recurrent_ppo", **EVALUATED) as model:
+        given = model.program_config()
+    rows = []
+    for begun in (True, False):
+        evaluator = Evaluator(given.evaluation, given.parameters.dtype)
+        evaluator.build()
+        player = evaluator.player
+        assert player is not None
+        if begun:
+            player.begin(0, given.parameters)
+            state = evaluator.__getstate__()
+        else:
+            evaluator.__setstate__(state)
+        player.rows[""][...] = 0.5
+        rows.append([player.policy.bound.outputs(0).copy() for _ in range(3)])
+        evaluator.close()
+    np.testing.assert_array_equal(*rows)
+    assert np.array(rows).any()
