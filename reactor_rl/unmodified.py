@@ -33,7 +33,7 @@ _RUN = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 
 
 class Code:
-    """What some methods of a class come to.
+    """All that some methods of a class come to.
 
     Attributes:
         functions: By qualified name every function that they may run, of the packages that the class and its bases are from,

@@ -114,7 +114,7 @@ def _refuse(why: str | None) -> None:
 
 
 def _known(found: T | str) -> T:
-    """What was read, if that is not a reason."""
+    """Return what was read, if that is not a reason."""
     if isinstance(found, str):
         raise _Misfit(found)
     return found

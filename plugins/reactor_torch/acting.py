@@ -429,7 +429,7 @@ class _BoundTorch(BoundNet):
 
 
 class Answer(NamedTuple):
-    """What a module says that draws by itself.
+    """The answer of a module that draws by itself.
 
     Attributes:
         actions: ``(rows, *shape)``, raw.

@@ -54,7 +54,7 @@ FORBIDDEN = np.float32(-1e8)
 """The score of a choice that a mask forbids, as sb3-contrib has it."""
 _HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
 _SMALLEST = 1e-6
-"""What SB3 adds to the variance of gSDE, and to the slope of tanh."""
+"""SB3 adds this to the variance of gSDE, and to the slope of tanh."""
 
 
 class ActionDistribution(ABC):

@@ -103,7 +103,7 @@ class Policy:
         return self.network.why_torch
 
     def state(self, rows: int) -> Array | None:
-        """What it remembers where episodes begin, ``(parts, rows, hidden)``, float32; ``None`` if it remembers nothing."""
+        """Memory where episodes begin, ``(parts, rows, hidden)``, float32; ``None`` if it remembers nothing."""
         if isinstance(self.network, RecurrentNet | AskedNet) and self.network.parts:
             return np.zeros((self.network.parts, rows, self.network.hidden), np.float32)
         return None

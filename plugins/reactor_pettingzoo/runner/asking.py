@@ -121,7 +121,7 @@ def asked(
 
 
 class _Seen:
-    """What policies are shown of what agents observe.
+    """Observations of agents, as policies are shown them.
 
     Args:
         group: The agents.

@@ -93,7 +93,7 @@ def _normalizer_of(policy: Any, space: Any = None) -> Any:
 
 
 class PolicyPart(NamedTuple):
-    """What travels of a policy.
+    """A policy as it travels.
 
     Attributes:
         other: A function, or a :class:`RandomPolicy`; all else is of a policy that was read.
@@ -141,7 +141,7 @@ class PolicyPart(NamedTuple):
 
 
 def part_of(name: Any, policy: Any, group: AgentGroup) -> PolicyPart:
-    """What travels of a policy for some agents: a copy of its weights as they are now.
+    """A policy as it travels for some agents, with a copy of its weights as they are now.
 
     Raises:
         ValueError: If it cannot travel, or its answers are choices and its weights are not finite numbers.

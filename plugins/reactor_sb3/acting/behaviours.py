@@ -352,7 +352,7 @@ class OnPolicy:
         return self.policy.draws
 
     def memory(self, envs: range) -> dict[str, Array] | None:
-        """What the policy remembers of each environment, and whether its episode begins."""
+        """States of the policy for each environment, and whether its episode begins."""
         state = self.policy.state(len(envs))
         return None if state is None else {"states": _packed(state), "starts": np.ones(len(envs), np.bool_)}
 
@@ -430,7 +430,7 @@ class _BoundRemembering(_BoundOnPolicy):
 
 
 def _packed(state: Array) -> Array:
-    """What is remembered, ``(rows, parts * hidden)``, of ``(parts, rows, hidden)``."""
+    """States, ``(rows, parts * hidden)``, of ``(parts, rows, hidden)``."""
     return state.swapaxes(0, 1).reshape(state.shape[1], -1)
 
 

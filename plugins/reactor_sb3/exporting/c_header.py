@@ -100,7 +100,7 @@ class _Header:
         return ", ".join([seen, *(["float *state"] if self.greedy.hidden else []), *more])
 
     def _comment(self) -> str:
-        """What a reader has to know, with an example."""
+        """The comment at the head: sizes, and an example."""
         greedy, space = self.greedy, self.greedy.action_space
         told = [("observation", self._told_observation())]
         declared = [f"{self.seen} observation{'' if self.one_number else f'[{greedy.features}]'} = ...;"]

@@ -95,7 +95,7 @@ def loaded_policy(path: str | os.PathLike[str]) -> BasePolicy:
 
 
 def loaded_statistics(path: str | os.PathLike[str]) -> VecNormalize:
-    """What ``VecNormalize.save()`` has written, without environments. Unpickles the file.
+    """Load what ``VecNormalize.save()`` has written, without environments. Unpickles the file.
 
     Raises:
         OSError: If it cannot be read.

@@ -1,4 +1,4 @@
-"""What an export writes down: how a trained policy comes from an observation to the action that it thinks best, as plain arrays."""
+"""Read a trained policy for an export: how it comes from an observation to its best action, as plain arrays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Normalized:
-    """What a ``VecNormalize`` does with observations: in float64, ``clip((x - mean) / deviation, -limit, limit)`` as float32.
+    """Normalise observations as a ``VecNormalize`` does: in float64, ``clip((x - mean) / deviation, -limit, limit)`` as float32.
 
     Attributes:
         mean: Of the observation's shape, float64.
