@@ -103,7 +103,7 @@ def parameter_record(state: Mapping[str, torch.Tensor]) -> np.dtype[Any]:
 
 def _numpy_type(name: str, dtype: torch.dtype) -> np.dtype[Any]:
     try:
-        return np.dtype(str(dtype).removeprefix("torch."))
+        return torch.empty(0, dtype=dtype).numpy().dtype  # other packages teach NumPy the names of types that torch cannot share
     except TypeError:
         raise TypeError(
             f"{name!r} is {dtype}, and what actors get has to be of a type that NumPy has, too: use torch.float32"
