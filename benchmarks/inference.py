@@ -67,7 +67,7 @@ class Calls(Contender):
 
     def bound(self, kind: str, rows: Any, space: Any) -> Callable[[int], Any]:
         """As an actor evaluates it, one way or the other."""
-        from reactor_sb3.acting.forwards import torch_forward
+        from reactor_sb3.acting.forwards import held_forward, sent
         from reactor_sb3.policies import dense_forward
         from reactor_torch import Calls, TorchNet, kernels, parameter_record, write_parameters
         from reactor_torch.forward import bind_compiled, bind_torch
@@ -76,7 +76,7 @@ class Calls(Contender):
         write_parameters(record, self.q_net.state_dict())
         record.flags.writeable = False
         if kind == "torch":
-            return TorchNet(torch_forward(self.q_net), Calls()).bind(record, {"": rows}, judges=False).argmax
+            return TorchNet(sent(held_forward(self.q_net)), Calls()).bind(record, {"": rows}, judges=False).argmax
         layers = dense_forward(self.q_net, "q_net")
         assert not isinstance(layers, str)
         if kind == LAYERS:

@@ -1,7 +1,7 @@
 """Read networks of SB3 and sb3-contrib as losses learn them: layers that the extension knows, and nothing of somebody's own.
 
 Each function is what ``reactor_torch.Network(read=...)`` takes: from a module and its parameters to a learned network, or to the
-reason why there is none. Then autograd computes all losses.
+reason why autograd computes all losses.
 """
 
 from __future__ import annotations

@@ -296,7 +296,7 @@ class _BoundRecurrent(BoundNet):
         steps, rows = began.shape
         observed = seen[""].reshape(steps, rows, -1)
         lstms = [Lstm(LstmWeights(*(weights[f"{name}.{part}"] for part in _PARTS))) for name in net.lstms]
-        self.weights, self.critic, self.judges, self.lstm = weights, net.critic, judges, lstms[0]
+        self.weights, self.critic, self.lstm = weights, net.critic, lstms[0]
         self.of_critic = lstms[1] if len(lstms) > 1 and judges else None
         self.inputs = inputs = np.zeros(observed.shape, np.float32)
         self.starts = starts = np.zeros((steps, rows), np.float32)

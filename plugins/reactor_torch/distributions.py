@@ -114,7 +114,7 @@ class ActionDistribution(ABC):
         raise TypeError(f"the actions of {self} have no probabilities: nothing is drawn")
 
     def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
-        """The same with derivatives, by the extension; or why there are none.
+        """The same with derivatives, by the extension; or the reason why it cannot compute them.
 
         Args:
             flat: The parameters that are learned.

@@ -33,7 +33,7 @@ class Network:
         fixed: Whether the network stays as it is during a round (DQN's target): gradient workers are told once a round.
         buffers: Whether buffers (statistics of batch normalisation) are changed by the loss that learns this network.
         read: From the module and its parameters to the network as :meth:`Loss.fast` is given it (:mod:`reactor_torch.learned` has
-            such), or to the reason why there is none: ``"MyPolicy overrides extract_features"``. ``None`` where autograd learns.
+            such), or to the reason why autograd learns: ``"MyPolicy overrides extract_features"``. ``None``: it always does.
     """
 
     module: nn.Module | Mapping[str, torch.Tensor]

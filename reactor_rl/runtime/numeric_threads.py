@@ -98,7 +98,7 @@ if hasattr(os, "register_at_fork"):  # other systems cannot fork
 
 @holding(_lock)
 def _look() -> None:
-    """Find the libraries loaded by now. Takes milliseconds, so it is only done when modules have been imported since."""
+    """Find the libraries loaded by now. Takes a millisecond, so it is only done when modules have been imported since."""
     from threadpoolctl import ThreadpoolController
 
     global _modules, _libraries, _words, _calls
@@ -316,8 +316,7 @@ def loading() -> Iterator[None]:
 @holding(_lock)
 def _load(loader: object) -> None:
     if not _loaders:
-        if len(sys.modules) > _modules:
-            _look()
+        _look()
         _known.update(library.name for library in _libraries)
         _usual.update({name: os.environ.get(name) for name in SINGLE_THREADED})
         os.environ.update(dict.fromkeys(SINGLE_THREADED, "1"))
@@ -336,8 +335,7 @@ def _loaded(loader: object) -> None:
             os.environ[name] = value
     setting = _usual["OPENBLAS_NUM_THREADS"] or _usual["OMP_NUM_THREADS"] or ""
     usual = int(setting) if setting.isdigit() else usable_cores()
-    if len(sys.modules) > _modules:
-        _look()
+    _look()
     for library in _libraries:
         if library.name not in _known and library.get() == 1:
             library.set(usual)

@@ -243,7 +243,6 @@ def test_descriptors_that_run_out_while_the_caller_starts_up(executor: Any, monk
         raise OSError(24, "Too many open files", "/proc/self/maps")
 
     monkeypatch.setattr("threadpoolctl.ThreadpoolController", look)
-    monkeypatch.setattr("reactor_rl.runtime.numeric_threads._modules", 0)  # as if some had been imported since
     program = Program("begins")
     program.connect(program.bank(Begins, 2).pid, program.output("pids").rows)
     with pytest.raises(RunError, match=r"cannot start the workers: Too many open files.*ulimit -n, here \d+\); raise it"):

@@ -18,7 +18,7 @@ from reactor_torch import (
     torch_stream,
 )
 
-__all__ = ["copied", "held_forward", "sent", "torch_forward"]
+__all__ = ["copied", "held_forward", "sent"]
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -32,11 +32,6 @@ def held_forward(module: Any, why: str = "") -> HeldForward:
     """
     optimizers = {id(part.optimizer): None for part in module.modules() if hasattr(part, "optimizer")}
     return HeldForward(copied(module, optimizers), isinstance(module.observation_space, spaces.Dict), why)
-
-
-def torch_forward(module: Any, why: str = "") -> TorchForward:
-    """Likewise, without its weights; see :func:`sent`."""
-    return sent(held_forward(module, why))
 
 
 def sent(forward: HeldForward) -> TorchForward:

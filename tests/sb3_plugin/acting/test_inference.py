@@ -21,7 +21,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Combine
 from stable_baselines3.dqn.policies import QNetwork
 from torch import nn
 
-from reactor_sb3.acting.forwards import torch_forward
+from reactor_sb3.acting.forwards import held_forward, sent
 from reactor_sb3.policies import network_of as read
 from reactor_torch import (
     Calls,
@@ -104,7 +104,7 @@ def by_torch(q_net: nn.Module, rows: Any) -> Array:
 def forward_of(q_net: QNetwork) -> DenseForward | ConvolvedForward | TorchForward:
     """What actors evaluate."""
     found = read(q_net, "q_net")
-    return torch_forward(q_net, found) if isinstance(found, str) else found
+    return sent(held_forward(q_net, found)) if isinstance(found, str) else found
 
 
 def layered(q_net: QNetwork) -> DenseForward:
