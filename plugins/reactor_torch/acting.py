@@ -21,7 +21,7 @@ import torch
 
 from reactor_torch.convolved import ConvolvedForward
 from reactor_torch.dense import Layer, bound_layers
-from reactor_torch.forward import DenseForward, TorchForward
+from reactor_torch.forward import BoundDense, DenseForward, TorchForward
 from reactor_torch.lstm import Lstm, LstmWeights
 
 __all__ = [
@@ -132,17 +132,25 @@ class _BoundDense(BoundNet):
         self.weights, self.critic, self.shape = weights, net.critic if judges else None, rows.shape[:2]
         body = net.body.bind(weights, seen)
         run, out = body.run, body.outputs
+        self._parts = [body]
 
         def outputs(step: int) -> Array:
             run(step)
             return out
 
         if net.heads:
-            super().__init__(_side_by_side(net, run, out, weights))
+            joint, heads = _side_by_side(net, run, out, weights)
+            super().__init__(joint)
+            self._parts += heads
         else:
             super().__init__(outputs, body.argmax)
         if self.critic is not None:
             self._judge = self.critic.bind(weights, {"": rows.reshape(1, -1, *rows.shape[2:])})
+            self._parts.append(self._judge)
+
+    def begin(self) -> None:
+        for part in self._parts:
+            part.begin()
 
     def values(self) -> Array:
         return super().values() if self.critic is None else self._judge(0).reshape(self.shape)
@@ -153,8 +161,10 @@ class _BoundDense(BoundNet):
         return self.critic.bind(self.weights, {"": np.ascontiguousarray(seen[""])[None]})(0)[:, 0]
 
 
-def _side_by_side(net: DenseNet, run: Callable[[int], Any], features: Array, weights: Array) -> Callable[[int], Array]:
-    """The outputs of two heads in one array."""
+def _side_by_side(
+    net: DenseNet, run: Callable[[int], Any], features: Array, weights: Array
+) -> tuple[Callable[[int], Array], list[BoundDense]]:
+    """The outputs of two heads in one array, and the heads that have layers."""
     rows, width = features.shape
     widths = [head[-1].outputs if head else width for head in net.heads]
     joint = np.empty((rows, sum(widths)), np.float32)
@@ -176,7 +186,7 @@ def _side_by_side(net: DenseNet, run: Callable[[int], Any], features: Array, wei
             one[...], other[...] = of_first, features
             return joint
 
-        return with_features
+        return with_features, [first]
     run_second, of_second = second.run, second.outputs
     if rows == 1:
 
@@ -186,7 +196,7 @@ def _side_by_side(net: DenseNet, run: Callable[[int], Any], features: Array, wei
             run_second(0)
             return joint
 
-        return in_place
+        return in_place, [first, second]
 
     def copied(step: int) -> Array:
         run(step)
@@ -195,7 +205,7 @@ def _side_by_side(net: DenseNet, run: Callable[[int], Any], features: Array, wei
         one[...], other[...] = of_first, of_second
         return joint
 
-    return copied
+    return copied, [first, second]
 
 
 # ---------------------------------------------------------------------- images
@@ -305,6 +315,7 @@ class _BoundRecurrent(BoundNet):
         latents = np.zeros((1, rows, net.hidden), np.float32)
         bound = net.actor.bind(weights, {"": latents})
         run, out, memory, last = bound.run, bound.outputs, lstms[0].run, steps - 1
+        self.behind = bound
 
         def outputs(step: int) -> Array:
             if step == 0:
@@ -324,6 +335,7 @@ class _BoundRecurrent(BoundNet):
 
     def begin(self) -> None:
         self.lstm.take_weights()
+        self.behind.begin()
         if self.of_critic is not None:
             self.of_critic.take_weights()
 

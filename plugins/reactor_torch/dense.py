@@ -411,7 +411,9 @@ def _arrays_by(find: Callable[[str], torch.Tensor | None]) -> Callable[[str], Ar
 
 
 def acting_network(layers: Sequence[Layer], record: Array, rows: int, out: Array | None = None) -> tuple[Any, Array]:
-    """A network of the extension's with the weights of a record, read where they lie, that does not learn; and its outputs.
+    """A network of the extension's with the weights of a record, that does not learn; and its outputs.
+
+    Its ``run`` reads weights where they lie, ``act`` and ``greedy`` what ``take_weights`` has laid out.
 
     Args:
         layers: Layers of :data:`KINDS`; their names are those of their parameters in the record.
@@ -430,7 +432,7 @@ def acting_network(layers: Sequence[Layer], record: Array, rows: int, out: Array
 
 
 def bound_layers(layers: Sequence[Layer], record: Array, rows: int) -> Callable[[Array], Array]:
-    """An :func:`acting_network` in a learner's order of sums; arguments likewise.
+    """An :func:`acting_network` that is given its inputs; arguments likewise.
 
     Returns:
         From inputs ``(rows, inputs)`` to outputs ``(rows, outputs)``, float32, valid until the next call.

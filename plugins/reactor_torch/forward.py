@@ -43,20 +43,27 @@ KINDS = ("linear", "normalised", "renormalised", "relu", "tanh")
 
 
 class BoundDense:
-    """Dense layers that read their weights and observations where they lie, at each call.
+    """Dense layers that read their weights at the beginning of a round, and observations where they lie.
 
     Args:
         run: Overwrites the outputs with those of a step.
         outputs: The outputs, ``(envs, outputs)``, float32.
         argmax: From a step to where they are largest, ``(envs,)``, int64; ``None`` for NumPy's.
+        begin: Begins a round: weights may be others now.
     """
 
-    def __init__(self, run: Callable[[int], Any], outputs: Array, argmax: Callable[[int], Array] | None = None) -> None:
+    def __init__(
+        self,
+        run: Callable[[int], Any],
+        outputs: Array,
+        argmax: Callable[[int], Array] | None = None,
+        begin: Callable[[], None] = lambda: None,
+    ) -> None:
         def run_and_find(step: int) -> Array:  # no method: the views of ports must not wait for the garbage collector
             run(step)
             return outputs.argmax(1)  # type: ignore[no-any-return]
 
-        self.run, self.outputs, self.argmax = run, outputs, argmax or run_and_find
+        self.run, self.outputs, self.argmax, self.begin = run, outputs, argmax or run_and_find, begin
 
     def __call__(self, step: int) -> Array:
         self.run(step)
@@ -112,7 +119,7 @@ def bind_compiled(network: DenseForward, weights: Array, observations: Array, ou
     wanted: tuple[type, ...] = (np.int64,) if network.one_hot else (np.float32, np.float64)
     if observations.dtype in wanted:
         taken.observe(observations, network.one_hot, actions)
-        return BoundDense(taken.act, outputs, taken.greedy)
+        return BoundDense(taken.act, outputs, taken.greedy, taken.take_weights)
     rows = np.zeros((1, *observations.shape[1:]), wanted[0])  # of kinds that the extension does not read
     taken.observe(rows, network.one_hot, actions)
 
@@ -124,7 +131,7 @@ def bind_compiled(network: DenseForward, weights: Array, observations: Array, ou
         rows[0] = observations[step]
         return taken.greedy(0)  # type: ignore[no-any-return]
 
-    return BoundDense(act, outputs, greedy)
+    return BoundDense(act, outputs, greedy, taken.take_weights)
 
 
 def bind_torch(network: DenseForward, weights: Array, observations: Array, out: Array | None = None) -> BoundDense:

@@ -1,6 +1,7 @@
 /* Networks as actors evaluate them: observations lie where they always do, and nothing is learned.
  *
- * Parameters are read at each call: somebody else writes them between two. What a row gives never depends on the other rows.
+ * Weights are laid out once for all steps until take_weights() is called again: somebody else writes them between two rounds. Sums are added
+ * up as run() does it, so that what acts and what learns have the same bits, whatever the number of rows.
  */
 
 /* What an actor sees, and where its greedy actions go */
@@ -10,7 +11,8 @@ struct Acting {
     Py_ssize_t steps;
     int doubles, one_hot;
     float *floats; /* of a step, where they are not floats */
-    float *factor; /* of a layer that normalises batches */
+    const Kernels *with; /* what weights were laid out by */
+    float *memory, **panels; /* and these, of each layer; NULL: it has none */
 };
 
 static void
@@ -21,7 +23,8 @@ acting_free(struct Acting *acting)
         PyBuffer_Release(&acting->actions);
         Py_XDECREF(acting->answer);
         free(acting->floats);
-        free(acting->factor);
+        free(acting->memory);
+        free(acting->panels);
         free(acting);
     }
 }
@@ -40,6 +43,25 @@ elements_of(PyObject *array, const char *what, const char *formats, int writable
     PyErr_Format(PyExc_ValueError, "%s: expected aligned elements of a kind in \"%s\", got \"%s\"", what, formats,
                  view->format ? view->format : "B");
     return -1;
+}
+
+enum { LINE = 16 }; /* numbers of a line of the cache, at which panels begin */
+
+static long
+panels_of(const Layer *layer)
+{
+    return layer->type->panels != NULL ? layer->type->panels(layer) : 0;
+}
+
+static void
+pack_all(const Network *self, struct Acting *acting)
+{
+    acting->with = kernels;
+    for (int i = 0; i < self->layers; i++) {
+        if (acting->panels[i] != NULL) {
+            self->layer[i].type->pack(acting->with, &self->layer[i], acting->panels[i]);
+        }
+    }
 }
 
 static int
@@ -63,11 +85,23 @@ observe(const Network *self, struct Acting *acting, PyObject *observations, int 
     }
     acting->steps = seen->shape[0], acting->doubles = format == 'd', acting->one_hot = one_hot, acting->answer = Py_NewRef(actions);
     acting->floats = one_hot || acting->doubles ? calloc((size_t)(self->rows * k + 1), sizeof(float)) : NULL;
-    acting->factor = self->renormalises ? calloc((size_t)self->most, sizeof(float)) : NULL;
-    if (((one_hot || acting->doubles) && acting->floats == NULL) || (self->renormalises && acting->factor == NULL)) {
+    long size = 0;
+    for (int i = 0; i < self->layers; i++) {
+        size += panels_of(&self->layer[i]);
+    }
+    acting->memory = malloc((size_t)(size + LINE) * sizeof(float));
+    acting->panels = calloc((size_t)self->layers, sizeof(float *));
+    if (((one_hot || acting->doubles) && acting->floats == NULL) || acting->memory == NULL || acting->panels == NULL) {
         PyErr_NoMemory();
         return -1;
     }
+    float *next = (float *)(((uintptr_t)acting->memory + LINE * sizeof(float) - 1) / (LINE * sizeof(float)) * (LINE * sizeof(float)));
+    for (int i = 0; i < self->layers; i++) {
+        long needed = panels_of(&self->layer[i]);
+        acting->panels[i] = needed ? next : NULL;
+        next += needed;
+    }
+    pack_all(self, acting);
     return 0;
 }
 
@@ -98,6 +132,28 @@ network_observe(PyObject *object, PyObject *const *args, Py_ssize_t given)
     }
     acting_free(self->acting);
     self->acting = acting;
+    Py_RETURN_NONE;
+}
+
+/* What has its weights laid out, or NULL with an error set */
+static struct Acting *
+acting_of(const Network *self)
+{
+    if (self->acting == NULL) {
+        PyErr_SetString(PyExc_ValueError, "observe(observations, one_hot, actions) comes before");
+    }
+    return self->acting;
+}
+
+static PyObject *
+network_take_weights(PyObject *object, PyObject *nothing)
+{
+    Network *self = (Network *)object;
+    struct Acting *acting = acting_of(self);
+    if (acting == NULL) {
+        return NULL;
+    }
+    pack_all(self, acting);
     Py_RETURN_NONE;
 }
 
@@ -134,11 +190,9 @@ floats_at(const Network *self, Py_ssize_t step)
 static int
 act_at(const Network *self, Py_ssize_t step)
 {
-    const struct Acting *acting = self->acting;
-    const Kernels *with = kernels;
+    const struct Acting *acting = acting_of(self);
 
     if (acting == NULL) {
-        PyErr_SetString(PyExc_ValueError, "observe(observations, one_hot, actions) comes before");
         return -1;
     }
     if (step < 0 || step >= acting->steps) {
@@ -150,18 +204,19 @@ act_at(const Network *self, Py_ssize_t step)
         return -1;
     }
     const int64_t *numbers = acting->one_hot ? (const int64_t *)acting->seen.buf + step * self->rows : NULL;
-    Piece p = {.with = with, .all = self->rows, .rows = self->rows, .scratch = acting->factor};
-    for (const Layer *layer = self->layer; layer < self->layer + self->layers; layer++, numbers = NULL) {
-        p.layer = layer, p.x = x, p.ldx = layer->k, p.y = layer->y;
+    Piece p = {.with = acting->with, .all = self->rows, .rows = self->rows};
+    for (int i = 0; i < self->layers; i++, numbers = NULL) {
+        const Layer *layer = p.layer = &self->layer[i];
+        p.x = x, p.ldx = layer->k, p.y = layer->y;
         if (numbers != NULL && layer->type->act_one_hot != NULL) {
             layer->type->act_one_hot(&p, numbers);
-        } else if (layer->type->act != NULL) {
-            layer->type->act(&p);
+        } else if (acting->panels[i] != NULL) {
+            layer->type->act(&p, acting->panels[i]);
         } else {
             layer->type->forward(&p);
-        }
-        if (layer->type->act != NULL || !layer->type->activates) {
-            with->activation(layer->kind, layer->y, self->rows * layer->n);
+            if (!layer->type->activates) {
+                p.with->activation(layer->kind, layer->y, self->rows * layer->n);
+            }
         }
         x = layer->y;
     }

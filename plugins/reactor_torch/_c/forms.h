@@ -28,12 +28,10 @@ typedef float (*RowByRow)(const Sizes *size, const Value *v);
  * the gradient of the loss by what was given, grad_... that by what is named. Arrays have no gaps, but rows of x and of factors of
  * products, which are `ld...` numbers apart. */
 typedef struct {
-    /* ---- products: multiply.h, vector.h, layers/linear_acting.h */
+    /* ---- products: multiply.h, vector.h */
     /* y[r][j] = act(b[j] + sum over i of x[r][i] w[j][i]); left is room for ASIDE numbers, or NULL */
     void (*linear)(Kind act, long rows, long inputs, long outputs, const float *x, long ldx, const float *w, const float *b, float *y,
                    float *left);
-    /* the same in an actor's order of sums, without an activation */
-    void (*linear_acting)(long rows, long inputs, long outputs, const float *x, long ldx, const float *w, const float *b, float *y);
     /* c = bias + a b, or a b^T; with `values` the gradient through the activation that gave them */
     void (*matmul)(long m, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c, long ldc,
                    const float *bias, Kind act, const float *values, float *left);
@@ -81,8 +79,6 @@ typedef struct {
     /* ---- by signature: DISTRIBUTIONS and LOSSES, in that order */
     const RowByRow *row_by_row;
 } Kernels;
-
-#include "layers/linear_acting.h"
 
 /* ---------------------------------------------------------------- row by row: portable C, and with fused multiply-adds */
 
@@ -198,6 +194,17 @@ store_some_neon(float *to, float32x4_t x, long some)
 #if defined(__x86_64__)
 
 /* ---------------------------------------------------------------- AVX2 and FMA */
+
+#include <immintrin.h>
+
+static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+/* A mask for the first n of eight floats */
+AVX2 INLINE __m256i
+first_avx2(long n)
+{
+    return _mm256_loadu_si256((const __m256i *)(lanes + (n >= 8 ? 0 : n <= 0 ? 8 : 8 - n)));
+}
 
 AVX2 INLINE void
 transpose_avx2(float *to, long wide, const float *from, long ld)

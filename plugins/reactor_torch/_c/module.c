@@ -11,8 +11,7 @@
  *     parts.h         parts of a pass, each by one thread passes.h       passes that Python calls      acting.h   networks of actors
  *
  * Orders of sums are the contract; a change of one changes weights, and the CHANGELOG says so:
- *   linear, learning   one chain of fused multiply-adds, begun with the bias; of up to FEW outputs 16 chains, folded by halves
- *   linear, acting     8 chains, input p in chain p % 8, folded ((0+1)+(2+3)) + ((4+5)+(6+7)), then the bias
+ *   linear             one chain of fused multiply-adds, begun with the bias; of up to FEW outputs 16 chains, folded by halves
  *   over rows          leaves of LEAF rows, added as a binary tree, so that whole leaves may be computed apart
  *   within a row       16 chains (LayerNorm, quantiles)
  *

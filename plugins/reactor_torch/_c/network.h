@@ -59,7 +59,9 @@ struct LayerType {
     void (*prepare)(const Kernels *with, const Layer *layer); /* before a pass forwards */
     void (*forward)(const Piece *p);
     int activates; /* whether that is by the activation, too */
-    void (*act)(const Piece *p);                             /* as an actor, without an activation; scratch has a number for each column */
+    long (*panels)(const Layer *layer); /* numbers that pack() lays out for act(); 0 for none */
+    void (*pack)(const Kernels *with, const Layer *layer, float *panels);
+    void (*act)(const Piece *p, const float *panels); /* as forward(), for the few rows of an actor, by what was laid out, and by the activation */
     void (*act_one_hot)(const Piece *p, const int64_t *numbers);
     void (*backward_parameters)(const Piece *p, const float *g, long at, long parts); /* of some outputs: part `at` of `parts`; all rows */
     void (*backward_inputs)(const Piece *p, const float *g);

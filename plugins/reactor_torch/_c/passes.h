@@ -424,6 +424,7 @@ static PyMethodDef network_methods[] = {
     METHOD(slopes, "Gradients by inputs alone, of some rows."),
     METHOD(least, "The least that several networks say of each row, and its gradient by the inputs."),
     METHOD(observe, "Where an actor's observations lie, and where its greedy actions go."),
+    {"take_weights", network_take_weights, METH_NOARGS, "Lay out the weights that act() and greedy() go by from now on."},
     {"act", network_act, METH_O, "Overwrite what the layers give, for the observations of a step."},
     {"greedy", network_greedy, METH_O, "The same; returns the greedy actions."},
     {"greedy_of_all", (PyCFunction)(void (*)(void))network_greedy_of_all, METH_FASTCALL | METH_CLASS,

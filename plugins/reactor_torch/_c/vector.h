@@ -370,34 +370,42 @@ NAME(pack_panels)(long k, long n, const float *from, long ld, int transposed, fl
     }
 }
 
-/* One row and four panels: as many sums side by side as it takes not to wait for any. */
-TARGET static void
-NAME(add_row)(long k, const float *a, const float *panels, float *c)
+/* A few rows and several panels: as many sums side by side as it takes not to wait for any. */
+TARGET INLINE void
+NAME(add_few)(const int rows, const int beside, long k, const float *a, long lda, const float *panels, float *c, long ldc)
 {
-    V sums[4 * NV];
-    STRAIGHT for (int v = 0; v < 4 * NV; v++) {
-        sums[v] = LOAD(c + v * WIDTH);
-    }
-    for (long p = 0; p < k; p++, panels += PANEL) {
-        V one = SPREAD(a[p]);
-        STRAIGHT for (int v = 0; v < 4 * NV; v++) {
-            sums[v] = FMA(one, LOAD(panels + v / NV * k * PANEL + v % NV * WIDTH), sums[v]);
+    V sums[3][4 * NV];
+    STRAIGHT for (int i = 0; i < rows; i++) {
+        STRAIGHT for (int v = 0; v < beside * NV; v++) {
+            sums[i][v] = LOAD(c + i * ldc + v * WIDTH);
         }
     }
-    STRAIGHT for (int v = 0; v < 4 * NV; v++) {
-        STORE(c + v * WIDTH, sums[v]);
+    for (long p = 0; p < k; p++, panels += PANEL) {
+        STRAIGHT for (int v = 0; v < beside * NV; v++) {
+            V column = LOAD(panels + v / NV * k * PANEL + v % NV * WIDTH);
+            STRAIGHT for (int i = 0; i < rows; i++) {
+                sums[i][v] = FMA(SPREAD(a[i * lda + p]), column, sums[i][v]);
+            }
+        }
+    }
+    STRAIGHT for (int i = 0; i < rows; i++) {
+        STRAIGHT for (int v = 0; v < beside * NV; v++) {
+            STORE(c + i * ldc + v * WIDTH, sums[i][v]);
+        }
     }
 }
 
 TARGET static void
 NAME(add_packed)(long m, long k, long n, const float *a, long lda, const float *panels, float *c, long ldc)
 {
-    long j = 0;
-    for (; m == 1 && j + 4 * PANEL <= n; j += 4 * PANEL, panels += 4 * k * PANEL) {
-        NAME(add_row)(k, a, panels, c + j);
-    }
-    for (; j < n; j += PANEL, panels += k * PANEL) {
-        long columns = n - j < PANEL ? n - j : PANEL;
+    for (long j = 0, beside; j < n; j += beside * PANEL, panels += beside * k * PANEL) {
+        long whole = (n - j) / PANEL, columns = whole ? PANEL : n - j;
+        beside = m == 1 && whole >= 4 ? 4 : m <= 3 && whole >= 2 ? 2 : 1;
+        switch (beside > 1 ? m * beside : 0) {
+        case 4: m == 1 ? NAME(add_few)(1, 4, k, a, lda, panels, c + j, ldc) : NAME(add_few)(2, 2, k, a, lda, panels, c + j, ldc); continue;
+        case 2: NAME(add_few)(1, 2, k, a, lda, panels, c + j, ldc); continue;
+        case 6: NAME(add_few)(3, 2, k, a, lda, panels, c + j, ldc); continue;
+        }
         for (long i = 0; i < m; i += MR) {
             int rows = (int)(m - i < MR ? m - i : MR);
             float *out = c + i * ldc + j;
@@ -567,7 +575,7 @@ static const Kernels NAME(kernels) = {
     KERNEL(column_sums), KERNEL(affine), KERNEL(batch_norm_backward), KERNEL(scale_columns), KERNEL(activation),
     KERNEL(activation_backward), KERNEL(adam), KERNEL(polyak), KERNEL(sum_of_squares), KERNEL(bytes_to_floats), KERNEL(conv),
     KERNEL(conv_weight_leaf), KERNEL(conv_backward_input),
-    .linear_acting = ROWS_OF(linear_acting), .layer_norm = ROWS_OF(layer_norm), .layer_norm_backward = ROWS_OF(layer_norm_backward),
+    .layer_norm = ROWS_OF(layer_norm), .layer_norm_backward = ROWS_OF(layer_norm_backward),
     .lstm_cell = ROWS_OF(lstm_cell), .lstm_cell_backward = ROWS_OF(lstm_cell_backward),
     .gaussian_backward = ROWS_OF(gaussian_backward), .row_by_row = ROWS_OF(row_by_row),
 };

@@ -156,18 +156,6 @@ batch_renorm_forward(const Piece *p)
     p->with->affine(p->rows, of->n, p->x, p->ldx, CENTRE(batch, of->n), FACTOR(batch, of->n), of->b, p->y);
 }
 
-/* By running statistics, divided by the root at once, where a learner multiplies by one over it */
-static void
-batch_renorm_act(const Piece *p)
-{
-    const Layer *of = p->layer;
-    const Batch *batch = of->own;
-    for (long j = 0; j < of->n; j++) {
-        p->scratch[j] = of->w[j] / sqrtf(batch->variance[j] + of->epsilon);
-    }
-    p->with->affine(p->rows, of->n, p->x, p->ldx, batch->mean, p->scratch, of->b, p->y);
-}
-
 static void
 batch_renorm_backward(const Piece *p, float *g)
 {
@@ -187,6 +175,6 @@ batch_renorm_slopes(const Piece *p, float *g, const int64_t *picked, long first,
 
 static LayerType batch_renorm_type = {
     .name = "batch_renorm", .parameters = "weight[n] bias[n]", .of_batches = 1, .some_inputs = 1, .make = batch_renorm_make,
-    .destroy = batch_renorm_destroy, .forward = batch_renorm_forward, .act = batch_renorm_act, .backward = batch_renorm_backward,
+    .destroy = batch_renorm_destroy, .forward = batch_renorm_forward, .backward = batch_renorm_backward,
     .differentiates = 1, .slopes = batch_renorm_slopes,
 };

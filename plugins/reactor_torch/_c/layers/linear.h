@@ -1,4 +1,4 @@
-/* y = x w^T + b, and an activation. An actor adds up in another order, see linear_acting.h.
+/* y = x w^T + b, and an activation. An actor has w laid out as panels beforehand, for it has few rows each time; the order of sums is one.
  *
  *   grad_w = g^T x,  grad_b = sum over rows of g,  grad_x = g w
  */
@@ -28,11 +28,30 @@ linear_forward(const Piece *p)
     p->with->linear(of->kind, p->rows, of->k, of->n, p->x, p->ldx, of->w, of->b, p->y, p->left);
 }
 
+static long
+linear_panels(const Layer *of)
+{
+    return of->n <= FEW ? 0 : of->k * ((of->n + WIDEST - 1) / WIDEST * WIDEST);
+}
+
 static void
-linear_act(const Piece *p)
+linear_pack(const Kernels *with, const Layer *of, float *panels)
+{
+    with->pack_panels(of->k, of->n, of->w, of->k, 1, panels);
+}
+
+static void
+linear_act(const Piece *p, const float *panels)
 {
     const Layer *of = p->layer;
-    p->with->linear_acting(p->rows, of->k, of->n, p->x, p->ldx, of->w, of->b, p->y);
+    for (long row = 0; row < p->rows && of->b != NULL; row++) {
+        memcpy(p->y + row * of->n, of->b, (size_t)of->n * sizeof(float));
+    }
+    if (of->b == NULL) {
+        memset(p->y, 0, (size_t)(p->rows * of->n) * sizeof(float));
+    }
+    p->with->add_packed(p->rows, of->k, of->n, p->x, p->ldx, panels, p->y, of->n);
+    p->with->activation(of->kind, p->y, p->rows * of->n);
 }
 
 /* Of one-hot inputs: a column of the weights */
@@ -45,6 +64,7 @@ linear_act_one_hot(const Piece *p, const int64_t *numbers)
             p->y[row * of->n + j] = of->w[j * of->k + numbers[row]] + (of->b != NULL ? of->b[j] : 0.0f);
         }
     }
+    p->with->activation(of->kind, p->y, p->rows * of->n);
 }
 
 static void
@@ -79,7 +99,7 @@ linear_slopes(const Piece *p, float *g, const int64_t *picked, long first, float
 
 static LayerType linear_type = {
     .name = "linear", .parameters = "weight[n,k] bias?[n]", .changes_width = 1, .some_inputs = 1, .make = linear_make,
-    .room = linear_room, .forward = linear_forward, .activates = 1, .act = linear_act, .act_one_hot = linear_act_one_hot,
+    .room = linear_room, .forward = linear_forward, .activates = 1, .panels = linear_panels, .pack = linear_pack, .act = linear_act, .act_one_hot = linear_act_one_hot,
     .backward_parameters = linear_backward_parameters, .backward_inputs = linear_backward_inputs, .differentiates = 1,
     .slopes = linear_slopes,
 };
