@@ -110,6 +110,16 @@ def squashed_gaussian(
         mean[r,n] log_std[r,n] noise[r,n] > actions[r,n] spread[r,n] slack[r,n] log_prob[r] terms[r,n] low:float high:float
     """
 
+def squashed_gaussian_sample(
+    count: int, outputs: _Floats, noise: _Floats | None, actions: _Floats, low: float, high: float, /,
+) -> None:  # fmt: skip
+    """The actions alone, of means and log_std side by side; without noise those of the means.
+
+    ::
+
+        count:size[n] outputs[r,2n] noise?[r,n] > actions[r,n] low:float high:float
+    """
+
 def squashed_gaussian_backward(
     by_actions: _Floats, by_log_prob: float, actions: _Floats, spread: _Floats, slack: _Floats, log_std: _Floats,
     grad_mean: _Floats, grad_log_std: _Floats, low: float, high: float, /,

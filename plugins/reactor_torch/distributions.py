@@ -24,10 +24,12 @@ from gymnasium import spaces
 from torch import distributions as of_torch
 
 from reactor_rl.plugin import NoiseKind
+from reactor_torch import kernels
 from reactor_torch.dense import Dense, Layer
 from reactor_torch.flat import FlatParameters
-from reactor_torch.forward import DenseForward
+from reactor_torch.forward import views_of_read_only
 from reactor_torch.learned_distributions import (
+    EPSILON,
     EvaluatedBernoulli,
     EvaluatedCategorical,
     EvaluatedGaussian,
@@ -52,9 +54,6 @@ __all__ = [
 Array = npt.NDArray[Any]
 FORBIDDEN = np.float32(-1e8)
 """The score of a choice that a mask forbids, as sb3-contrib has it."""
-_HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
-_SMALLEST = 1e-6
-"""SB3 adds this to the variance of gSDE, and to the slope of tanh."""
 
 
 class ActionDistribution(ABC):
@@ -106,12 +105,29 @@ class ActionDistribution(ABC):
         return np.where(allowed, outputs, FORBIDDEN)
 
     def log_prob(self, outputs: Array, actions: Array, weights: Array) -> Array:
-        """Logarithms of the probabilities of actions, ``(...)``, float32.
+        """Logarithms of the probabilities of actions, ``(...)``, float32: to the last bit those that are learned from.
 
         Raises:
             TypeError: If nothing is drawn, so that there are no probabilities.
         """
-        raise TypeError(f"the actions of {self} have no probabilities: nothing is drawn")
+        if self.noise == "none":
+            raise TypeError(f"the actions of {self} have no probabilities: nothing is drawn")
+        rows = np.ascontiguousarray(outputs).reshape(-1, outputs.shape[-1])
+        taken = np.ascontiguousarray(actions).reshape(len(rows), math.prod(self.shape))
+        found = None if kernels.compiled is None else self.compiled_log_prob(kernels.compiled, rows, taken, weights)
+        if found is None:
+            with views_of_read_only():
+                of = self.by_torch(
+                    torch.from_numpy(rows), {name: torch.from_numpy(weights[name]) for name in weights.dtype.names or ()}
+                )
+            chosen = torch.from_numpy(taken if self.choices else taken.astype(np.float32))
+            parts = chosen.unbind(1) if len(self.choices) else (chosen,)
+            found = sum(one.log_prob(part) for one, part in zip(of, parts, strict=True)).numpy()
+        return found.reshape(outputs.shape[:-1])
+
+    def compiled_log_prob(self, compiled: Any, outputs: Array, actions: Array, weights: Array) -> Array | None:
+        """The same by the extension, of ``(rows, n)`` and ``(rows, m)``; ``None`` if it does not compute them."""
+        return None
 
     def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
         """The same with derivatives, by the extension; or the reason why it cannot compute them.
@@ -169,14 +185,13 @@ class Categorical(ActionDistribution):
             return outputs.argmax(-1)  # type: ignore[no-any-return]
         return np.stack([part.argmax(-1) for part in self._parts(outputs)], -1)
 
-    def log_prob(self, outputs: Array, actions: Array, weights: Array) -> Array:
-        chosen = actions if self.several else actions[..., None]
-        total = np.zeros(outputs.shape[:-1], np.float32)
-        for number, part in enumerate(self._parts(outputs)):
-            shifted = part - part.max(-1, keepdims=True)
-            total -= np.log(np.exp(shifted).sum(-1))
-            total += np.take_along_axis(shifted, chosen[..., number, None], -1)[..., 0]
-        return total
+    def compiled_log_prob(self, compiled: Any, outputs: Array, actions: Array, weights: Array) -> Array:
+        rows, choices = len(outputs), len(self.sizes)
+        logs, probabilities, entropies = np.empty_like(outputs), np.empty_like(outputs), np.empty((rows, choices), np.float32)
+        log_prob, entropy = np.empty((2, rows), np.float32)
+        sizes, taken = np.array(self.sizes), actions.astype(np.int64, copy=False)
+        compiled.categorical(sizes, outputs, taken, None, logs, probabilities, entropies, log_prob, entropy)
+        return log_prob
 
     def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
         return LearnedDistribution(partial(EvaluatedCategorical, self.sizes))
@@ -216,8 +231,14 @@ class Bernoulli(ActionDistribution):
     def mode(self, outputs: Array) -> Array:
         return (outputs > 0).astype(self.dtype)
 
-    def log_prob(self, outputs: Array, actions: Array, weights: Array) -> Array:
-        return -np.logaddexp(np.float32(0), np.where(actions == 1, -outputs, outputs)).sum(-1)  # type: ignore[no-any-return]
+    def compiled_log_prob(self, compiled: Any, outputs: Array, actions: Array, weights: Array) -> Array:
+        probabilities, terms, (log_prob, entropy) = (
+            np.empty_like(outputs),
+            np.empty_like(outputs),
+            np.empty((2, len(outputs)), np.float32),
+        )
+        compiled.bernoulli(outputs, actions.astype(np.float32), probabilities, terms, log_prob, entropy)
+        return log_prob
 
     def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
         return LearnedDistribution(partial(EvaluatedBernoulli, self.count))
@@ -270,8 +291,14 @@ class Gaussian(_OfNumbers):
     def mode(self, outputs: Array) -> Array:
         return outputs.reshape(-1, *self.shape)
 
-    def log_prob(self, outputs: Array, actions: Array, weights: Array) -> Array:
-        return _normal_log_prob(actions.reshape(outputs.shape) - outputs, weights["log_std"])
+    def compiled_log_prob(self, compiled: Any, outputs: Array, actions: Array, weights: Array) -> Array:
+        inverse, distances, (log_prob, entropy) = (
+            np.empty(self.count, np.float32),
+            np.empty_like(outputs),
+            np.empty((2, len(outputs)), np.float32),
+        )
+        compiled.gaussian(outputs, actions, weights["log_std"], inverse, distances, log_prob, entropy)
+        return log_prob
 
     def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
         gradient = flat.gradient("log_std")
@@ -305,32 +332,21 @@ class SquashedGaussian(_OfNumbers):
         return self.count
 
     def drawing(self, rows: int) -> Callable[[Array, Array], Array]:
-        low, high, shape, n = np.float32(self.low), np.float32(self.high), (rows, *self.shape), self.count
-        drawn, exp, multiply, add, tanh = np.empty((rows, n), np.float32), np.exp, np.multiply, np.add, np.tanh
-        shaped = drawn.reshape(shape)
-
-        def draw(outputs: Array, noise: Array) -> Array:
-            outputs[:, n:].clip(low, high, drawn)
-            exp(drawn, drawn)
-            multiply(drawn, noise, drawn)
-            add(drawn, outputs[:, :n], drawn)
-            tanh(drawn, drawn)
-            return shaped
-
-        return draw
+        return self._sampled
 
     def mode(self, outputs: Array) -> Array:
-        return np.tanh(outputs[..., : self.count]).reshape(-1, *self.shape)
+        return self._sampled(outputs, None)
 
-    def log_prob(self, outputs: Array, actions: Array, weights: Array) -> Array:
-        """As SB3 has it: actions are moved a little from the bounds, where tanh has no inverse."""
-        n, edge = self.count, 1 - np.finfo(np.float32).eps
-        squashed = actions.reshape(*outputs.shape[:-1], n)
-        drawn = np.arctanh(np.clip(squashed, -edge, edge))
-        of_drawn = _normal_log_prob(
-            drawn - outputs[..., :n], np.clip(outputs[..., n:], np.float32(self.low), np.float32(self.high))
-        )
-        return of_drawn - np.log(1 - squashed**2 + np.float32(_SMALLEST)).sum(-1)  # type: ignore[no-any-return]
+    def _sampled(self, outputs: Array, noise: Array | None) -> Array:
+        n = self.count
+        actions = np.empty((len(outputs), n), np.float32)
+        if kernels.compiled is not None:
+            given = np.ascontiguousarray(outputs), None if noise is None else np.ascontiguousarray(noise)
+            kernels.compiled.squashed_gaussian_sample(n, *given, actions, self.low, self.high)
+        else:
+            moved = 0.0 if noise is None else noise * np.exp(outputs[:, n:].clip(self.low, self.high))
+            np.tanh(outputs[:, :n] + moved, actions)
+        return actions.reshape(-1, *self.shape)
 
     def by_torch(self, outputs: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> tuple[of_torch.Distribution, ...]:
         mean, log_std = torch.split(outputs, self.count, -1)
@@ -380,14 +396,22 @@ class GaussianByRow(_OfNumbers):
     def mode(self, outputs: Array) -> Array:
         return outputs[..., : self.count].reshape(-1, *self.shape)
 
-    def log_prob(self, outputs: Array, actions: Array, weights: Array) -> Array:
-        n, seen = self.count, outputs[..., self.count :]
-        record = np.zeros((), [("spread.weight", np.float32, (n, self.features))])
-        record["spread.weight"] = np.exp(2 * weights["log_std"]).T  # variances of a matrix's elements
-        spread = DenseForward((Layer("linear", "spread", self.features, n),), self.features, one_hot=False)
-        variances = spread.bind(record, {"": np.square(seen).reshape(1, -1, self.features)})(0).reshape(*seen.shape[:-1], n)
-        distances = actions.reshape(variances.shape) - outputs[..., :n]
-        return _normal_log_prob(distances, np.float32(0.5) * np.log(variances + np.float32(_SMALLEST)))
+    def compiled_log_prob(self, compiled: Any, outputs: Array, actions: Array, weights: Array) -> Array:
+        n, log_std, rows = self.count, weights["log_std"], len(outputs)
+        of_elements = np.empty_like(log_std)
+        compiled.exp_2x(log_std, of_elements)
+        matrix, variances = np.empty((n, self.features), np.float32), np.empty((rows, n), np.float32)
+        matrix[...] = of_elements.T
+        layer = ("linear", 0, self.features, n, 0.0, matrix, None, None, None, variances, None, None)
+        compiled.Network(rows, (layer,)).run(np.square(outputs[:, n:]))
+        distances, inverse, (log_prob, entropy) = (
+            np.empty_like(variances),
+            np.empty_like(variances),
+            np.empty((2, rows), np.float32),
+        )
+        means = np.ascontiguousarray(outputs[:, :n])
+        compiled.gaussian_by_row(means, actions, variances, EPSILON, distances, inverse, log_prob, entropy)
+        return log_prob
 
     def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
         assert mean is not None
@@ -397,7 +421,7 @@ class GaussianByRow(_OfNumbers):
     def by_torch(self, outputs: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> tuple[of_torch.Distribution, ...]:
         mean, seen = outputs[:, : self.count], outputs[:, self.count :]
         variance = seen.square() @ (2 * weights["log_std"]).exp()
-        return (of_torch.Independent(of_torch.Normal(mean, (variance + _SMALLEST).sqrt()), 1),)
+        return (of_torch.Independent(of_torch.Normal(mean, (variance + EPSILON).sqrt()), 1),)
 
 
 @dataclass(frozen=True)
@@ -447,12 +471,6 @@ def distribution_of(space: gymnasium.Space[Any], numbers: type[_OfNumbers]) -> A
         case spaces.Box():
             return numbers(space.shape)
     raise TypeError(f"actions must be of a Discrete, MultiDiscrete, MultiBinary or Box space, got {space}")
-
-
-def _normal_log_prob(distances: Array, log_std: Array) -> Array:
-    """Logarithms of the probabilities of normal numbers, ``(...)``, by their distances from the means, ``(..., n)``."""
-    apart = distances * np.exp(-log_std)
-    return -(np.float32(0.5) * apart * apart + log_std + _HALF_LOG_2PI).sum(-1)  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------------- what is forbidden

@@ -136,7 +136,7 @@ def bind_compiled(network: DenseForward, weights: Array, observations: Array, ou
 
 def bind_torch(network: DenseForward, weights: Array, observations: Array, out: Array | None = None) -> BoundDense:
     """The same by torch, layer by layer; arguments likewise."""
-    with _views_of_read_only():
+    with views_of_read_only():
         parts = {name: torch.from_numpy(weights[name]) for name in weights.dtype.names or ()}
         seen = torch.from_numpy(observations).flatten(2) if observations.ndim > 2 else torch.from_numpy(observations)
     outputs = np.zeros((observations.shape[1], network.layers[-1].outputs), np.float32) if out is None else out
@@ -167,7 +167,7 @@ def _evaluated(layer: Layer, parts: Mapping[str, torch.Tensor], values: torch.Te
 
 
 @contextmanager
-def _views_of_read_only() -> Iterator[None]:
+def views_of_read_only() -> Iterator[None]:
     """Do without torch's warning: nobody will write to what is a view of an array that may only be read."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
@@ -205,7 +205,7 @@ class TorchForward:
         module = copy.deepcopy(self.module)
         if missing := set(self.names.values()) - set(weights.dtype.names or ()):
             raise ValueError(f"{min(missing)!r} is shared by networks that are sent apart: give each of them one of its own")
-        with _views_of_read_only():
+        with views_of_read_only():
             views = {name: torch.from_numpy(weights[name]) for name in set(self.names.values())}
         state = {name: views[first] for name, first in self.names.items()}  # what is shared has several names
         module.load_state_dict(state, strict=False, assign=True)

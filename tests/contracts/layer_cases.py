@@ -34,7 +34,6 @@ class Case:
         alike: Numbers of outputs whose gradients are the same in all rows.
         rows: How many.
         adds_up: Whether gradients of leaves of rows, added up as a tree, have the bits of those of all rows.
-        other_sums: Whether who acts adds up products in another order than who learns. An exception, of which there should be none.
         apart: Whether several of them are not evaluated at once. An exception, too.
         one_hot: Whether who acts is given numbers of ones among zeros.
         learning: Whether batches are normalised by their own statistics; ``None`` where there is no difference.
@@ -49,7 +48,6 @@ class Case:
     alike: tuple[int, ...] = ()
     rows: int = ROWS
     adds_up: bool = True
-    other_sums: bool = False
     apart: bool = False
     one_hot: bool = False
     learning: bool = False
@@ -265,20 +263,20 @@ def pictures(rows: int, form: torch.memory_format = torch.contiguous_format) -> 
 
 
 CASES: dict[str, Case] = {
-    "linear": Case(linear, other_sums=True),
-    "linear, relu": Case(partial(linear, nn.ReLU), other_sums=True),
-    "linear, tanh": Case(partial(linear, nn.Tanh), other_sums=True),
-    "linear, no bias": Case(partial(linear, nn.ReLU, bias=False), other_sums=True),
-    "linear, few outputs": Case(partial(linear, outputs=3, inputs=40), (40,), other_sums=True),
-    "linear, one input": Case(partial(linear, inputs=1, outputs=33), (1,), other_sums=True),
-    "activations alone": Case(lambda: sequence(nn.Linear(13, 9), nn.Tanh(), nn.ReLU(), nn.Tanh()), other_sums=True),
-    "several": Case(lambda: sequence(*linear(nn.Tanh, 13, 33), *linear(nn.ReLU, 33, 17), *linear(None, 17, 6)), other_sums=True),
-    "wide": Case(wide, (100,), other_sums=True, wide=True),
+    "linear": Case(linear),
+    "linear, relu": Case(partial(linear, nn.ReLU)),
+    "linear, tanh": Case(partial(linear, nn.Tanh)),
+    "linear, no bias": Case(partial(linear, nn.ReLU, bias=False)),
+    "linear, few outputs": Case(partial(linear, outputs=3, inputs=40), (40,)),
+    "linear, one input": Case(partial(linear, inputs=1, outputs=33), (1,)),
+    "activations alone": Case(lambda: sequence(nn.Linear(13, 9), nn.Tanh(), nn.ReLU(), nn.Tanh())),
+    "several": Case(lambda: sequence(*linear(nn.Tanh, 13, 33), *linear(nn.ReLU, 33, 17), *linear(None, 17, 6))),
+    "wide": Case(wide, (100,), wide=True),
     "one-hot": Case(partial(linear, nn.ReLU), inputs=ones_among_zeros, one_hot=True),
-    "layer norm": Case(layer_norm, other_sums=True),
-    "layer norm, relu": Case(partial(layer_norm, nn.ReLU), other_sums=True),
-    "layer norm, small epsilon": Case(partial(layer_norm, nn.Tanh, 1e-5), other_sums=True),
-    "batch renorm, acting": Case(partial(batch_renorm, 9), adds_up=False, other_sums=True, apart=True),
+    "layer norm": Case(layer_norm),
+    "layer norm, relu": Case(partial(layer_norm, nn.ReLU)),
+    "layer norm, small epsilon": Case(partial(layer_norm, nn.Tanh, 1e-5)),
+    "batch renorm, acting": Case(partial(batch_renorm, 9), adds_up=False, apart=True),
     "batch renorm, warm-up": Case(partial(batch_renorm, 5), adds_up=False, learning=True, apart=True),
     "batch renorm, after it": Case(partial(batch_renorm, 6), adds_up=False, learning=True, apart=True),
     "batch renorm, beyond bounds": Case(partial(batch_renorm, 9, 1.0), adds_up=False, learning=True, apart=True),

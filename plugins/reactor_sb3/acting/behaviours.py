@@ -217,10 +217,10 @@ class _BoundEpsilonGreedy:
         values = behaviour.policy.distribution
         assert isinstance(values, Values)
         self.spread, self.actions, self.rollout = behaviour.spread, values.actions, rollout
-        self.best = behaviour.policy.bind(weights, rollout.observations).mode
+        self.bound = behaviour.policy.bind(weights, rollout.observations)
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
-        best, chosen = self.best, self.rollout["actions"]
+        best, chosen = self.bound.begin(OneStream(turn.random)), self.rollout["actions"]
         shape: tuple[int, ...] = chosen.shape
         exponent = np.float32(1 + (self.spread * turn.index / (turn.actors - 1) if turn.actors > 1 else 0))
         exploring: Any = turn.random.random(shape, np.float32) < (turn.rates**exponent)[:, None]
@@ -239,7 +239,7 @@ class _BoundEpsilonGreedy:
         """All is noted already."""
 
     def greedy(self, step: int, memory: Any) -> Array:
-        return self.best(step)
+        return self.bound.mode(step)
 
 
 # ---------------------------------------------------------------------- actors of continuous actions

@@ -1,7 +1,7 @@
 """A policy as one C header: no library but the C library's, and the very bits of an actor.
 
-Layers are computed by functions of the extension, whose text is taken from its source, and in the order of sums of its actors. What
-only joins them is written here.
+Layers are computed by functions of the extension, whose text is taken from its source, and in its order of sums. What only joins
+them is written here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TYPES = {
     np.dtype(name): f"{name}_t" for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 } | {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}  # fmt: skip
 _FEW = 4
-"""Outputs up to which the gates of an LSTM are sums of 16 chains, as those of a learner's linear layer."""
+"""Outputs up to which those of a linear layer are sums of 16 chains."""
 _FORBIDDEN = "-1e8f"
 _WIDTH = 120
 """Columns of a header."""
@@ -76,7 +76,7 @@ class _Header:
     def function(self, name: str) -> str:
         """The name, in the header, of a function of the extension."""
         self.needed.append(name)
-        return f"{self.name}_{name.removesuffix('_plain')}"
+        return f"{self.name}_{name}"
 
     def array(self, what: str, numbers: Array) -> str:
         """An array of constants, and its name."""
@@ -203,8 +203,9 @@ class _Header:
         match layer.kind:
             case "linear":
                 weight, bias = self._parameters(layer, number, "weight", "bias")
-                linear = self.function("linear_acting_plain")
-                yield f"{linear}(1, {layer.inputs}, {layer.outputs}, {at}, {layer.inputs}, {weight}, {bias}, {to});"
+                yield each
+                yield from self._sum(layer.inputs, layer.outputs, weight, bias, at)
+                yield f"    {to}[j] = sum;\n}}"
             case "normalised":
                 weight, bias = self._parameters(layer, number, "weight", "bias")
                 epsilon = _literal(np.float32(layer.epsilon))
@@ -213,7 +214,7 @@ class _Header:
             case "renormalised":
                 weights, name = self.greedy.weights, layer.name
                 scale, variance = weights[f"{name}.scale"], weights[f"{name}.ra_var"] + np.float32(layer.epsilon)
-                factor = self.array(f"factor{number}", scale / np.sqrt(variance))
+                factor = self.array(f"factor{number}", np.float32(1) / np.sqrt(variance) * scale)
                 mean, bias = (
                     self.array(f"centre{number}", weights[f"{name}.ra_mean"]),
                     self.array(f"bias{number}", weights[f"{name}.bias"]),
@@ -226,6 +227,17 @@ class _Header:
                 yield f"{each}\n    {to}[j] = {maximum('0.0f', f'{at}[j]')};\n}}"
             case kind:
                 raise ValueError(f"a C header has no layer {layer.name!r} of the kind {kind}: export to a file that ends in .onnx")
+
+    def _sum(self, inputs: int, outputs: int, weight: str, bias: str, at: str) -> Iterator[str]:
+        """Number j of what a linear layer gives, as ``sum``."""
+        begin = "0.0f" if bias == "NULL" else f"{bias}[j]"
+        if outputs <= _FEW:
+            yield f"    float s[16] = {{0}};\n    for (long p = 0; p < {inputs}; p++) {{"
+            yield f"        s[p % 16] = fmaf({weight}[j * {inputs} + p], {at}[p], s[p % 16]);\n    }}"
+            yield f"    float sum = {self.function('folded')}(s) + {begin};"
+        else:
+            yield f"    float sum = {begin};\n    for (long p = 0; p < {inputs}; p++) {{"
+            yield f"        sum = fmaf({weight}[j * {inputs} + p], {at}[p], sum);\n    }}"
 
     def _parameters(self, layer: Layer, number: str, *parts: str) -> list[str]:
         weights = self.greedy.weights
@@ -240,13 +252,7 @@ class _Header:
         weight, again, bias = self.array("inputs", inputs), self.array("recurrent", recurrent), self.array("gates", first + second)
         yield f"float gates[{4 * hidden}]; /* an LSTM: hidden numbers of the state, then its cells */"
         yield f"for (long j = 0; j < {4 * hidden}; j++) {{"
-        if 4 * hidden <= _FEW:
-            yield f"    float s[16] = {{0}};\n    for (long p = 0; p < {features}; p++) {{"
-            yield f"        s[p % 16] = fmaf({weight}[j * {features} + p], {at}[p], s[p % 16]);\n    }}"
-            yield f"    float sum = {self.function('folded')}(s) + {bias}[j];"
-        else:
-            yield f"    float sum = {bias}[j];\n    for (long p = 0; p < {features}; p++) {{"
-            yield f"        sum = fmaf({weight}[j * {features} + p], {at}[p], sum);\n    }}"
+        yield from self._sum(features, 4 * hidden, weight, bias, at)
         yield f"    for (long p = 0; p < {hidden}; p++) {{\n        sum = fmaf({again}[j * {hidden} + p], state[p], sum);\n    }}"
         yield "    gates[j] = sum;\n}"
         yield f"{self.function('lstm_cell')}(1, {hidden}, gates, state + {hidden}, state + {hidden}, state);"

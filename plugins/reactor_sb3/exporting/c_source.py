@@ -110,7 +110,7 @@ def functions_of(names: Iterable[str], prefix: str) -> str:
 
     for name in names:
         want(name)
-    renamed = {name: f"{prefix}_{name.removesuffix('_plain')}" for name in wanted}
+    renamed = {name: f"{prefix}_{name}" for name in wanted}
     return "\n".join(function.text(prefix, renamed) for function in wanted.values())
 
 

@@ -8,6 +8,8 @@
     FUNCTION(squashed_gaussian, "mean[r,n] log_std[r,n] noise[r,n] > actions[r,n] spread[r,n] slack[r,n] log_prob[r] terms[r,n] " \
              "low:float high:float", \
              "Actions of squashed normal distributions, log_std within bounds, and their log-probabilities; `terms` is room.") \
+    FUNCTION(squashed_gaussian_sample, "count:size[n] outputs[r,2n] noise?[r,n] > actions[r,n] low:float high:float", \
+             "The actions alone, of means and log_std side by side; without noise those of the means.") \
     FUNCTION(squashed_gaussian_backward, "by_actions[r,n] by_log_prob:float actions[r,n] spread[r,n] slack[r,n] log_std[r,n] > " \
              "grad_mean[r,n] grad_log_std[r,n] low:float high:float", \
              "Gradients by means and by logarithms of standard deviations before they are bounded.") \
@@ -57,6 +59,24 @@ NAME(squashed_gaussian)(const Sizes *size, const Value *v)
             sum += terms[row * n + j];
         }
         log_prob[row] = -sum;
+    }
+    return 0.0f;
+}
+
+/* The same a, for who acts */
+TARGET static float
+NAME(squashed_gaussian_sample)(const Sizes *size, const Value *v)
+{
+    long rows = size->r, n = size->n;
+    const float *noise = v[2].f;
+    float *actions = v[3].out, low = (float)v[4].number, high = (float)v[5].number;
+
+    for (long row = 0; row < rows; row++, actions += n) {
+        const float *mean = v[1].f + row * 2 * n, *log_std = mean + n;
+        EACH for (long j = 0; j < n; j++) {
+            float moved = noise == NULL ? 0.0f : NAME(expf)(within(log_std[j], low, high)) * noise[row * n + j];
+            actions[j] = NAME(tanhf)(mean[j] + moved);
+        }
     }
     return 0.0f;
 }
