@@ -65,7 +65,7 @@ class Net(Protocol):
 
 
 class BoundNet:
-    """A network that reads its weights and observations where they lie, at each call.
+    """A network that reads its weights at the beginning of a round, and observations where they lie.
 
     Args:
         outputs: From a step to outputs, ``(rows, n)``, float32; valid until the next call.

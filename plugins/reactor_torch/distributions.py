@@ -122,7 +122,8 @@ class ActionDistribution(ABC):
                 )
             chosen = torch.from_numpy(taken if self.choices else taken.astype(np.float32))
             parts = chosen.unbind(1) if len(self.choices) else (chosen,)
-            found = sum(one.log_prob(part) for one, part in zip(of, parts, strict=True)).numpy()
+            logs = [one.log_prob(part) for one, part in zip(of, parts, strict=True)]
+            found = torch.stack(logs).sum(0).numpy()
         return found.reshape(outputs.shape[:-1])
 
     def compiled_log_prob(self, compiled: Any, outputs: Array, actions: Array, weights: Array) -> Array | None:

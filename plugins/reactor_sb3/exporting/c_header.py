@@ -125,7 +125,7 @@ class _Header:
             *(f"    {line}" for line in (f'#include "{self.file}"', *declared)),
             "",
             "The action is the best one, without chance. C99 and C++17; nothing is written but what is passed.",
-            "Outputs have the bits of reactor_rl's actors, with any compiler that keeps to IEEE 754: not with -ffast-math.",
+            "It has the bits of reactor_rl's actors, with any compiler that keeps to IEEE 754: not with -ffast-math.",
             "Where fmaf() is an instruction (-mfma on x86) it takes less time.",
         ]
         return "/*\n" + "\n".join(f" * {line}".rstrip() for line in lines) + "\n */"

@@ -297,13 +297,13 @@ def test_changes_in_place_are_seen(way: Any, envs: int) -> None:
     space = spaces.Box(-1, 1, (5,), np.float32)
     first, second = q_network(space, [20], 4), q_network(space, [20], 4)
     record, rows = record_of(first), observed(space, 2, envs)
-    greedy, values = both(way, layered(first), read_only(record), rows)
+    bound = way(layered(first), read_only(record), rows)
     for q_net in (first, second, first):
         write_parameters(record, q_net.state_dict())
+        bound.begin()
         for seed in (5, 6):
             rows[...] = observed(space, 2, envs, seed)
-            greedy(1)
-            assert np.allclose(values, by_torch(q_net, rows[1]), atol=1e-5)
+            assert np.allclose(bound(1), by_torch(q_net, rows[1]), atol=1e-5)
 
 
 def test_all_arrays_are_kept_alive() -> None:

@@ -48,7 +48,8 @@ def divergence(folder: Path, name: str, rows: int, epochs: int) -> tuple[float, 
     case = CASES[name]
     model = case.make(
         case.kind, partial(Chance, case.observed, case.actions), n_actors=2, envs_per_actor=2, n_steps=16, batch_size=rows,
-        n_epochs=epochs, clip_range=1e-7, seed=0, policy_kwargs=case.small() | case.network, executor="inline", device="cpu", **case.more,
+        n_epochs=epochs, clip_range=1e-7, seed=0, policy_kwargs=case.small() | case.network, executor="inline", device="cpu",
+        **case.more,
     )  # fmt: skip
     with model:
         model.set_logger(configure(str(folder), ["csv"]))

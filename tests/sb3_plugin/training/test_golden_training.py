@@ -96,7 +96,7 @@ def test_no_network_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     def never(step: int) -> Any:
         raise AssertionError("an action was not drawn at random")
 
-    monkeypatch.setattr(DenseForward, "bind", lambda *given: SimpleNamespace(argmax=never, run=never, outputs=None))
+    monkeypatch.setattr(DenseForward, "bind", lambda *given: SimpleNamespace(argmax=never, run=never, outputs=None, begin=list))
     assert fingerprint(experience(name, executor="inline")) == GOLDEN[name]
 
 
