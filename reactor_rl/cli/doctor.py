@@ -52,9 +52,10 @@ FACTS = ("cores", "load")
 
 
 def doctor_command(argv: list[str]) -> int:
-    """Report what this machine offers, measure its channels and warn of problems; or examine an environment, given its id."""
+    """Report what this machine offers, measure its channels and warn of problems; or examine an environment or a saved model."""
     parser = argparse.ArgumentParser(prog="python -m reactor_rl doctor", description=doctor_command.__doc__)
-    parser.add_argument("id", metavar="ENV_ID", nargs="?", help="examine this environment: costs, what helpers gain, determinism")
+    what = "examine this environment: costs, what helpers gain, determinism; or this MODEL.zip: who evaluates its policy, and why"
+    parser.add_argument("id", metavar="ENV_ID", nargs="?", help=what)
     parser.add_argument("--no-measure", action="store_true", help="do not start a process to measure channels")
     options = parser.parse_args(argv)
     warnings: list[str] = []
@@ -141,14 +142,16 @@ def _of_plugins(warnings: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _of_subject(name: str, warnings: list[str]) -> Iterator[tuple[str, str]]:
-    """Examine an environment by the plugin that can."""
-    for entry in entry_points(group=SUBJECTS):
+    """Examine an environment, or a model in a file, by the plugin that can."""
+    kind = "model" if name.endswith(".zip") else "environment"
+    for entry in entry_points(group=SUBJECTS, name=kind):
         try:
             examine = entry.load()
         except ImportError as error:
             raise UsageError(f"{name!r} cannot be examined: {error}") from error
         return _noted(examine(name), warnings)
-    raise UsageError(f"{name!r} cannot be examined: no plugin that examines environments is installed (extra [gymnasium])")
+    extra = "sb3" if kind == "model" else "gymnasium"
+    raise UsageError(f"{name!r} cannot be examined: no plugin that examines {kind}s is installed (extra [{extra}])")
 
 
 def _noted(lines: Iterable[tuple[str, str, str | None]], warnings: list[str]) -> Iterator[tuple[str, str]]:
