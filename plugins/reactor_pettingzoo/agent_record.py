@@ -46,7 +46,6 @@ class AgentRecord:
         self.specs = specs
 
     def storage(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`."""
         return (), self.specs.record()
 
     def writer(self, rows: Any) -> Callable[[int, Any], None]:

@@ -205,7 +205,6 @@ class JointPolicy(AskedPolicy):
         self.hashes = {str(name): hashed(part.contents()) for name, part in parts.items() if part.policy is not None}
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
-        """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
         made = {
             name: asked([name], [decode(self.parts[name])], group, rows, self.deterministic, contextlib.nullcontext())
             for name, group in dict(self.agents).items()
@@ -237,7 +236,6 @@ class JointPolicy(AskedPolicy):
         return ask
 
     def digest(self) -> str:
-        """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
         return hashed(([str(name) for name, _ in self.agents], self.hashes))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -234,15 +234,12 @@ class _Networks(Asked):
         self.outputs = evaluate_each
 
     def room(self) -> Mapping[str, Array]:
-        """See :class:`Asked`."""
         return self.seen.room
 
     def scaled(self, noise: Array, number: int) -> Array:
-        """See :class:`Asked`."""
         return self.distribution.scaled(noise, self.parts[number].weights)
 
     def __call__(self, masks: Array | None, noise: Array | None) -> Array:
-        """See :class:`Asked`."""
         if self.seen.changes:
             self.seen.show(masks)
         return self._chosen(self.outputs(), masks, noise)
@@ -297,7 +294,6 @@ class _Module(_Networks):
         self.wanted = (self.total, self.distribution.outputs) if scored else self.shape
 
     def __call__(self, masks: Array | None, noise: Array | None) -> Array:
-        """See :class:`Asked`."""
         self.seen.show(masks)
         with self.own, torch.inference_mode(), naming_spoilt(self.module, f"the policy {self.name!r}"):
             found = self.calls.answer(self.module, self.steps(0))
@@ -330,7 +326,6 @@ class _Drawing(_Networks):
             self.draw = bound.begin(OneStream(np.random.default_rng(0)))  # which torch does not draw from
 
     def __call__(self, masks: Array | None, noise: Array | None) -> Array:
-        """See :class:`Asked`."""
         self.seen.show(masks)
         if self.allowed is not None:
             self.allowed[...] = True if masks is None else masks != 0
@@ -374,7 +369,6 @@ class _Function(Asked):
         return self.given
 
     def __call__(self, masks: Array | None, noise: Array | None) -> Array:
-        """See :class:`Asked`."""
         observations = self.given[""] if self.group.single else dict(self.given)
         with self.own:
             given = self.function(observations) if masks is None else self.function(observations, masks)
@@ -424,7 +418,6 @@ class _Random(Asked):
         self.width = len(self.sizes) or math.prod(space.shape or ())
 
     def __call__(self, masks: Array | None, noise: Array | None) -> Array:
-        """See :class:`Asked`."""
         assert noise is not None
         shape = (len(noise), *(self.space.shape or ()))
         if isinstance(self.space, spaces.Box):

@@ -81,7 +81,6 @@ class SuccessiveHalving(Pruner):
         object.__setattr__(self, "rungs", rungs)
 
     def stops(self, before: Sequence[Contender], ended: int, own: Contender, step: int, sign: int) -> bool | None:
-        """See :class:`Pruner`."""
         earlier = max((one for one in own.reports if one < step), default=-1)
         passed = [rung for rung in self.rungs if earlier < rung <= step]
         if not passed:
@@ -116,7 +115,6 @@ class OptunaPruner(Pruner):
         self.pruner = pruner
 
     def stops(self, before: Sequence[Contender], ended: int, own: Contender, step: int, sign: int) -> bool | None:
-        """See :class:`Pruner`."""
         import optuna
         from optuna.trial import TrialState, create_trial
 

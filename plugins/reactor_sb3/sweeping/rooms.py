@@ -151,7 +151,7 @@ class Room:
                 run.close(timeout=GRACE)
 
 
-class NodeSeat:
+class NodeSeat(Seat):
     """A seat of a room.
 
     Args:
@@ -163,19 +163,15 @@ class NodeSeat:
         self.room, self.number = room, number
 
     def begin(self, job: Job) -> None:
-        """See :class:`reactor_sb3.sweeping.seats.Seat`."""
         self.room.order(self.number, job)
 
     def answer(self, stops: bool) -> None:
-        """See :class:`reactor_sb3.sweeping.seats.Seat`."""
         self.room.order(self.number, stops)
 
     def poll(self, seconds: float) -> Event | None:
-        """See :class:`reactor_sb3.sweeping.seats.Seat`."""
         return self.room.poll(self.number, seconds)
 
     def close(self) -> None:
-        """See :class:`reactor_sb3.sweeping.seats.Seat`."""
         self.room.close()
 
 
