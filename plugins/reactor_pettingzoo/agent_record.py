@@ -33,9 +33,6 @@ class AgentRecord:
 
     It is a :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`, and writes a :class:`~reactor_pettingzoo.copies.Copy`.
     Rows of agents that do not act next are zeros; they all are when the episode is over.
-
-    Args:
-        specs: The agents.
     """
 
     whole = True

@@ -100,10 +100,6 @@ class AskedUnit(AgentsUnit):
     """A copy of which one row shows all agents as their policies are asked: what each sees, and whether it acts, by number.
 
     It is the unit of a :class:`~reactor_pettingzoo.joint_env.JointEnv`.
-
-    Args:
-        env: The environment.
-        specs: Its agents.
     """
 
     def __init__(self, env: Any, specs: AgentSpecs) -> None:

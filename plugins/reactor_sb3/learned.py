@@ -103,12 +103,7 @@ def read_quantile_net(module: Any, flat: FlatParameters) -> QuantileNetwork | st
 
 
 def read_actor_critic(policy: Any, flat: FlatParameters) -> ActorCritic | str:
-    """Actor and critic of PPO, with masks and behind LSTMs too.
-
-    Args:
-        policy: The policy.
-        flat: Its parameters.
-    """
+    """Actor and critic of PPO, with masks and behind LSTMs too."""
     if (why := _other_learns(policy, flat)) is not None:
         return why
     found = read_policy(policy, here=True).policy

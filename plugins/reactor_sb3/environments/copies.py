@@ -29,9 +29,6 @@ __all__ = ["Copies", "LogPickler", "copies_in", "copies_of", "without_logs"]
 class Copies:
     """Makes copies of an environment as it was when this was made.
 
-    Args:
-        env: The environment.
-
     Raises:
         Exception: What pickling raises, of any type.
     """

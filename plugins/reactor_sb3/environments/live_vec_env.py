@@ -66,9 +66,6 @@ def shown_to_actors(venv: VecEnv) -> VecEnv:
 def env_fns_of(venv: VecEnv) -> list[EnvFn]:
     """A function for each environment of a live vector environment, which makes one like it is now.
 
-    Args:
-        venv: As the trainer is given it.
-
     Raises:
         TypeError: If there is no way, or something is wrapped around all of them that one cannot have alone.
         RuntimeError: If it is closed, or in the middle of a step.
@@ -94,9 +91,6 @@ def wrappers_alone(venv: VecEnv) -> tuple[list[Callable[[Any], Any]], VecEnv]:
 
 def kernel_of_all(venv: VecEnv) -> KernelKind | None:
     """Tell which kind of kernel there is for all environments of a live vector environment; ``None`` if not for all.
-
-    Args:
-        venv: As the trainer is given it.
 
     Raises:
         TypeError, RuntimeError: As :func:`env_fns_of`.

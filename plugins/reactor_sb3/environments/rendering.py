@@ -18,11 +18,7 @@ RenderMode = Literal["human", "rgb_array"]
 
 
 class InWindow:
-    """Makes an environment that gives pictures, in a window.
-
-    Args:
-        env_fn: Makes it.
-    """
+    """Makes an environment that gives pictures, in a window."""
 
     def __init__(self, env_fn: EnvFn) -> None:
         self.env_fn = env_fn

@@ -152,12 +152,7 @@ class Room:
 
 
 class NodeSeat(Seat):
-    """A seat of a room.
-
-    Args:
-        room: The room.
-        number: Of the seat there.
-    """
+    """A seat of a room."""
 
     def __init__(self, room: Room, number: int) -> None:
         self.room, self.number = room, number

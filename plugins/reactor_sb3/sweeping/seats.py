@@ -25,12 +25,7 @@ Event = Reported | Ended | BaseException
 
 
 class _Background:
-    """A training in a thread of its own, which waits while a report of it is judged.
-
-    Args:
-        train: The user's function.
-        job: The training.
-    """
+    """A training in a thread of its own, which waits while a report of it is judged."""
 
     def __init__(self, train: Callable[..., Any], job: Job) -> None:
         self.events: SimpleQueue[Event] = SimpleQueue()
@@ -149,12 +144,7 @@ class InlineSeat(Seat):
 
 
 class ProcessSeat(Seat):
-    """Trainings in a process of their own, which is started when it is needed.
-
-    Args:
-        train: The user's function.
-        start_method: How the process starts.
-    """
+    """Trainings in a process of their own, which is started when it is needed."""
 
     def __init__(self, train: Any, start_method: str | None) -> None:
         self.train, self.start_method = train, start_method

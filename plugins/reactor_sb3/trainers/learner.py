@@ -76,10 +76,6 @@ def _tasks(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:
 def finish(update: Update, nets: Networks) -> dict[str, float]:
     """Make updates here and now.
 
-    Args:
-        update: The updates.
-        nets: What computes their gradients.
-
     Returns:
         What the updates end with.
     """

@@ -328,10 +328,6 @@ def most_actors(venv: VecEnv, few_steps: bool) -> int:
 
     An actor evaluates the network by itself in each step, and lays out its weights in each round. Kernels step a row in less time
     than that takes, those of MuJoCo's environments if a round has few steps. With more than 32 rows to an actor it pays again.
-
-    Args:
-        venv: The vector environment.
-        few_steps: Whether a round has few.
     """
     if _sees_images(venv.observation_space):
         return 4  # a convolutional network takes hardly longer for two images than for one

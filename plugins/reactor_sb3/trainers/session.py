@@ -269,9 +269,6 @@ class Session:
     def start(self, model: Model) -> Run:
         """Start the workers.
 
-        Args:
-            model: The trainer.
-
         Raises:
             ValueError: If there are ``restarts`` and environments that could not be brought back.
         """
@@ -329,13 +326,7 @@ class Session:
         return template
 
     def tick(self, model: Model, run: Run, watched: bool) -> None:
-        """Sample a round, and learn from one.
-
-        Args:
-            model: The trainer.
-            run: The trainer's run.
-            watched: Whether somebody wants infos.
-        """
+        """Sample a round, and learn from one."""
         if (news := self.settings.news(model)) is not None:
             run.set(acting=news)
         if self.afresh and model.pipeline:

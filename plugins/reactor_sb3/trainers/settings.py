@@ -58,12 +58,7 @@ class Settings:
         self._rows = 0
 
     def begin(self, model: Model, config: ProgramConfig) -> None:
-        """Note what a run begins with.
-
-        Args:
-            model: The trainer.
-            config: What the run's program is made from.
-        """
+        """Note what a run begins with."""
         self._note(model)
         self._kept = _kept(model)
         self._noise, self._further = _state_of(vars(model).get("action_noise")), model.further_settings()
@@ -77,9 +72,6 @@ class Settings:
 
     def news(self, model: Model) -> tuple[Any, bool] | None:
         """Look at the settings again, before a round.
-
-        Args:
-            model: The trainer.
 
         Returns:
             How actors are to act from now on, and whether its memory begins anew; ``None`` if nothing has changed for them.
