@@ -38,7 +38,6 @@ from reactor_torch import (
     HeldForward,
     ImageNet,
     Layer,
-    Lstm,
     Net,
     OwnCalls,
     Policy,
@@ -47,6 +46,7 @@ from reactor_torch import (
     SquashedGaussian,
     TorchNet,
     Values,
+    differentiating,
     distribution_of,
     image_layers_of,
     layers_of,
@@ -453,7 +453,7 @@ def _asked(policy: Any, calls: OwnCalls, why: str, every: int, parts: int = 0, h
 
 
 def _read_recurrent(policy: Any, cls: type[Any], every: int) -> Read:
-    network = _recurrent(policy, cls) if Lstm.is_compiled() else "there is no extension"
+    network = _recurrent(policy, cls) if differentiating() != "torch" else "there is no extension"
     if isinstance(network, RecurrentNet):
         return policy, network, _distribution_of(policy.action_space)
     lstm = policy.lstm_actor

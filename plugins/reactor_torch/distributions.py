@@ -28,6 +28,10 @@ from reactor_torch.dense import Dense, Layer
 from reactor_torch.flat import FlatParameters
 from reactor_torch.forward import DenseForward
 from reactor_torch.learned_distributions import (
+    EPSILON,
+    HALF_LOG_2PI,
+    HIGHEST,
+    LOWEST,
     EvaluatedBernoulli,
     EvaluatedCategorical,
     EvaluatedGaussian,
@@ -52,9 +56,6 @@ __all__ = [
 Array = npt.NDArray[Any]
 FORBIDDEN = np.float32(-1e8)
 """The score of a choice that a mask forbids, as sb3-contrib has it."""
-_HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
-_SMALLEST = 1e-6
-"""SB3 adds this to the variance of gSDE, and to the slope of tanh."""
 
 
 class ActionDistribution(ABC):
@@ -293,8 +294,8 @@ class SquashedGaussian(_OfNumbers):
     """
 
     noise = "normal"
-    low: float = -20.0
-    high: float = 2.0
+    low: float = LOWEST
+    high: float = HIGHEST
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -330,7 +331,7 @@ class SquashedGaussian(_OfNumbers):
         of_drawn = _normal_log_prob(
             drawn - outputs[..., :n], np.clip(outputs[..., n:], np.float32(self.low), np.float32(self.high))
         )
-        return of_drawn - np.log(1 - squashed**2 + np.float32(_SMALLEST)).sum(-1)  # type: ignore[no-any-return]
+        return of_drawn - np.log(1 - squashed**2 + np.float32(EPSILON)).sum(-1)  # type: ignore[no-any-return]
 
     def by_torch(self, outputs: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> tuple[of_torch.Distribution, ...]:
         mean, log_std = torch.split(outputs, self.count, -1)
@@ -387,7 +388,7 @@ class GaussianByRow(_OfNumbers):
         spread = DenseForward((Layer("linear", "spread", self.features, n),), self.features, one_hot=False)
         variances = spread.bind(record, {"": np.square(seen).reshape(1, -1, self.features)})(0).reshape(*seen.shape[:-1], n)
         distances = actions.reshape(variances.shape) - outputs[..., :n]
-        return _normal_log_prob(distances, np.float32(0.5) * np.log(variances + np.float32(_SMALLEST)))
+        return _normal_log_prob(distances, np.float32(0.5) * np.log(variances + np.float32(EPSILON)))
 
     def learned(self, flat: FlatParameters, mean: Layer | None = None) -> LearnedDistribution | str:
         assert mean is not None
@@ -397,7 +398,7 @@ class GaussianByRow(_OfNumbers):
     def by_torch(self, outputs: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> tuple[of_torch.Distribution, ...]:
         mean, seen = outputs[:, : self.count], outputs[:, self.count :]
         variance = seen.square() @ (2 * weights["log_std"]).exp()
-        return (of_torch.Independent(of_torch.Normal(mean, (variance + _SMALLEST).sqrt()), 1),)
+        return (of_torch.Independent(of_torch.Normal(mean, (variance + EPSILON).sqrt()), 1),)
 
 
 @dataclass(frozen=True)
@@ -452,7 +453,7 @@ def distribution_of(space: gymnasium.Space[Any], numbers: type[_OfNumbers]) -> A
 def _normal_log_prob(distances: Array, log_std: Array) -> Array:
     """Logarithms of the probabilities of normal numbers, ``(...)``, by their distances from the means, ``(..., n)``."""
     apart = distances * np.exp(-log_std)
-    return -(np.float32(0.5) * apart * apart + log_std + _HALF_LOG_2PI).sum(-1)  # type: ignore[no-any-return]
+    return -(np.float32(0.5) * apart * apart + log_std + np.float32(HALF_LOG_2PI)).sum(-1)  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------------- what is forbidden
