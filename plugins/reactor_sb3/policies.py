@@ -61,12 +61,15 @@ __all__ = [
     "check_squashed",
     "dense_forward",
     "image_forward",
+    "known",
     "network_of",
     "networks_of",
     "policy_reason",
     "read_policy",
     "read_values",
+    "reader",
     "reason",
+    "refuse",
 ]
 
 P = ParamSpec("P")
@@ -95,7 +98,7 @@ class _Misfit(Exception):
     """Why a network is not read."""
 
 
-def _reader(read: Callable[P, T]) -> Callable[P, T | str]:
+def reader(read: Callable[P, T]) -> Callable[P, T | str]:
     """Let a function return why it has found a :class:`_Misfit`."""
 
     @wraps(read)
@@ -108,12 +111,13 @@ def _reader(read: Callable[P, T]) -> Callable[P, T | str]:
     return found
 
 
-def _refuse(why: str | None) -> None:
+def refuse(why: str | None) -> None:
+    """Read no further, if there is a reason."""
     if why is not None:
         raise _Misfit(why)
 
 
-def _known(found: T | str) -> T:
+def known(found: T | str) -> T:
     """Return what was read, if that is not a reason."""
     if isinstance(found, str):
         raise _Misfit(found)
@@ -125,7 +129,7 @@ def _check_part(network: Any, name: str, kind: type[nn.Module]) -> Any:
     part = getattr(network, name, None)
     if type(part) is not kind:
         raise _Misfit(f"its {name} is {'not there' if part is None else f'a {type(part).__name__}, not a {kind.__name__}'}")
-    _refuse(reason_of(part, kind, named=name))
+    refuse(reason_of(part, kind, named=name))
     return part
 
 
@@ -159,7 +163,7 @@ def network_of(network: Any, name: str) -> DenseForward | ConvolvedForward | str
     return image_forward(network, name) if isinstance(extractor, NatureCNN) else dense_forward(network, name)
 
 
-@_reader
+@reader
 def dense_forward(network: Any, name: str, more: int = 0, renormalising: type[nn.Module] | None = None) -> DenseForward:
     """Read a network of SB3's, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates; or say why not.
 
@@ -169,7 +173,7 @@ def dense_forward(network: Any, name: str, more: int = 0, renormalising: type[nn
         more: How many numbers they are given behind those of observations.
         renormalising: See :func:`~reactor_torch.layers_of`.
     """
-    _refuse(reason(network))
+    refuse(reason(network))
     _check_part(network, "features_extractor", FlattenExtractor)
     body = _check_part(network, name, nn.Sequential)
     features, one_hot = _features(network)
@@ -181,13 +185,13 @@ def dense_forward(network: Any, name: str, more: int = 0, renormalising: type[nn
 
 def _dense(found: tuple[Layer, ...] | str) -> tuple[Layer, ...]:
     """Layers, if actors know them all."""
-    for layer in (layers := _known(found)):
+    for layer in (layers := known(found)):
         if not DenseForward.knows([layer]):
             raise _Misfit(f"its {layer.name} is a {layer.kind}, which is evaluated by torch alone")
     return layers
 
 
-@_reader
+@reader
 def image_forward(network: Any, name: str = "") -> ConvolvedForward:
     """Read SB3's convolutions of images and the layers behind them, where there is the extension; or say why not.
 
@@ -196,7 +200,7 @@ def image_forward(network: Any, name: str = "") -> ConvolvedForward:
         name: Of layers in it that follow its features extractor, if any are to.
     """
     extractor, space = network.features_extractor, network.observation_space
-    _refuse(reason(network) or reason_of(extractor, NatureCNN, named="features_extractor"))
+    refuse(reason(network) or reason_of(extractor, NatureCNN, named="features_extractor"))
     if space.dtype != np.uint8:
         raise _Misfit(f"its observations are {space}, and not bytes")
     _check_tied(network)
@@ -204,7 +208,7 @@ def image_forward(network: Any, name: str = "") -> ConvolvedForward:
     if name:
         parts[name] = _check_part(network, name, nn.Sequential)
     modules = [(f"{prefix}.{number}", module) for prefix, part in parts.items() for number, module in enumerate(part)]
-    layers = _known(image_layers_of(modules, space.shape))
+    layers = known(image_layers_of(modules, space.shape))
     if not ConvolvedForward.knows(layers):
         raise _Misfit("its images are convolved by torch where there is no extension, or layers that it does not know")
     return ConvolvedForward(layers, 255 if network.normalize_images and is_image_space(space) else 1)
@@ -241,7 +245,7 @@ def policy_reason(policy: Any, like: type, distributions: tuple[str, ...] = PLAI
     return next((why for name, part in parts.items() if (why := reason_of(part, named=name)) is not None), None)
 
 
-@_reader
+@reader
 def networks_of(policy: Any) -> DenseNet | ImageNet:
     """Read the networks of a policy that does nothing of its own with them, see :func:`policy_reason`; or say why not."""
     if not isinstance(policy.features_extractor, NatureCNN):
@@ -249,7 +253,7 @@ def networks_of(policy: Any) -> DenseNet | ImageNet:
     if not policy.share_features_extractor:
         raise _Misfit("its actor and its critic do not share their features_extractor")
     _check_part(policy, "mlp_extractor", MlpExtractor)
-    return ImageNet(_known(image_forward(policy)), *(_behind(policy, name, policy.features_dim) for name in _BEHIND))
+    return ImageNet(known(image_forward(policy)), *(_behind(policy, name, policy.features_dim) for name in _BEHIND))
 
 
 def _dense_networks(policy: Any) -> tuple[DenseForward, tuple[()], DenseForward]:
@@ -277,7 +281,7 @@ def _behind(policy: Any, name: str, width: int, before: Sequence[tuple[str, nn.M
         before: Layers before those of the extractor, by name.
     """
     last, body = "action_net" if name == "policy_net" else name, getattr(policy.mlp_extractor, name)
-    _refuse(reason_of(body, named=f"mlp_extractor.{name}"))
+    refuse(reason_of(body, named=f"mlp_extractor.{name}"))
     modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(body)]
     modules.append((last, getattr(policy, last)))
     layers = _dense(layers_of([*before, *modules], width))
@@ -287,10 +291,10 @@ def _behind(policy: Any, name: str, width: int, before: Sequence[tuple[str, nn.M
     return layers
 
 
-@_reader
+@reader
 def _noisy(policy: Any) -> DenseNet:
     """Read the networks of a policy with gSDE, if they are dense layers and the noise is SB3's own by default; or say why not."""
-    _refuse(policy_reason(policy, ActorCriticPolicy, GSDE))
+    refuse(policy_reason(policy, ActorCriticPolicy, GSDE))
     noise = policy.action_dist
     if policy.squash_output or noise.use_expln or noise.learn_features:
         raise _Misfit("its noise has squash_output, use_expln or learn_features")
@@ -301,13 +305,13 @@ def _noisy(policy: Any) -> DenseNet:
     return DenseNet(replace(actor, layers=tuple(below)), ((last,), ()), critic)
 
 
-@_reader
+@reader
 def _recurrent(policy: Any, like: type) -> RecurrentNet:
     """Read the LSTMs of a plain policy and the dense layers behind them, if all is evaluated without torch; or say why not.
 
     Where the critic has no LSTM its layers begin with observations.
     """
-    _refuse(policy_reason(policy, like))
+    refuse(policy_reason(policy, like))
     for name in ("lstm_actor", "lstm_critic"):
         if getattr(policy, name) is not None:
             _check_part(policy, name, nn.LSTM)
@@ -327,7 +331,7 @@ def _recurrent(policy: Any, like: type) -> RecurrentNet:
 # ---------------------------------------------------------------------- actors whose actions are squashed
 
 
-@_reader
+@reader
 def actor_of(actor: Any, gaussian: type[nn.Module] = SACActor, renormalising: type[nn.Module] | None = None) -> DenseNet:
     """Read an actor of dense layers whose actions are squashed; or say why not.
 
@@ -341,10 +345,10 @@ def actor_of(actor: Any, gaussian: type[nn.Module] = SACActor, renormalising: ty
     distribution = type(getattr(actor, "action_dist", None))
     if distribution not in (type(None), SquashedDiagGaussianDistribution):
         raise _Misfit(f"its actions have a {distribution.__name__}")
-    _refuse(reason(actor, gaussian if isinstance(actor, gaussian) else TD3Actor))
+    refuse(reason(actor, gaussian if isinstance(actor, gaussian) else TD3Actor))
     if not isinstance(actor, gaussian):
-        return DenseNet(_known(dense_forward(actor, "mu")))
-    body = _known(dense_forward(actor, "latent_pi", renormalising=renormalising))
+        return DenseNet(known(dense_forward(actor, "mu")))
+    body = known(dense_forward(actor, "latent_pi", renormalising=renormalising))
     width = body.layers[-1].outputs if body.layers else body.features
     return DenseNet(body, tuple(_dense(layers_of([(name, getattr(actor, name))], width)) for name in ("mu", "log_std")))
 
