@@ -413,18 +413,12 @@ def read_policy(policy: Any, sde_sample_freq: int = -1, masked: bool = True, her
     else:
         why = f"{type(policy).__name__} is no policy that SB3 or sb3-contrib has"
         module, network, distribution = policy, AskedNet(held_forward(policy, why), Predicting()), None
-    network = network if here else _sent(network)
+    if not here and isinstance(network, TorchNet | AskedNet) and isinstance(network.forward, HeldForward):
+        network = replace(network, forward=sent(network.forward))  # to actors it is sent without its weights
     squashed = bool(getattr(policy, "squash_output", False))
     takes_masks = masked and any(cls.__name__ == "MaskableActorCriticPolicy" for cls in type(policy).__mro__)
     found = Policy(network, distribution, policy.action_space, squashed, takes_masks)
     return Source(found, module)
-
-
-def _sent(network: Net | AskedNet) -> Net | AskedNet:
-    """A network that is to be sent to actors: without its weights, also if torch evaluates it."""
-    if isinstance(network, TorchNet | AskedNet) and isinstance(network.forward, HeldForward):
-        return replace(network, forward=sent(network.forward))
-    return network
 
 
 Read = tuple[nn.Module, Net | AskedNet, ActionDistribution | None]

@@ -118,7 +118,7 @@ class Observations:
                     observation = _fitting(observation, key, shape, dtype)
             elif type(observation) not in scalars:
                 observation = _fitting(observation, key, shape, dtype)
-            flat[at] = _turned(observation) if turned else observation
+            flat[at] = np.transpose(observation, (2, 0, 1)) if turned else observation
 
         if key not in self.choices:
             return write
@@ -220,10 +220,6 @@ def _described(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} of {list(value)[:20]}"
     return f"{repr(value)[:80]}, a {type(value).__name__}"
-
-
-def _turned(image: Array) -> Array:
-    return np.transpose(image, (2, 0, 1))
 
 
 def transition_record(

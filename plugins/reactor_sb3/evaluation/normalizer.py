@@ -70,8 +70,8 @@ def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Norm
         shapes = {key: rms.mean.shape for key, rms in by_key(one).items()}
         if any(key not in shown or shown[key].shape != shape for key, shape in shapes.items()):
             raise ValueError(
-                f"the VecNormalize of {type(model).__name__} normalises observations of the shapes {_told(shapes)}, and the "
-                f"environment shows {space}: put VecNormalize around {_others(wrappers)}, or pass a function that shows the "
+                f"the VecNormalize of {type(model).__name__} normalises observations of the shapes {shapes.get('', shapes)}, and "
+                f"the environment shows {space}: put VecNormalize around {_others(wrappers)}, or pass a function that shows the "
                 "model what it has learned from"
             )
     return Normalizer(found) if found else None
@@ -87,10 +87,6 @@ def changes_of(model: BaseAlgorithm) -> str:
     if not named:
         return ""
     return f"; its environments are wrapped in {' and '.join(named)}: pass an environment that shows what those do"
-
-
-def _told(shapes: dict[str, Any]) -> Any:
-    return shapes.get("", shapes)
 
 
 def _others(wrappers: Sequence[VecEnvWrapper]) -> str:

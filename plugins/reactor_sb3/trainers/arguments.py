@@ -24,14 +24,6 @@ LARGEST_SEED = 2**32 - 1
 _taken_over: ContextVar[bool] = ContextVar("taken_over", default=False)
 
 
-def _never(value: Any) -> bool:
-    return False
-
-
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
 def _is_coefficient(value: Any) -> bool:
     """Whether it is ``"auto"``, or that with the number that it begins with."""
     if not isinstance(value, str):
@@ -79,7 +71,7 @@ class _Real(NamedTuple):
     high: float = math.inf
     above: bool = False
     endless: bool = False
-    other: Callable[[Any], bool] = _never
+    other: Callable[[Any], bool] = lambda value: False
     otherwise: str = ""
 
     def holds(self, value: Any) -> bool:
@@ -126,7 +118,7 @@ _NUMBERS: dict[str, _Whole | _Real] = {
 """By the name of the argument, whichever trainer has it."""
 _LEARNED: dict[str, _Whole | _Real] = {
     "ent_coef": _Real(other=_is_coefficient, otherwise=', "auto", or "auto_0.1", say'),
-    "target_entropy": _Real(other=_is_auto, otherwise=' or "auto"'),
+    "target_entropy": _Real(other=lambda value: isinstance(value, str) and value == "auto", otherwise=' or "auto"'),
 }
 """The same where the entropy coefficient may be learned."""
 _OF_NETWORKS = dict.fromkeys(("n_critics", "n_quantiles", "lstm_hidden_size", "n_lstm_layers"), _Whole(1))

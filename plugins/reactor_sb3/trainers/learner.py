@@ -27,13 +27,12 @@ __all__ = [
     "Minibatch",
     "ParallelLearner",
     "Sharing",
-    "descend",
     "finish",
-    "gradients",
     "merged",
     "scratch_of",
     "refuse_common",
     "shares_of",
+    "tasks_of",
     "throw_away_update",
 ]
 
@@ -50,24 +49,8 @@ class Minibatch(NamedTuple):
     rows: slice
 
 
-def gradients(trainer: Any, minibatches: Mapping[str, Batch | Minibatch]) -> Update:
-    """See :meth:`reactor_sb3.trainers.trainer.Trainer.gradients`."""
-    found = yield _tasks(minibatches)
-    return trainer.named(dict(zip(minibatches, found, strict=True)))  # type: ignore[no-any-return]
-
-
-def descend(trainer: Any, minibatches: Mapping[str, Batch | Minibatch]) -> Update:
-    """See :meth:`reactor_sb3.trainers.trainer.Trainer.descend`."""
-    found: dict[str, Mapping[str, float]] = {}
-    for together in [minibatches] if trainer.split else [{loss: one} for loss, one in minibatches.items()]:
-        statistics = yield _tasks(together)
-        for loss, of_loss in zip(together, statistics, strict=True):
-            found[loss] = of_loss
-            trainer.step_along(loss, of_loss)
-    return trainer.named(found)  # type: ignore[no-any-return]
-
-
-def _tasks(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:
+def tasks_of(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:
+    """Tasks for those who compute gradients, of minibatches by the names of losses."""
     return tuple(
         Task(loss, *one) if isinstance(one, Minibatch) else Task(loss, one, slice(0, len(one))) for loss, one in minibatches.items()
     )

@@ -413,7 +413,9 @@ class Session:
                 self.display.show_round(model, run)
                 go_on = self.report.round(model, run, callback if watched else None, log_interval)
                 self.in_round = False
-                self._save_due(model)
+                due, self.due = self.due, []  # checkpoints that were wanted within the round that is over
+                for path in due:
+                    checkpoint.save(path, model)
                 if go_on:
                     with noting_read_only():
                         callback.on_rollout_end()
@@ -472,12 +474,6 @@ class Session:
                 "the workers were ended in the middle of learn(), by close() or set_env() in a callback. Let the callback return "
                 "False, which ends the training, and call it after learn()"
             )
-
-    def _save_due(self, model: Model) -> None:
-        """Write the checkpoints that were wanted within the round that is over."""
-        due, self.due = self.due, []
-        for path in due:
-            checkpoint.save(path, model)
 
     # ------------------------------------------------------------------ for the learner
 

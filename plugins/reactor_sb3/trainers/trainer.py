@@ -41,7 +41,7 @@ from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.copying import copy_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.explanation import Explanation, explanation_of
-from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, merged, refuse_common, shares_of
+from reactor_sb3.trainers.learner import LocalRef, Minibatch, merged, refuse_common, shares_of, tasks_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.report import Locals
@@ -248,7 +248,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         Returns:
             The statistics of all of them; those that several losses have begin with the loss's name.
         """
-        return gradients(self, minibatches)
+        found = yield tasks_of(minibatches)
+        return self.named(dict(zip(minibatches, found, strict=True)))
 
     def descend(self, /, **minibatches: Batch | Minibatch) -> Update:
         """Compute the gradients of some losses and step along them: one after the other or, with ``split=True``, side by side.
@@ -259,7 +260,13 @@ class Trainer(RunOwner, BaseAlgorithm):
         Returns:
             The statistics of all of them.
         """
-        return descend(self, minibatches)
+        found: dict[str, Mapping[str, float]] = {}
+        for together in [minibatches] if self.split else [{loss: one} for loss, one in minibatches.items()]:
+            statistics = yield tasks_of(together)
+            for loss, of_loss in zip(together, statistics, strict=True):
+                found[loss] = of_loss
+                self.step_along(loss, of_loss)
+        return self.named(found)
 
     def step_along(self, loss: str, statistics: Mapping[str, float]) -> None:
         """Step along the gradients of a loss, as :meth:`descend` does; because of its statistics an algorithm may make no step."""
