@@ -10,13 +10,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from reactor_torch import (
-    HeldForward,
-    TorchForward,
-    computed_in,
-    torch_state,
-    torch_stream,
-)
+from reactor_torch import HeldForward, TorchForward, computed_in, torch_state, torch_stream
 
 __all__ = ["copied", "held_forward", "sent"]
 

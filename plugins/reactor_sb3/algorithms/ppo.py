@@ -57,7 +57,8 @@ class PPOLoss(Loss):
 
     def evaluate(self, policy: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Values, log-probabilities and entropies, ``(rows,)`` each; no entropies where nobody can compute them."""
-        return policy.evaluate_actions(batch.observations, batch.actions)  # type: ignore[no-any-return]
+        masks = {"action_masks": batch.action_masks} if hasattr(batch, "action_masks") else {}
+        return policy.evaluate_actions(batch.observations, batch.actions, **masks)  # type: ignore[no-any-return]
 
     def fast(self, nets: Mapping[str, Any], batch: PPOBatch, share: float) -> tuple[float, ...]:
         """The same by the extension; with masks, if there are any."""

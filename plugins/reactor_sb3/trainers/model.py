@@ -46,7 +46,6 @@ class Model(Protocol):
     watch_every: int
     watch_episodes: int
     watch_steps: int | None
-    _base_seed: int
     _last_obs: Any
     _last_episode_starts: Any
     _learned_timesteps: int
@@ -80,9 +79,6 @@ class Model(Protocol):
 
     @property
     def evaluations(self) -> list[Evaluation]: ...
-
-    @property
-    def make_rows(self) -> Any: ...
 
     def acting(self) -> tuple[torch.nn.Module, Any]: ...
 

@@ -36,9 +36,6 @@ class Rollouts:
         layout: Layout of observations as the policy sees them.
         record: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
         device: Where tensors are to be.
-
-    Attributes:
-        record: As given.
     """
 
     def __init__(self, layout: Observations, record: Array, device: torch.device) -> None:
