@@ -172,14 +172,7 @@ def _parts(group: AgentGroup, agent: AgentID, observation: Any) -> Any:
 
 
 class JointPolicy(AskedPolicy):
-    """The policies of all agents as one.
-
-    Args:
-        specs: The agents.
-        policies: Policies by name.
-        names: The name of each agent's policy.
-        deterministic: Whether the best action is taken, or one drawn.
-    """
+    """The policies of all agents as one."""
 
     remedies = (
         "Let it answer by what is observed alone, in which an environment may show what was done before; draw from the "

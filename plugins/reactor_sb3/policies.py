@@ -356,10 +356,6 @@ def actor_of(actor: Any, gaussian: type[nn.Module] = SACActor, renormalising: ty
 def check_squashed(actor: Any, kind: Any = SACActor) -> None:
     """Refuse an actor whose actions are not SB3's squashed normal ones.
 
-    Args:
-        actor: The actor.
-        kind: The class that it derives from.
-
     Raises:
         ValueError: If it has a distribution of its own, or batch normalisation.
     """

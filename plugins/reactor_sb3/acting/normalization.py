@@ -54,12 +54,7 @@ class Normalization:
 
 
 class Normalizing:
-    """``VecNormalize`` with statistics that stand still.
-
-    Args:
-        keys: Which parts of observations have statistics.
-        parameters: A record with statistics.
-    """
+    """``VecNormalize`` with statistics that stand still."""
 
     def __init__(self, keys: tuple[str, ...], parameters: Array) -> None:
         norm_obs, self.norm_reward = parameters[_PREFIX + "applied"].tolist()

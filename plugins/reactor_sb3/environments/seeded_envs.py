@@ -319,11 +319,6 @@ def _are_actions(taken: Array, actions: gymnasium.Space[Any]) -> bool:
 def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:
     """Refuse what :meth:`SeededEnvs.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled.
 
-    Args:
-        saved: What is to be put back.
-        actions: The environment's action space.
-        dtype: In which actions are noted.
-
     Raises:
         ValueError: If it is something else.
     """

@@ -37,10 +37,6 @@ Seen = dict[str, Array]
 def asked(policy: Any, context: PolicyContext) -> AskedPolicy | None:
     """A model or policy of Stable-Baselines3, or a module of torch, as it is asked; an entry point.
 
-    Args:
-        policy: The model, policy or module.
-        context: What it is to act in.
-
     Returns:
         ``None`` for what is something else.
 

@@ -105,11 +105,7 @@ def _at(reports: Mapping[int, float], rung: int) -> float | None:
 
 
 class OptunaPruner(Pruner):
-    """One of Optuna's, which is shown what the trials before have reported up to the step that is judged.
-
-    Args:
-        pruner: The pruner.
-    """
+    """One of Optuna's, which is shown what the trials before have reported up to the step that is judged."""
 
     def __init__(self, pruner: BasePruner) -> None:
         self.pruner = pruner

@@ -114,12 +114,7 @@ class Seat(Protocol):
 
 
 class InlineSeat(Seat):
-    """Trainings in the caller's thread: one is over when it has begun, and its reports are judged on the way.
-
-    Args:
-        train: The user's function.
-        judge: Judges a report, given the training and what it reports.
-    """
+    """Trainings in the caller's thread: one is over when it has begun, and its reports are judged on the way."""
 
     def __init__(self, train: Callable[..., Any], judge: Callable[[Job, Reported], bool]) -> None:
         self.train, self.judge = train, judge

@@ -25,11 +25,6 @@ LARGE = 1e15
 def check_losses(found: Iterable[Mapping[str, float]], before: int, advice: str) -> None:
     """Refuse losses that are not finite: parameters are spoilt then, or about to be.
 
-    Args:
-        found: What each update has returned.
-        before: Updates before these.
-        advice: What to look at, for the error.
-
     Raises:
         ValueError: Naming the first.
     """
@@ -62,10 +57,6 @@ def check_batch(batch: Any, advice: Any) -> None:
 
 def check_parameters(nets: Networks, advice: str) -> None:
     """Refuse parameters that are not finite.
-
-    Args:
-        nets: The networks.
-        advice: What to look at, for the error.
 
     Raises:
         ValueError: Naming the network.

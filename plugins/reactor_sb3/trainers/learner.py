@@ -311,11 +311,6 @@ class ParallelLearner(_Learning):
 
     The reaction to a new round is declared behind those to minibatches: nothing in a microstep then waits for the actors. Where
     the trainer's session has a :class:`Sharing`, rounds in which it is faster alone are its own.
-
-    Args:
-        trainer: The trainer.
-        record: Type of the parameters that actors get.
-        config: What its workers are made from.
     """
 
     computed = Input()

@@ -113,9 +113,6 @@ class Rollouts:
     def check_shown(self, buffer: Any) -> None:
         """Refuse other arrays in the place of those that the rollout buffer has been filled with, which nobody would learn from.
 
-        Args:
-            buffer: The trainer's.
-
         Raises:
             ValueError: If there are any.
         """

@@ -221,13 +221,7 @@ def _in_processes(config: ProgramConfig, actor: float, cost: LearnerCost, slices
 
 
 def predicted(config: ProgramConfig, actor: float, cost: LearnerCost) -> float:
-    """Seconds of a round, by what its parts cost.
-
-    Args:
-        config: What the program is made from.
-        actor: Seconds of an actor's round.
-        cost: The learner's part, if it computes all gradients itself.
-    """
+    """Seconds of a round, by what its parts cost; arguments as for :func:`best_slices`."""
     alone = config.actors.actors * actor + sum(config.aside(actor, PICTURE).values()) + cost.helped
     slices = best_slices(config, actor, cost)
     if config.executor == "inline" or _workers(config, slices) == 1 or not may_start_processes():
