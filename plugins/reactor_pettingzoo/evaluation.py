@@ -236,9 +236,9 @@ def _check(
     name: str, agent: AgentID, group: AgentGroup, policy: Asked, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None
 ) -> None:
     """Refuse actions that the agent cannot take, or that were chosen by what is not finite."""
-    found = policy.spoilt or _not_finite(actions)
-    if found is not None and (found[0] & alive).any():
-        answered = found[1][np.argmax(found[0] & alive)].tolist()
+    spoilt, answers = policy.spoilt or (spoilt_rows(actions), actions)
+    if spoilt is not None and (spoilt & alive).any():
+        answered = answers[np.argmax(spoilt & alive)].tolist()
         raise ValueError(f"the policy {name!r} answered {answered}, which are not finite numbers, for agent {agent!r}")
     wrong = illegal(group.action_space, actions, masks) & alive
     if wrong.any():
@@ -247,8 +247,3 @@ def _check(
         raise ValueError(
             f"the policy {name!r} chose the action {actions[row]}, which is not in {group.action_space}{legal}, for agent {agent!r}"
         )
-
-
-def _not_finite(actions: Array) -> tuple[Array, Array] | None:
-    found = spoilt_rows(actions)
-    return None if found is None else (found, actions)

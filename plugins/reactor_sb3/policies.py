@@ -22,8 +22,14 @@ from stable_baselines3.td3.policies import Actor as TD3Actor
 from torch import nn
 
 from reactor_rl.plugin import library_class
-from reactor_sb3.acting.forwards import held_forward, sent
-from reactor_sb3.asking import ActorCriticCalls, ActorCriticOutputs, Predicting, RecurrentCalls
+from reactor_sb3.acting.forwards import (
+    ActorCriticCalls,
+    ActorCriticOutputs,
+    Predicting,
+    RecurrentCalls,
+    held_forward,
+    sent,
+)
 from reactor_torch import (
     ActionDistribution,
     AskedNet,

@@ -59,7 +59,9 @@ class ActionNoises:
             dones: Which episodes have ended by now, ``(steps, envs)``: it is read as the round goes on.
         """
         if all(type(one) is NormalActionNoise for one in self.noises):
-            return self._normal(random, len(dones)).__getitem__
+            noises: list[Any] = self.noises  # without a memory: those of a whole round are drawn at once
+            mean, sigma = map(np.stack, zip(*(np.broadcast_arrays(one._mu, one._sigma) for one in noises), strict=True))
+            return random.normal(mean, sigma, (len(dones), *mean.shape)).astype(noises[0]._dtype).__getitem__
 
         ours = all(type(one) in (NormalActionNoise, OrnsteinUhlenbeckActionNoise) for one in self.noises)
 
@@ -77,12 +79,6 @@ class ActionNoises:
     def end(self, dones: Array) -> None:
         """Reset what belongs to episodes that ended with the last step."""
         self._reset(dones[-1])
-
-    def _normal(self, random: np.random.Generator, steps: int) -> Array:
-        """Noise without a memory, for a whole round at once."""
-        noises: list[Any] = self.noises
-        mean, sigma = map(np.stack, zip(*(np.broadcast_arrays(one._mu, one._sigma) for one in noises), strict=True))
-        return random.normal(mean, sigma, (steps, *mean.shape)).astype(noises[0]._dtype)
 
     def _reset(self, dones: Array) -> None:
         for number in np.flatnonzero(dones):

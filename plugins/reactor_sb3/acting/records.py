@@ -110,7 +110,8 @@ class Observations:
     def _writer(self, key: str, flat: Array) -> Callable[[int, Any], None]:
         shape, dtype, turned = self.given[key], flat.dtype, key in self.turned
         casts = _TO_FLOATS if dtype.kind == "f" else {dtype}  # without a look at the numbers
-        scalars = _scalars(shape, dtype)
+        # Types of Python's and numpy's whose every value may be written as it is.
+        scalars: tuple[type, ...] = () if shape else (dtype.type, {"f": float, "b": bool}.get(dtype.kind, dtype.type))
 
         def write(at: int, observation: Any) -> None:
             if type(observation) is ndarray:
@@ -177,13 +178,6 @@ class Observations:
 
 _TO_FLOATS = frozenset(np.dtype(kind) for kind in "?bBhHiIlLqQefd")
 """Dtypes whose values become floats unchanged, except for lost digits."""
-
-
-def _scalars(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[type, ...]:
-    """Types of Python's and numpy's whose every value may be written as it is."""
-    if shape:
-        return ()
-    return (dtype.type, {"f": float, "b": bool}.get(dtype.kind, dtype.type))
 
 
 def _fitting(observation: Any, key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -65,14 +65,15 @@ def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Norm
         found = [held] if held is not None and held.norm_obs else []
     if space is None:
         return Normalizer(found) if found else None
+    others = [type(one).__name__ for one in wrappers if not isinstance(one, VecNormalize)]
     shown = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     for one in found:
         shapes = {key: rms.mean.shape for key, rms in by_key(one).items()}
         if any(key not in shown or shown[key].shape != shape for key, shape in shapes.items()):
             raise ValueError(
                 f"the VecNormalize of {type(model).__name__} normalises observations of the shapes {shapes.get('', shapes)}, and "
-                f"the environment shows {space}: put VecNormalize around {_others(wrappers)}, or pass a function that shows the "
-                "model what it has learned from"
+                f"the environment shows {space}: put VecNormalize around {' and '.join(others) or 'what shows them'}, or pass a "
+                "function that shows the model what it has learned from"
             )
     return Normalizer(found) if found else None
 
@@ -87,9 +88,3 @@ def changes_of(model: BaseAlgorithm) -> str:
     if not named:
         return ""
     return f"; its environments are wrapped in {' and '.join(named)}: pass an environment that shows what those do"
-
-
-def _others(wrappers: Sequence[VecEnvWrapper]) -> str:
-    """The wrappers that may change what is observed, for messages."""
-    named = [type(one).__name__ for one in wrappers if not isinstance(one, VecNormalize)]
-    return " and ".join(named) or "what shows them"

@@ -28,7 +28,6 @@ __all__ = [
     "ParallelLearner",
     "Sharing",
     "finish",
-    "merged",
     "scratch_of",
     "refuse_common",
     "shares_of",
@@ -146,16 +145,6 @@ def shares_of(nets: Networks, rarer: float = 1.0) -> tuple[float, ...]:
     ]
     costs[0] *= rarer
     return tuple(cost / max(sum(costs), 1) for cost in costs)
-
-
-def merged(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Statistics of several losses; a name that more than one of them has gets the loss's in front."""
-    if len(found) == 1:
-        return dict(*found.values())
-    names = [name for one in found.values() for name in one]
-    return {
-        name if names.count(name) == 1 else f"{loss}_{name}": value for loss, one in found.items() for name, value in one.items()
-    }
 
 
 Array = npt.NDArray[Any]

@@ -41,7 +41,7 @@ from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.copying import copy_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.explanation import Explanation, explanation_of
-from reactor_sb3.trainers.learner import LocalRef, Minibatch, merged, refuse_common, shares_of, tasks_of
+from reactor_sb3.trainers.learner import LocalRef, Minibatch, refuse_common, shares_of, tasks_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.report import Locals
@@ -273,8 +273,15 @@ class Trainer(RunOwner, BaseAlgorithm):
         self.nets.step(self.nets.loss(loss).learns)
 
     def named(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """The statistics of some losses by the names under which they are logged."""
-        return merged(found)
+        """The statistics of some losses by the names that they are logged by: the loss's is in front if several have it."""
+        if len(found) == 1:
+            return dict(*found.values())
+        names = [name for one in found.values() for name in one]
+        return {
+            name if names.count(name) == 1 else f"{loss}_{name}": value
+            for loss, one in found.items()
+            for name, value in one.items()
+        }
 
     def seen(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as losses take them: for the extension preprocessed and flat, but for images."""
