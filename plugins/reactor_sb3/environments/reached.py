@@ -13,8 +13,10 @@ from functools import partial
 from typing import Any, Protocol
 
 import gymnasium
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
+
+from reactor_sb3.environments.wrapped_alone import levels_of
 
 __all__ = ["Asked", "Owner", "forget_play", "leave", "reach"]
 
@@ -122,12 +124,6 @@ class _Reached:
         return self._own("reset")()
 
 
-def _base_of(venv: VecEnv) -> VecEnv:
-    while isinstance(venv, VecEnvWrapper):
-        venv = venv.venv
-    return venv
-
-
 def reach(venv: VecEnv, owner: Owner, whole: bool) -> None:
     """Let calls on a vector environment reach the actors of a trainer.
 
@@ -136,7 +132,7 @@ def reach(venv: VecEnv, owner: Owner, whole: bool) -> None:
         owner: The trainer, which is not kept alive.
         whole: Whether the environments in it are there, and not only made when they are used.
     """
-    base = _base_of(venv)
+    base = levels_of(venv)[-1]
     reached: _Reached | None = vars(base).get(_ATTRIBUTE)
     if reached is None:
         reached = _Reached(base, whole)
@@ -148,12 +144,12 @@ def reach(venv: VecEnv, owner: Owner, whole: bool) -> None:
 
 def leave(venv: VecEnv, owner: Owner) -> None:
     """The inverse of :func:`reach`: the trainer has other environments now."""
-    reached: _Reached | None = vars(_base_of(venv)).get(_ATTRIBUTE)
+    reached: _Reached | None = vars(levels_of(venv)[-1]).get(_ATTRIBUTE)
     if reached is not None:
         reached.owners.discard(owner)
 
 
 def forget_play(venv: VecEnv | None) -> None:
     """Note that a round begins: whoever has reset a vector environment before plays in it no more."""
-    if venv is not None and (reached := vars(_base_of(venv)).get(_ATTRIBUTE)) is not None:
+    if venv is not None and (reached := vars(levels_of(venv)[-1]).get(_ATTRIBUTE)) is not None:
         reached.played = False
