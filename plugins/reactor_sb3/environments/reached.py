@@ -8,9 +8,9 @@ both are changed alike. Answers are the actors', unless the caller has just rese
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 from stable_baselines3.common.vec_env import VecEnv
@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
 from reactor_sb3.environments.wrapped_alone import levels_of
 
-__all__ = ["Asked", "Owner", "forget_play", "leave", "reach"]
+__all__ = ["Asked", "forget_play", "leave", "reach"]
 
 _ATTRIBUTE = "_reactor_rl_reached"
 
@@ -54,17 +54,6 @@ class Asked:
             return setattr(env, self.name, *self.args)
         found = env.get_wrapper_attr(self.name)
         return found(*self.args, **self.kwargs) if self.what == "env_method" else found
-
-
-class Owner(Protocol):
-    """A trainer whose vector environment is called."""
-
-    def ask_actors(self, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
-        """Ask the actors' environments of these numbers, between two rounds.
-
-        Returns:
-            Their answers; ``None`` if there are no actors yet: then it is asked when there are.
-        """
 
 
 class _Reached:
@@ -124,12 +113,12 @@ class _Reached:
         return self._own("reset")()
 
 
-def reach(venv: VecEnv, owner: Owner, whole: bool) -> None:
+def reach(venv: VecEnv, owner: Any, whole: bool) -> None:
     """Let calls on a vector environment reach the actors of a trainer.
 
     Args:
         venv: The trainer's.
-        owner: The trainer, which is not kept alive.
+        owner: The trainer, whose ``ask_actors`` is called, and which is not kept alive.
         whole: Whether the environments in it are there, and not only made when they are used.
     """
     base = levels_of(venv)[-1]
@@ -142,7 +131,7 @@ def reach(venv: VecEnv, owner: Owner, whole: bool) -> None:
     reached.owners.add(owner)
 
 
-def leave(venv: VecEnv, owner: Owner) -> None:
+def leave(venv: VecEnv, owner: Any) -> None:
     """The inverse of :func:`reach`: the trainer has other environments now."""
     reached: _Reached | None = vars(levels_of(venv)[-1]).get(_ATTRIBUTE)
     if reached is not None:

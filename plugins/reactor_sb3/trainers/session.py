@@ -351,7 +351,7 @@ class Session:
         self.late_cut = None
 
     def ask(self, model: Model, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
-        """Ask the actors' environments something, between two rounds; see :class:`reactor_sb3.environments.reached.Owner`."""
+        """Ask the actors' environments something; see :meth:`reactor_sb3.trainers.trainer.Trainer.ask_actors`."""
         run: Run | None = model._run
         if run is None or run.stopped:
             entry = asked, tuple(numbers)

@@ -341,7 +341,7 @@ class Trainer(Model):
         return self.start()
 
     def ask_actors(self, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
-        """Ask the actors' environments; see :func:`reactor_sb3.environments.reached.reach`."""
+        """Ask the actors' environments of these numbers, between two rounds. ``None``: it is asked when there are actors."""
         return self.session.ask(self, asked, numbers)
 
     # ------------------------------------------------------------------ learning
