@@ -70,11 +70,7 @@ class AgentPolicies(BasePolicy):
         return tuple(name for name in self.agents if name.startswith(f"{block.policy}_"))
 
     def check_apart(self) -> None:
-        """Refuse policies that have parameters or buffers in common: each is sent to actors by itself.
-
-        Raises:
-            ValueError: If two of them have.
-        """
+        """Refuse policies that have parameters or buffers in common: each is sent to actors by itself."""
         known: dict[int, str] = {}
         for name, policy in self.agents.items():
             for path, one in (*policy.named_parameters(), *policy.named_buffers()):

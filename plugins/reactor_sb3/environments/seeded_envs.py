@@ -317,11 +317,7 @@ def _are_actions(taken: Array, actions: gymnasium.Space[Any]) -> bool:
 
 
 def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:
-    """Refuse what :meth:`SeededEnvs.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled.
-
-    Raises:
-        ValueError: If it is something else.
-    """
+    """Refuse what :meth:`SeededEnvs.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled."""
     if type(saved) is dict and {"way", "episode", "length", "total"} <= saved.keys() and type(saved["total"]) in (int, float):
         episode, length = saved["episode"], saved["length"]
         begun = type(episode) is int and type(length) is int and 0 <= episode < 2**62 and 0 <= length < 2**62

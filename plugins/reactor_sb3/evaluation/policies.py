@@ -188,11 +188,7 @@ class ReadPolicy(AskedPolicy):
 
 
 def _check_outputs(outputs: Array, wanted: tuple[int, int], scores: bool, named: str, space: Any) -> None:
-    """Check what a policy answers by: finite numbers, as many as there are to be.
-
-    Raises:
-        ValueError: Naming the policy.
-    """
+    """Check what a policy answers by: finite numbers, as many as there are to be."""
     if outputs.shape != wanted:
         raise ValueError(
             f"the policy {named} returned {'scores' if scores else 'numbers'} of shape {outputs.shape} for {wanted[0]} "

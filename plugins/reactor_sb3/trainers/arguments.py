@@ -169,9 +169,6 @@ def check_numbers(arguments: Mapping[str, Any], defaults: Mapping[str, Any], *, 
         arguments: A trainer's, plain.
         defaults: Of those that have one. What is ``None`` by default may be ``None``.
         ours: Whether the algorithm is one of ours; in another one some names may mean something else.
-
-    Raises:
-        ValueError: Naming the first one.
     """
     if _taken_over.get():
         return
@@ -215,11 +212,7 @@ def _check_widths(layers: Any) -> None:
 
 
 def check_log_interval(log_interval: Any) -> None:
-    """Refuse intervals between two logs that there cannot be.
-
-    Raises:
-        ValueError: If it is one.
-    """
+    """Refuse intervals between two logs that there cannot be."""
     value = plain(log_interval)
     if value is not None and (type(value) not in (int, float) or value % 1 != 0 or value == 0):  # NaN and infinity leave NaN
         raise ValueError(f"log_interval must be a whole number from 1 on, or None for no logs, got {log_interval!r}")

@@ -23,11 +23,7 @@ LARGE = 1e15
 
 
 def check_losses(found: Iterable[Mapping[str, float]], before: int, advice: str) -> None:
-    """Refuse losses that are not finite: parameters are spoilt then, or about to be.
-
-    Raises:
-        ValueError: Naming the first.
-    """
+    """Refuse losses that are not finite: parameters are spoilt then, or about to be."""
     for number, of_update in enumerate(found, before + 1):
         for name, value in of_update.items():
             if not math.isfinite(value) and (math.isnan(value) or not name.endswith(DIVERGENCE)):
@@ -40,9 +36,6 @@ def check_batch(batch: Any, advice: Any) -> None:
     Args:
         batch: What the updates are made from, or one for each policy, by name.
         advice: Says what to look at, for the error.
-
-    Raises:
-        ValueError: Naming what is not finite.
     """
     if isinstance(batch, dict):
         for of_policy in batch.values():
@@ -56,11 +49,7 @@ def check_batch(batch: Any, advice: Any) -> None:
 
 
 def check_parameters(nets: Networks, advice: str) -> None:
-    """Refuse parameters that are not finite.
-
-    Raises:
-        ValueError: Naming the network.
-    """
+    """Refuse parameters that are not finite."""
     for name, part in nets.parts.items():
         if part.optimizer is None:
             continue

@@ -105,9 +105,6 @@ def refuse_common(parts: Mapping[str, Network]) -> None:
     """Refuse networks that would learn a parameter of another one's, which learns it alone.
 
     SB3's shared features extractors are allowed: with ``share_features_extractor``, critics do not learn them.
-
-    Raises:
-        ValueError: If there is one.
     """
     for name, part in parts.items():
         if part.excluding is None or part.optimizer is None or not isinstance(part.module, nn.Module):

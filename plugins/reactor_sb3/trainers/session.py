@@ -464,11 +464,7 @@ class Session:
             self.sent = given
 
     def assert_runs(self, model: Model, run: Run) -> None:
-        """Within ``learn()``: see to it that a callback has not ended what it goes on with.
-
-        Raises:
-            RunError: If it has.
-        """
+        """Within ``learn()``: see to it that a callback has not ended what it goes on with."""
         if model._run is not run:
             raise RunError(
                 "the workers were ended in the middle of learn(), by close() or set_env() in a callback. Let the callback return "

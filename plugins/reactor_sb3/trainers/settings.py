@@ -108,11 +108,7 @@ class Settings:
         return None if before == self._policy else (policy, renewed)
 
     def check_kept(self, model: Model) -> None:
-        """Refuse changes of what a run keeps.
-
-        Raises:
-            ValueError: If there are any. Names it.
-        """
+        """Refuse changes of what a run keeps."""
         for name, now in _kept(model).items():
             if now != self._kept[name]:
                 what = "has rounds of one length" if name in ("n_steps", "train_freq") else "keeps what it began with"
@@ -181,9 +177,6 @@ def check_finite_arguments(arguments: Mapping[str, Any]) -> None:
 
     Args:
         arguments: By name. In a dict among them only NaN is refused.
-
-    Raises:
-        ValueError: Naming it.
     """
     for name, value in arguments.items():
         if isinstance(value, Mapping):
