@@ -47,7 +47,6 @@ class LogPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles open logs of episodes so that they go on where they are."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """See :mod:`pickle`."""
         if isinstance(obj, ResultsWriter):
             return _log_again, (obj.file_handler.name, tuple(obj.logger.fieldnames)[3:])
         return super().reducer_override(obj)

@@ -93,18 +93,15 @@ class _Reached:
         return answers
 
     def env_method(self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any) -> list[Any]:
-        """See SB3."""
         own = partial(self._own("env_method"), method_name, *method_args, indices=indices, **method_kwargs)
         found: list[Any] = self._ask(Asked("env_method", method_name, method_args, method_kwargs), indices, own)
         return found
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """See SB3."""
         found: list[Any] = self._ask(Asked("get_attr", attr_name), indices, partial(self._own("get_attr"), attr_name, indices))
         return found
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """See SB3."""
         self._ask(Asked("set_attr", attr_name, (value,)), indices, partial(self._own("set_attr"), attr_name, value, indices))
 
     def reset(self) -> Any:

@@ -42,14 +42,12 @@ class StackedFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """See Gymnasium."""
         observation, info = self.env.reset(**kwargs)
         for frames in self.frames.values():
             frames.rows = np.zeros_like(frames.rows)
         return self._stacked(observation), info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """See Gymnasium."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._stacked(observation), reward, terminated, truncated, info
 
@@ -106,7 +104,6 @@ class TransposedImages(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = channels_first(env.observation_space)
 
     def observation(self, observation: Any) -> Any:
-        """See Gymnasium."""
         if self.keys:
             return {key: np.transpose(part, (2, 0, 1)) if key in self.keys else part for key, part in observation.items()}
         return np.transpose(observation, (2, 0, 1))
