@@ -71,7 +71,6 @@ class SeededEnvs:
         rows: The environments.
         player: Takes their steps.
         log: The rewards of the round, and of each episode sum and length up to the end of the last round.
-        first: Likewise.
     """
 
     def __init__(

@@ -87,7 +87,6 @@ class Session:
         report: Callbacks, logs and evaluations.
         display: What is shown.
         settings: What the run has been told of the trainer's settings.
-        evaluate_env: Makes the evaluator's environment, ``None`` for one like the actors'.
         live: Names the trainer, for the reactors that live with it.
         layout: Where observations are in a round's record.
         makes: Makes the actors' environments.

@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, canonical, new_hash
-from reactor_sb3.acting.normalization import normalized_keys
+from reactor_sb3.acting.normalization import by_key
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
@@ -175,7 +175,7 @@ class Trainer(Model):
         self.env, self.session.makes, self._vec_normalize_env = env, makes, unwrap_vec_normalize(env)
         self.session.unasked, self.session.changed_envs = [], ""
         reach(env, self, whole=live_count(env) is not None)
-        keys = () if self._vec_normalize_env is None else normalized_keys(self._vec_normalize_env)
+        keys = by_key(self._vec_normalize_env).keys()
         self.session.layout = Observations(self.observation_space, self.observation_space, normalized=keys)
 
     # ------------------------------------------------------------------ updates
