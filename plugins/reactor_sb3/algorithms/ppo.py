@@ -62,9 +62,8 @@ class PPOLoss(Loss):
 
     def fast(self, nets: Mapping[str, Any], batch: PPOBatch, share: float) -> tuple[float, ...]:
         """The same by the extension; with masks, if there are any."""
-        policy, masks = nets[self.learns], getattr(batch, "action_masks", None)
-        said = policy.evaluate(batch.observations, batch.actions, masks)
-        numbers = self.clip_range, self.clip_range_vf, self.ent_coef, self.vf_coef
+        policy, numbers = nets[self.learns], (self.clip_range, self.clip_range_vf, self.ent_coef, self.vf_coef)
+        said = policy.evaluate(batch.observations, batch.actions, getattr(batch, "action_masks", None))
         statistics, by_values, by_log_prob = ppo_loss(said, batch, share, *numbers)
         policy.backward(by_values, by_log_prob, -self.ent_coef * share)
         return statistics
