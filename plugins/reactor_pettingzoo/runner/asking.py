@@ -25,7 +25,6 @@ from reactor_torch import (
     DenseNet,
     ModuleCalls,
     OneStream,
-    Policy,
     Stacked,
     TorchNet,
     Values,
@@ -111,7 +110,7 @@ def asked(
         network = part.policy.network
         module = isinstance(network, TorchNet) and isinstance(network.calls, ModuleCalls)
         kind = _Drawing if part.policy.distribution is None else _Module if module else _Networks
-        return kind(names[0], part.policy, parts, group, rows, greedy, own)
+        return kind(names, parts, group, rows, greedy, own)
     if isinstance(part.other, RandomPolicy):
         return _Random(group.action_space)
     return _Function(names[0], part.other, group, rows, own)
@@ -177,20 +176,16 @@ class _Seen:
 
 
 class _Networks(Asked):
-    """Policies whose outputs a distribution chooses by; see :class:`~reactor_torch.Policy`.
-
-    Args:
-        name: Of the first one.
-        policy: What they are without weights.
-        parts: What has travelled of them. All other arguments are as for :func:`asked`.
-    """
+    """Policies whose outputs a distribution chooses by; see :class:`~reactor_torch.Policy`. Arguments as for :func:`asked`."""
 
     sound = True
 
     def __init__(
-        self, name: Any, policy: Policy, parts: Sequence[PolicyPart], group: AgentGroup, rows: int, greedy: bool, own: Any
+        self, names: Sequence[Any], parts: Sequence[PolicyPart], group: AgentGroup, rows: int, greedy: bool, own: Any
     ) -> None:
-        self.name, self.policy, self.parts, self.space, self.greedy = name, policy, parts, group.action_space, greedy
+        policy = parts[0].policy
+        assert policy is not None
+        self.name, self.policy, self.parts, self.space, self.greedy = names[0], policy, parts, group.action_space, greedy
         self.rows, self.total, self.fit = rows, rows * len(parts), policy.fitting
         self.shape = (self.total, *(group.action_space.shape or ()))
         self.own = own
