@@ -24,9 +24,6 @@ WANTED = "and a film consists of arrays of shape (height, width, 3) and dtype ui
 def check_encoder(what: str) -> None:
     """See to it that films can be written.
 
-    Args:
-        what: What needs them, for the message.
-
     Raises:
         ModuleNotFoundError: If they cannot.
     """

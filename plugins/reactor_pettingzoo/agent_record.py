@@ -33,9 +33,6 @@ class AgentRecord:
 
     It is a :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`, and writes a :class:`~reactor_pettingzoo.copies.Copy`.
     Rows of agents that do not act next are zeros; they all are when the episode is over.
-
-    Args:
-        specs: The agents.
     """
 
     whole = True
@@ -46,7 +43,6 @@ class AgentRecord:
         self.specs = specs
 
     def storage(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.UnitLayout`."""
         return (), self.specs.record()
 
     def writer(self, rows: Any) -> Callable[[int, Any], None]:

@@ -15,17 +15,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel
 
 from reactor_gymnasium.plugin import check_travel, encode_makers, looked_at
-from reactor_pettingzoo.reading import (
-    MASK,
-    AgentID,
-    MaskReader,
-    agents_listed,
-    broken,
-    choices_of,
-    first_of,
-    info_of,
-    reset_with,
-)
+from reactor_pettingzoo.reading import MASK, AgentID, MaskReader, agents_listed, broken, choices_of, first_of, info_of, reset_with
 
 __all__ = [
     "AgentGroup",

@@ -100,10 +100,6 @@ class AskedUnit(AgentsUnit):
     """A copy of which one row shows all agents as their policies are asked: what each sees, and whether it acts, by number.
 
     It is the unit of a :class:`~reactor_pettingzoo.joint_env.JointEnv`.
-
-    Args:
-        env: The environment.
-        specs: Its agents.
     """
 
     def __init__(self, env: Any, specs: AgentSpecs) -> None:
@@ -176,14 +172,7 @@ def _parts(group: AgentGroup, agent: AgentID, observation: Any) -> Any:
 
 
 class JointPolicy(AskedPolicy):
-    """The policies of all agents as one.
-
-    Args:
-        specs: The agents.
-        policies: Policies by name.
-        names: The name of each agent's policy.
-        deterministic: Whether the best action is taken, or one drawn.
-    """
+    """The policies of all agents as one."""
 
     remedies = (
         "Let it answer by what is observed alone, in which an environment may show what was done before; draw from the "
@@ -205,7 +194,6 @@ class JointPolicy(AskedPolicy):
         self.hashes = {str(name): hashed(part.contents()) for name, part in parts.items() if part.policy is not None}
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
-        """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
         made = {
             name: asked([name], [decode(self.parts[name])], group, rows, self.deterministic, contextlib.nullcontext())
             for name, group in dict(self.agents).items()
@@ -237,7 +225,6 @@ class JointPolicy(AskedPolicy):
         return ask
 
     def digest(self) -> str:
-        """See :class:`reactor_gymnasium.plugin.AskedPolicy`."""
         return hashed(([str(name) for name, _ in self.agents], self.hashes))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -249,9 +236,9 @@ def _check(
     name: str, agent: AgentID, group: AgentGroup, policy: Asked, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None
 ) -> None:
     """Refuse actions that the agent cannot take, or that were chosen by what is not finite."""
-    found = policy.spoilt or _not_finite(actions)
-    if found is not None and (found[0] & alive).any():
-        answered = found[1][np.argmax(found[0] & alive)].tolist()
+    spoilt, answers = policy.spoilt or (spoilt_rows(actions), actions)
+    if spoilt is not None and (spoilt & alive).any():
+        answered = answers[np.argmax(spoilt & alive)].tolist()
         raise ValueError(f"the policy {name!r} answered {answered}, which are not finite numbers, for agent {agent!r}")
     wrong = illegal(group.action_space, actions, masks) & alive
     if wrong.any():
@@ -260,8 +247,3 @@ def _check(
         raise ValueError(
             f"the policy {name!r} chose the action {actions[row]}, which is not in {group.action_space}{legal}, for agent {agent!r}"
         )
-
-
-def _not_finite(actions: Array) -> tuple[Array, Array] | None:
-    found = spoilt_rows(actions)
-    return None if found is None else (found, actions)

@@ -209,9 +209,6 @@ class MaskReader:
 
     Of a ``MultiDiscrete`` a mask is one for each part, or all of them in a row. An agent that acts together with others and has no
     legal action only waits: of a part with nothing but zeros the first choice stands for all, as in Gymnasium's ``sample(mask)``.
-
-    Args:
-        space: The actions.
     """
 
     def __init__(self, space: Space[Any]) -> None:

@@ -59,7 +59,6 @@ class AgentsUnit:
 
     @property
     def state(self) -> AgentsUnit:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,7 +111,6 @@ class AgentsUnit:
     # ------------------------------------------------------------------ what is shown
 
     def show(self, out: StepBuffers, lo: int) -> None:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
         if out is not self._out:
             self._bind(out, lo)
         copy = self.copy
@@ -171,7 +169,6 @@ class PaddedUnit(AgentsUnit):
         self._padded_of: Sequence[AgentID] = ()
 
     def reset(self, **kwargs: Any) -> None:
-        """See :class:`AgentsUnit`."""
         self.copy.call = "reset()"
         super().reset(**kwargs)
         if self._check_agents is not None:
@@ -250,11 +247,9 @@ class PaddedUnit(AgentsUnit):
         return seen
 
     def leaves(self, layout: Any) -> list[tuple[Any, ...] | None]:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
         return [layout.take_objects(own(self._given(row))) for row in range(self.rows)]
 
     def last(self, row: int) -> Any:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
         return self.seen[row]
 
 

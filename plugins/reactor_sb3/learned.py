@@ -13,7 +13,7 @@ from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.sac.policies import Actor as SACActor
 from torch import nn
 
-from reactor_sb3.policies import actor_of, dense_forward, network_of, read_policy, reason
+from reactor_sb3.policies import actor_of, dense_forward, known, network_of, read_policy, reader, reason, refuse
 from reactor_torch import (
     ActorCritic,
     Convolved,
@@ -34,19 +34,13 @@ from reactor_torch import (
     lstm_of,
 )
 
-__all__ = [
-    "read_actor",
-    "read_actor_critic",
-    "read_critics",
-    "read_q_net",
-    "read_quantile_critics",
-    "read_quantile_net",
-]
+__all__ = ["read_actor", "read_actor_critic", "read_critics", "read_q_net", "read_quantile_critics", "read_quantile_net"]
 
 
+@reader
 def read_critics(
     module: Any, flat: FlatParameters, kind: type[Any] = ContinuousCritic, renormalising: type[nn.Module] | None = None
-) -> Critics | str:
+) -> Critics:
     """Critics, each of which gives one value.
 
     Args:
@@ -55,32 +49,30 @@ def read_critics(
         kind: What they derive from.
         renormalising: See :func:`~reactor_torch.layers_of`.
     """
-    networks = _networks_of(module, flat, kind, renormalising)
-    return networks if isinstance(networks, str) else Critics(networks, flat, dict(module.named_buffers()))
+    return Critics(_networks_of(module, flat, kind, renormalising), flat, dict(module.named_buffers()))
 
 
-def read_quantile_critics(module: Any, flat: FlatParameters, kind: type[Any]) -> QuantileCritics | str:
+@reader
+def read_quantile_critics(module: Any, flat: FlatParameters, kind: type[Any]) -> QuantileCritics:
     """Critics of quantiles; arguments as of :func:`read_critics`."""
-    networks = _networks_of(module, flat, kind)
-    return networks if isinstance(networks, str) else QuantileCritics(networks, flat)
+    return QuantileCritics(_networks_of(module, flat, kind), flat)
 
 
+@reader
 def read_actor(
     module: Any, flat: FlatParameters, kind: type[Any] = SACActor, renormalising: type[nn.Module] | None = None
-) -> SquashedActor | Dense | str:
+) -> SquashedActor | Dense:
     """An actor with the methods and layers of SAC's or of TD3's; arguments as of :func:`read_critics`."""
-    if (why := _other_learns(module, flat)) is not None:
-        return why
-    found = actor_of(module, kind, renormalising)
-    if isinstance(found, str):
-        return found
+    _check_learning(module, flat)
+    found = known(actor_of(module, kind, renormalising))
     if not found.heads:
         return Dense(found.body.layers, flat)
     (mean,), (log_std,) = found.heads
     return SquashedActor(found.body.layers, mean, log_std, flat, dict(module.named_buffers()))
 
 
-def read_q_net(module: Any, flat: FlatParameters, name: str = "q_net") -> Function | str:
+@reader
+def read_q_net(module: Any, flat: FlatParameters, name: str = "q_net") -> Function:
     """A network with a value for each action, or several.
 
     Args:
@@ -88,38 +80,28 @@ def read_q_net(module: Any, flat: FlatParameters, name: str = "q_net") -> Functi
         flat: Its parameters.
         name: Of its layers in it.
     """
-    if (why := _other_learns(module, flat) or reason(module)) is not None:
-        return why
-    found = network_of(module, name)
-    if isinstance(found, ConvolvedForward):
-        return Convolved(found.layers, flat, found.divisor)
-    return found if isinstance(found, str) else Dense(found.layers, flat)
+    _check_learning(module, flat)
+    refuse(reason(module))
+    found: Any = known(network_of(module, name))
+    return Convolved(found.layers, flat, found.divisor) if isinstance(found, ConvolvedForward) else Dense(found.layers, flat)
 
 
-def read_quantile_net(module: Any, flat: FlatParameters) -> QuantileNetwork | str:
+@reader
+def read_quantile_net(module: Any, flat: FlatParameters) -> QuantileNetwork:
     """A network of quantiles of each action's return, which sb3-contrib has; arguments as of :func:`read_critics`."""
-    found = read_q_net(module, flat, "quantile_net")
-    return found if isinstance(found, str) else QuantileNetwork(found, int(module.action_space.n))
+    return QuantileNetwork(known(read_q_net(module, flat, "quantile_net")), int(module.action_space.n))
 
 
+@reader
 def read_actor_critic(policy: Any, flat: FlatParameters) -> ActorCritic | str:
-    """Actor and critic of PPO, with masks and behind LSTMs too.
-
-    Args:
-        policy: The policy.
-        flat: Its parameters.
-    """
-    if (why := _other_learns(policy, flat)) is not None:
-        return why
+    """Actor and critic of PPO, with masks and behind LSTMs too."""
+    _check_learning(policy, flat)
     found = read_policy(policy, here=True).policy
-    network, mean = found.network, None
+    network = found.network
     if found.distribution is None or found.why_torch is not None:
         return str(found.why_torch)
-    if isinstance(network, DenseNet) and network.heads:
-        mean = network.heads[0][0]
-    distribution = found.distribution.learned(flat, mean)
-    if isinstance(distribution, str):
-        return distribution
+    mean = network.heads[0][0] if isinstance(network, DenseNet) and network.heads else None
+    distribution = known(found.distribution.learned(flat, mean))
     match network:
         case DenseNet(DenseForward(actor), _, DenseForward(critic)):
             return ActorCritic(actor, critic, distribution, flat)
@@ -134,26 +116,22 @@ def read_actor_critic(policy: Any, flat: FlatParameters) -> ActorCritic | str:
 # ---------------------------------------------------------------------- parts of them
 
 
-def _other_learns(network: nn.Module, flat: FlatParameters) -> str | None:
-    """Say that not all parameters of a network learn with it: the extension knows of no others."""
+def _check_learning(network: nn.Module, flat: FlatParameters) -> None:
+    """Refuse a network not all of whose parameters learn with it: the extension knows of no others."""
     for name, _ in network.named_parameters():
-        if name not in flat.names:
-            return f"its {name} does not learn, or another network learns it"
-    return None
+        refuse(None if name in flat.names else f"its {name} does not learn, or another network learns it")
 
 
 def _networks_of(
     critics: Any, flat: FlatParameters, kind: type[Any], renormalising: type[nn.Module] | None = None
-) -> list[tuple[Layer, ...]] | str:
-    """The layers of each critic; or why the extension does not differentiate them."""
-    if (why := _other_learns(critics, flat) or reason(critics, kind)) is not None:
-        return why
+) -> list[tuple[Layer, ...]]:
+    """The layers of each critic."""
+    _check_learning(critics, flat)
+    refuse(reason(critics, kind))
     networks = []
-    for number in range(critics.n_critics):
-        found = dense_forward(critics, f"qf{number}", get_action_dim(critics.action_space), renormalising)
-        if isinstance(found, str):
-            return found
-        if (first := found.layers[0].kind) not in ("linear", "renormalised"):
-            return f"its qf{number} begins with a layer that is {first}"
-        networks.append(found.layers)
+    for name in (f"qf{number}" for number in range(critics.n_critics)):
+        layers = known(dense_forward(critics, name, get_action_dim(critics.action_space), renormalising)).layers
+        first = layers[0].kind
+        refuse(None if first in ("linear", "renormalised") else f"its {name} begins with a layer that is {first}")
+        networks.append(layers)
     return networks

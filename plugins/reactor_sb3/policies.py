@@ -22,8 +22,14 @@ from stable_baselines3.td3.policies import Actor as TD3Actor
 from torch import nn
 
 from reactor_rl.plugin import library_class
-from reactor_sb3.acting.forwards import held_forward, sent
-from reactor_sb3.asking import ActorCriticCalls, ActorCriticOutputs, Predicting, RecurrentCalls
+from reactor_sb3.acting.forwards import (
+    ActorCriticCalls,
+    ActorCriticOutputs,
+    Predicting,
+    RecurrentCalls,
+    held_forward,
+    sent,
+)
 from reactor_torch import (
     ActionDistribution,
     AskedNet,
@@ -38,7 +44,6 @@ from reactor_torch import (
     HeldForward,
     ImageNet,
     Layer,
-    Lstm,
     Net,
     OwnCalls,
     Policy,
@@ -47,6 +52,7 @@ from reactor_torch import (
     SquashedGaussian,
     TorchNet,
     Values,
+    differentiating,
     distribution_of,
     image_layers_of,
     layers_of,
@@ -61,12 +67,15 @@ __all__ = [
     "check_squashed",
     "dense_forward",
     "image_forward",
+    "known",
     "network_of",
     "networks_of",
     "policy_reason",
     "read_policy",
     "read_values",
+    "reader",
     "reason",
+    "refuse",
 ]
 
 P = ParamSpec("P")
@@ -95,7 +104,7 @@ class _Misfit(Exception):
     """Why a network is not read."""
 
 
-def _reader(read: Callable[P, T]) -> Callable[P, T | str]:
+def reader(read: Callable[P, T]) -> Callable[P, T | str]:
     """Let a function return why it has found a :class:`_Misfit`."""
 
     @wraps(read)
@@ -108,12 +117,13 @@ def _reader(read: Callable[P, T]) -> Callable[P, T | str]:
     return found
 
 
-def _refuse(why: str | None) -> None:
+def refuse(why: str | None) -> None:
+    """Read no further, if there is a reason."""
     if why is not None:
         raise _Misfit(why)
 
 
-def _known(found: T | str) -> T:
+def known(found: T | str) -> T:
     """Return what was read, if that is not a reason."""
     if isinstance(found, str):
         raise _Misfit(found)
@@ -125,7 +135,7 @@ def _check_part(network: Any, name: str, kind: type[nn.Module]) -> Any:
     part = getattr(network, name, None)
     if type(part) is not kind:
         raise _Misfit(f"its {name} is {'not there' if part is None else f'a {type(part).__name__}, not a {kind.__name__}'}")
-    _refuse(reason_of(part, kind, named=name))
+    refuse(reason_of(part, kind, named=name))
     return part
 
 
@@ -159,7 +169,7 @@ def network_of(network: Any, name: str) -> DenseForward | ConvolvedForward | str
     return image_forward(network, name) if isinstance(extractor, NatureCNN) else dense_forward(network, name)
 
 
-@_reader
+@reader
 def dense_forward(network: Any, name: str, more: int = 0, renormalising: type[nn.Module] | None = None) -> DenseForward:
     """Read a network of SB3's, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates; or say why not.
 
@@ -169,7 +179,7 @@ def dense_forward(network: Any, name: str, more: int = 0, renormalising: type[nn
         more: How many numbers they are given behind those of observations.
         renormalising: See :func:`~reactor_torch.layers_of`.
     """
-    _refuse(reason(network))
+    refuse(reason(network))
     _check_part(network, "features_extractor", FlattenExtractor)
     body = _check_part(network, name, nn.Sequential)
     features, one_hot = _features(network)
@@ -181,13 +191,13 @@ def dense_forward(network: Any, name: str, more: int = 0, renormalising: type[nn
 
 def _dense(found: tuple[Layer, ...] | str) -> tuple[Layer, ...]:
     """Layers, if actors know them all."""
-    for layer in (layers := _known(found)):
+    for layer in (layers := known(found)):
         if not DenseForward.knows([layer]):
             raise _Misfit(f"its {layer.name} is a {layer.kind}, which is evaluated by torch alone")
     return layers
 
 
-@_reader
+@reader
 def image_forward(network: Any, name: str = "") -> ConvolvedForward:
     """Read SB3's convolutions of images and the layers behind them, where there is the extension; or say why not.
 
@@ -196,7 +206,7 @@ def image_forward(network: Any, name: str = "") -> ConvolvedForward:
         name: Of layers in it that follow its features extractor, if any are to.
     """
     extractor, space = network.features_extractor, network.observation_space
-    _refuse(reason(network) or reason_of(extractor, NatureCNN, named="features_extractor"))
+    refuse(reason(network) or reason_of(extractor, NatureCNN, named="features_extractor"))
     if space.dtype != np.uint8:
         raise _Misfit(f"its observations are {space}, and not bytes")
     _check_tied(network)
@@ -204,7 +214,7 @@ def image_forward(network: Any, name: str = "") -> ConvolvedForward:
     if name:
         parts[name] = _check_part(network, name, nn.Sequential)
     modules = [(f"{prefix}.{number}", module) for prefix, part in parts.items() for number, module in enumerate(part)]
-    layers = _known(image_layers_of(modules, space.shape))
+    layers = known(image_layers_of(modules, space.shape))
     if not ConvolvedForward.knows(layers):
         raise _Misfit("its images are convolved by torch where there is no extension, or layers that it does not know")
     return ConvolvedForward(layers, 255 if network.normalize_images and is_image_space(space) else 1)
@@ -241,7 +251,7 @@ def policy_reason(policy: Any, like: type, distributions: tuple[str, ...] = PLAI
     return next((why for name, part in parts.items() if (why := reason_of(part, named=name)) is not None), None)
 
 
-@_reader
+@reader
 def networks_of(policy: Any) -> DenseNet | ImageNet:
     """Read the networks of a policy that does nothing of its own with them, see :func:`policy_reason`; or say why not."""
     if not isinstance(policy.features_extractor, NatureCNN):
@@ -249,7 +259,7 @@ def networks_of(policy: Any) -> DenseNet | ImageNet:
     if not policy.share_features_extractor:
         raise _Misfit("its actor and its critic do not share their features_extractor")
     _check_part(policy, "mlp_extractor", MlpExtractor)
-    return ImageNet(_known(image_forward(policy)), *(_behind(policy, name, policy.features_dim) for name in _BEHIND))
+    return ImageNet(known(image_forward(policy)), *(_behind(policy, name, policy.features_dim) for name in _BEHIND))
 
 
 def _dense_networks(policy: Any) -> tuple[DenseForward, tuple[()], DenseForward]:
@@ -277,7 +287,7 @@ def _behind(policy: Any, name: str, width: int, before: Sequence[tuple[str, nn.M
         before: Layers before those of the extractor, by name.
     """
     last, body = "action_net" if name == "policy_net" else name, getattr(policy.mlp_extractor, name)
-    _refuse(reason_of(body, named=f"mlp_extractor.{name}"))
+    refuse(reason_of(body, named=f"mlp_extractor.{name}"))
     modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(body)]
     modules.append((last, getattr(policy, last)))
     layers = _dense(layers_of([*before, *modules], width))
@@ -287,10 +297,10 @@ def _behind(policy: Any, name: str, width: int, before: Sequence[tuple[str, nn.M
     return layers
 
 
-@_reader
+@reader
 def _noisy(policy: Any) -> DenseNet:
     """Read the networks of a policy with gSDE, if they are dense layers and the noise is SB3's own by default; or say why not."""
-    _refuse(policy_reason(policy, ActorCriticPolicy, GSDE))
+    refuse(policy_reason(policy, ActorCriticPolicy, GSDE))
     noise = policy.action_dist
     if policy.squash_output or noise.use_expln or noise.learn_features:
         raise _Misfit("its noise has squash_output, use_expln or learn_features")
@@ -301,13 +311,13 @@ def _noisy(policy: Any) -> DenseNet:
     return DenseNet(replace(actor, layers=tuple(below)), ((last,), ()), critic)
 
 
-@_reader
+@reader
 def _recurrent(policy: Any, like: type) -> RecurrentNet:
     """Read the LSTMs of a plain policy and the dense layers behind them, if all is evaluated without torch; or say why not.
 
     Where the critic has no LSTM its layers begin with observations.
     """
-    _refuse(policy_reason(policy, like))
+    refuse(policy_reason(policy, like))
     for name in ("lstm_actor", "lstm_critic"):
         if getattr(policy, name) is not None:
             _check_part(policy, name, nn.LSTM)
@@ -327,7 +337,7 @@ def _recurrent(policy: Any, like: type) -> RecurrentNet:
 # ---------------------------------------------------------------------- actors whose actions are squashed
 
 
-@_reader
+@reader
 def actor_of(actor: Any, gaussian: type[nn.Module] = SACActor, renormalising: type[nn.Module] | None = None) -> DenseNet:
     """Read an actor of dense layers whose actions are squashed; or say why not.
 
@@ -341,20 +351,16 @@ def actor_of(actor: Any, gaussian: type[nn.Module] = SACActor, renormalising: ty
     distribution = type(getattr(actor, "action_dist", None))
     if distribution not in (type(None), SquashedDiagGaussianDistribution):
         raise _Misfit(f"its actions have a {distribution.__name__}")
-    _refuse(reason(actor, gaussian if isinstance(actor, gaussian) else TD3Actor))
+    refuse(reason(actor, gaussian if isinstance(actor, gaussian) else TD3Actor))
     if not isinstance(actor, gaussian):
-        return DenseNet(_known(dense_forward(actor, "mu")))
-    body = _known(dense_forward(actor, "latent_pi", renormalising=renormalising))
+        return DenseNet(known(dense_forward(actor, "mu")))
+    body = known(dense_forward(actor, "latent_pi", renormalising=renormalising))
     width = body.layers[-1].outputs if body.layers else body.features
     return DenseNet(body, tuple(_dense(layers_of([(name, getattr(actor, name))], width)) for name in ("mu", "log_std")))
 
 
 def check_squashed(actor: Any, kind: Any = SACActor) -> None:
     """Refuse an actor whose actions are not SB3's squashed normal ones.
-
-    Args:
-        actor: The actor.
-        kind: The class that it derives from.
 
     Raises:
         ValueError: If it has a distribution of its own, or batch normalisation.
@@ -409,18 +415,12 @@ def read_policy(policy: Any, sde_sample_freq: int = -1, masked: bool = True, her
     else:
         why = f"{type(policy).__name__} is no policy that SB3 or sb3-contrib has"
         module, network, distribution = policy, AskedNet(held_forward(policy, why), Predicting()), None
-    network = network if here else _sent(network)
+    if not here and isinstance(network, TorchNet | AskedNet) and isinstance(network.forward, HeldForward):
+        network = replace(network, forward=sent(network.forward))  # to actors it is sent without its weights
     squashed = bool(getattr(policy, "squash_output", False))
     takes_masks = masked and any(cls.__name__ == "MaskableActorCriticPolicy" for cls in type(policy).__mro__)
     found = Policy(network, distribution, policy.action_space, squashed, takes_masks)
     return Source(found, module)
-
-
-def _sent(network: Net | AskedNet) -> Net | AskedNet:
-    """A network that is to be sent to actors: without its weights, also if torch evaluates it."""
-    if isinstance(network, TorchNet | AskedNet) and isinstance(network.forward, HeldForward):
-        return replace(network, forward=sent(network.forward))
-    return network
 
 
 Read = tuple[nn.Module, Net | AskedNet, ActionDistribution | None]
@@ -453,7 +453,7 @@ def _asked(policy: Any, calls: OwnCalls, why: str, every: int, parts: int = 0, h
 
 
 def _read_recurrent(policy: Any, cls: type[Any], every: int) -> Read:
-    network = _recurrent(policy, cls) if Lstm.is_compiled() else "there is no extension"
+    network = _recurrent(policy, cls) if differentiating() != "torch" else "there is no extension"
     if isinstance(network, RecurrentNet):
         return policy, network, _distribution_of(policy.action_space)
     lstm = policy.lstm_actor

@@ -30,6 +30,8 @@ from reactor_torch.flat import FlatParameters
 from reactor_torch.forward import views_of_read_only
 from reactor_torch.learned_distributions import (
     EPSILON,
+    HIGHEST,
+    LOWEST,
     EvaluatedBernoulli,
     EvaluatedCategorical,
     EvaluatedGaussian,
@@ -233,11 +235,8 @@ class Bernoulli(ActionDistribution):
         return (outputs > 0).astype(self.dtype)
 
     def compiled_log_prob(self, compiled: Any, outputs: Array, actions: Array, weights: Array) -> Array:
-        probabilities, terms, (log_prob, entropy) = (
-            np.empty_like(outputs),
-            np.empty_like(outputs),
-            np.empty((2, len(outputs)), np.float32),
-        )
+        probabilities, terms = np.empty_like(outputs), np.empty_like(outputs)
+        log_prob, entropy = np.empty((2, len(outputs)), np.float32)
         compiled.bernoulli(outputs, actions.astype(np.float32), probabilities, terms, log_prob, entropy)
         return log_prob
 
@@ -293,11 +292,8 @@ class Gaussian(_OfNumbers):
         return outputs.reshape(-1, *self.shape)
 
     def compiled_log_prob(self, compiled: Any, outputs: Array, actions: Array, weights: Array) -> Array:
-        inverse, distances, (log_prob, entropy) = (
-            np.empty(self.count, np.float32),
-            np.empty_like(outputs),
-            np.empty((2, len(outputs)), np.float32),
-        )
+        inverse, distances = np.empty(self.count, np.float32), np.empty_like(outputs)
+        log_prob, entropy = np.empty((2, len(outputs)), np.float32)
         compiled.gaussian(outputs, actions, weights["log_std"], inverse, distances, log_prob, entropy)
         return log_prob
 
@@ -321,8 +317,8 @@ class SquashedGaussian(_OfNumbers):
     """
 
     noise = "normal"
-    low: float = -20.0
-    high: float = 2.0
+    low: float = LOWEST
+    high: float = HIGHEST
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -405,11 +401,8 @@ class GaussianByRow(_OfNumbers):
         matrix[...] = of_elements.T
         layer = ("linear", 0, self.features, n, 0.0, matrix, None, None, None, variances, None, None)
         compiled.Network(rows, (layer,)).run(np.square(outputs[:, n:]))
-        distances, inverse, (log_prob, entropy) = (
-            np.empty_like(variances),
-            np.empty_like(variances),
-            np.empty((2, rows), np.float32),
-        )
+        distances, inverse = np.empty_like(variances), np.empty_like(variances)
+        log_prob, entropy = np.empty((2, rows), np.float32)
         means = np.ascontiguousarray(outputs[:, :n])
         compiled.gaussian_by_row(means, actions, variances, EPSILON, distances, inverse, log_prob, entropy)
         return log_prob

@@ -45,10 +45,6 @@ def spoilt_parameter(module: nn.Module) -> str:
 def refuse_spoilt(module: nn.Module, policy: str) -> None:
     """Refuse a policy whose weights are not finite numbers, where what it chooses by cannot be seen.
 
-    Args:
-        module: The policy.
-        policy: What it is called, for the message.
-
     Raises:
         ValueError: Naming it and its weights.
     """

@@ -19,7 +19,7 @@ from reactor_torch import kernels
 from reactor_torch.dense import Dense, Function, Layer, backward_all, forward_all, input_gradients, least_and_slopes
 from reactor_torch.flat import FlatParameters
 from reactor_torch.kept import keep
-from reactor_torch.learned_distributions import Evaluated, LearnedDistribution
+from reactor_torch.learned_distributions import HIGHEST, LOWEST, Evaluated, LearnedDistribution
 from reactor_torch.lstm import Lstm, LstmWeights
 
 __all__ = ["ActorCritic", "Critics", "QuantileCritics", "QuantileNetwork", "RecurrentActorCritic", "SquashedActor", "lstm_of"]
@@ -27,8 +27,6 @@ __all__ = ["ActorCritic", "Critics", "QuantileCritics", "QuantileNetwork", "Recu
 Array = npt.NDArray[Any]
 EvaluatedActions = tuple[Array, Array, Array]
 """Values, log-probabilities and entropies, ``(rows,)`` each, float32."""
-SMALLEST, LARGEST = -20.0, 2.0
-"""Bounds of the logarithm of a standard deviation, those of Stable-Baselines3; beyond them its gradient is 0."""
 
 
 # ---------------------------------------------------------------------- values of actions that are numbers
@@ -232,13 +230,13 @@ class _Squashed:
     def forward(self, mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.raw = log_std.numpy()
         given = mean.numpy(), self.raw, np.ascontiguousarray(noise.numpy())
-        self.kernels.squashed_gaussian(*given, *self.made, self.log_prob.numpy(), self.gradients[0], SMALLEST, LARGEST)
+        self.kernels.squashed_gaussian(*given, *self.made, self.log_prob.numpy(), self.gradients[0], LOWEST, HIGHEST)
         return self.actions, self.log_prob
 
     def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients by means and by logarithms of standard deviations."""
         by = np.ascontiguousarray(by_actions.numpy())
-        self.kernels.squashed_gaussian_backward(by, by_log_prob, *self.made, self.raw, *self.gradients, SMALLEST, LARGEST)
+        self.kernels.squashed_gaussian_backward(by, by_log_prob, *self.made, self.raw, *self.gradients, LOWEST, HIGHEST)
         return self.by_mean, self.by_log_std
 
 

@@ -8,6 +8,7 @@ Shapes: ``outputs`` are ``(rows, n)``, actions are as SB3's buffers have them, l
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ from reactor_torch.dense import Dense
 from reactor_torch.flat import FlatParameters
 
 __all__ = [
+    "EPSILON",
+    "HALF_LOG_2PI",
+    "HIGHEST",
+    "LOWEST",
     "Evaluated",
     "EvaluatedBernoulli",
     "EvaluatedCategorical",
@@ -32,7 +37,10 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 EPSILON = 1e-6
-"""Added to the variances of gSDE, as in SB3."""
+"""SB3 adds this to the variances of gSDE, and to the slope of tanh: its logarithm is finite where an action is at its bound."""
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+LOWEST, HIGHEST = -20.0, 2.0
+"""Bounds that SB3 has for the logarithm of a squashed distribution's standard deviation; beyond them its gradient is 0."""
 
 
 class Evaluated(ABC):

@@ -7,7 +7,6 @@ weight of the loss.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch import kernels
+from reactor_torch.learned_distributions import EPSILON, HALF_LOG_2PI
 
 __all__ = [
     "ppo_loss",
@@ -29,9 +29,6 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-EPSILON = 1e-6
-"""Keeps the logarithm finite where an action is at its bound."""
-_HALF_LOG = 0.5 * math.log(2 * math.pi)
 
 
 def squashed_sample(actor: Any, observations: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,7 +44,7 @@ def squashed_sample(actor: Any, observations: Any, noise: torch.Tensor) -> tuple
     """
     mean, log_std, _ = actor.get_action_dist_params(observations)
     actions = torch.tanh(mean + log_std.exp() * noise)
-    normal = -0.5 * noise**2 - log_std - _HALF_LOG
+    normal = -0.5 * noise**2 - log_std - HALF_LOG_2PI
     return actions, (normal - torch.log(1 - actions**2 + EPSILON)).sum(1)
 
 

@@ -54,11 +54,6 @@ class Lstm:
         self._of_shapes: dict[tuple[int, int], _Buffers] = {}
         self._last: tuple[tuple[int, ...], Array, Array, _Buffers] | None = None
 
-    @staticmethod
-    def is_compiled() -> bool:
-        """Whether there is the extension, without which torch has to do it."""
-        return kernels.compiled is not None
-
     def take_weights(self) -> None:
         """Look at the weights: what follows is computed from those that there are now."""
         recurrent = np.ascontiguousarray(self.weights.recurrent)

@@ -392,7 +392,6 @@ class Source(NamedTuple):
 
     @property
     def why_torch(self) -> str | None:
-        """See :class:`Policy`."""
         return self.policy.why_torch
 
     def weights(self) -> Array:

@@ -124,9 +124,6 @@ def rows_of_slices(rows: slice, slices: int, block: int | None) -> list[slice]:
 def check_split(nets: Networks) -> None:
     """Refuse networks of which losses side by side make something else than one after the other.
 
-    Args:
-        nets: The networks.
-
     Raises:
         ValueError: If a network without ``buffers=True`` has batch normalisation, or changes buffers while it learns.
     """

@@ -80,12 +80,7 @@ class Structure:
     # ------------------------------------------------------------------ is it still so
 
     def is_still_so(self, roots: Mapping[str, nn.Module], parts: Mapping[str, Network]) -> bool:
-        """Whether nothing of it has changed.
-
-        Args:
-            roots: The modules, as they are now.
-            parts: The networks, as they are now.
-        """
+        """Whether nothing of it has changed."""
         if self._looks_so(roots, parts):
             return True
         now = Structure(roots, parts)

@@ -64,12 +64,7 @@ class SplitTransport:
 
 
 class _OneNode:
-    """Home and one node of a transport.
-
-    Args:
-        split: The transport.
-        node: The node there.
-    """
+    """Home and one node of a transport."""
 
     NUMBER = 1
     """Of the node, in its own run."""

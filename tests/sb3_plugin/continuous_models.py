@@ -17,7 +17,7 @@ from stable_baselines3.sac.policies import SACPolicy
 from torch import nn
 
 from reactor_sb3 import SyncSAC, SyncTD3
-from reactor_sb3.trainers.learner import descend, finish, merged
+from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_torch import Networks, Update
 
@@ -128,16 +128,19 @@ class Learner:
         self.generator = torch.default_generator
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["model"], name)
+        model = self.__dict__["model"]
+        return getattr(model if hasattr(model, name) else self.__dict__["trainer"], name)
 
     def descend(self, **minibatches: Any) -> Update:
-        return descend(self, minibatches)
+        found: Update = self.trainer.descend(self, **minibatches)
+        return found
 
     def step_along(self, loss: str, statistics: Mapping[str, float]) -> None:
         self.trainer.step_along(self, loss, statistics)
 
     def named(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        return merged(found)
+        names: dict[str, float] = self.trainer.named(self, found)
+        return names
 
     def seen(self, rows: Any) -> Any:
         return self.trainer.seen(self, rows)

@@ -14,7 +14,8 @@ from sb3_contrib.tqc import policies as tqc
 from torch_plugin.sb3_models import ACTIONS, IMAGES, Walk
 
 from reactor_sb3.algorithms import sync_crossq, sync_qrdqn, sync_tqc
-from reactor_sb3.algorithms.sync_maskable_ppo import MaskedLoss, SyncMaskablePPO
+from reactor_sb3.algorithms.ppo import PPOLoss
+from reactor_sb3.algorithms.sync_maskable_ppo import SyncMaskablePPO
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceLoss
 from reactor_sb3.learned import (
     read_actor,
@@ -86,7 +87,7 @@ def masked(kind: str, clip_range_vf: float | None, **network: Any) -> Networks:
     """MaskablePPO's."""
     model = MaskablePPO("MlpPolicy", Walk(ACTIONS[kind]), seed=1, device="cpu", policy_kwargs=network)
     parts = {"policy": Network(model.policy, model.policy.optimizer, read=SyncMaskablePPO._read)}
-    return Networks(parts, {"policy": MaskedLoss(0.2, clip_range_vf, 0.01, 0.5)})
+    return Networks(parts, {"policy": PPOLoss(0.2, clip_range_vf, 0.01, 0.5)})
 
 
 def recurrent(kind: str, clip_range_vf: float | None, **network: Any) -> Networks:

@@ -39,11 +39,7 @@ class Timed:
 
 
 class Progress:
-    """A progress bar, or where there is no terminal for one, a line every five seconds.
-
-    Args:
-        total: How many runs there will be.
-    """
+    """A progress bar, or where there is no terminal for one, a line every five seconds."""
 
     def __init__(self, total: int) -> None:
         self._bar = tqdm(total=total, unit="run", leave=False, disable=None)

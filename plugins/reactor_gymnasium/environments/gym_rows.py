@@ -63,7 +63,6 @@ class GymRows(EnvRows):
         self._takeover = Takeover(self, self._envs, self.observations, kernels)
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Env]], Env] | None = None) -> None:
-        """See :meth:`EnvRows.build`."""
         super().build(makers, construct)
         self.observations += [None] * len(makers)
         self.bounds = range(len(makers) + 1)
@@ -77,7 +76,6 @@ class GymRows(EnvRows):
     # ------------------------------------------------------------------ steps
 
     def step(self, actions: Sequence[Any] | Array, out: StepBuffers | None) -> None:
-        """See :meth:`EnvRows.step`."""
         bypassed, takeover = self._envs, self._takeover
         if (takeover.kernel is not None or bypassed.now == takeover.at) and takeover.step(actions, out):
             return
@@ -228,12 +226,10 @@ class GymRows(EnvRows):
             self.keep_from_kernels("its lives are asked for at the ends of episodes")
 
     def end_game(self, env: int) -> None:
-        """See :meth:`EnvRows.end_game`."""
         with self.opened() as envs:
             envs[env].set_wrapper_attr(REAL_DONE, True)
 
     def keep_from_kernels(self, why: str) -> None:
-        """See :meth:`EnvRows.keep_from_kernels`."""
         self._takeover.forbid(why)
 
     def reset(self, resets: Mapping[int, Mapping[str, Any]], out: StepBuffers | None) -> None:
@@ -251,19 +247,15 @@ class GymRows(EnvRows):
             self.infos[number] = own(info)
 
     def show(self, out: StepBuffers) -> None:
-        """See :meth:`EnvRows.show`."""
         self.failures += out.write_each(enumerate(self.observations))
 
     def objects(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
-        """See :meth:`EnvRows.objects`."""
         return [None if last is None else layout.take_objects(last) for last in self.observations]
 
     def observation(self, row: int) -> Any:
-        """See :meth:`EnvRows.observation`."""
         return self.observations[row]
 
     def replay(self, number: int, kwargs: Mapping[str, Any], actions: Array) -> None:
-        """See :meth:`EnvRows.replay`."""
         with self.opened() as envs:
             env = envs[number]
             observation, _ = env.reset(**kwargs)
@@ -274,12 +266,10 @@ class GymRows(EnvRows):
             self.observations[number], self.pending[number] = own(observation), False
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
-        """See :meth:`EnvRows.save`."""
         with self.opened() as envs:
             return SavedEnv(saving(envs[number]), self.observations[number], self.pending[number])
 
     def load(self, number: int, saved: SavedEnv) -> None:
-        """See :meth:`EnvRows.load`."""
         with self.opened() as envs:
             load_env(envs[number], saved.state)
         self.observations[number], self.pending[number] = saved.shown, saved.pending

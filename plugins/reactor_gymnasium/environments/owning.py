@@ -106,9 +106,6 @@ def check_info(info: Any, method: str) -> None:
 def own(value: Any) -> Any:
     """A copy of what an environment has returned, which nobody else can change: dicts, lists, tuples and arrays throughout.
 
-    Args:
-        value: An observation, an info or a part of one.
-
     Raises:
         Exception: If something in it can neither be copied nor pickled.
     """

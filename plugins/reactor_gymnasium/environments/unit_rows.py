@@ -130,7 +130,6 @@ class UnitRows(EnvRows):
         self.batched: list[tuple[int, int, Any]] = []
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Any]], Any] | None = None) -> None:
-        """See :meth:`EnvRows.build`."""
         super().build(makers, construct)
         self._keeping, self._has_objects = all(unit.keeps for unit in self.units), bool(self.layout.objects)
         self.bounds = list(accumulate((unit.rows for unit in self.units), initial=0))
@@ -151,7 +150,6 @@ class UnitRows(EnvRows):
     # ------------------------------------------------------------------ steps
 
     def step(self, actions: Array | Sequence[Any], out: StepBuffers | None) -> None:
-        """See :meth:`EnvRows.step`."""
         # As `_forget`, but without its calls.
         self.failures = failures = []
         self.ended, self.finals, self.infos, self.over, self.batched = [], {}, {}, [], []
@@ -266,7 +264,6 @@ class UnitRows(EnvRows):
         self._keep(number, unit, lo, hi)
 
     def show(self, out: StepBuffers) -> None:
-        """See :meth:`EnvRows.show`."""
         if self._keeping:
             for unit, lo in zip(self.units, self.bounds, strict=False):
                 unit.show(out, lo)
@@ -277,7 +274,6 @@ class UnitRows(EnvRows):
             column[...] = self.shown.columns[name]
 
     def objects(self, layout: ObservationLayout) -> list[tuple[Any, ...] | None]:
-        """See :meth:`EnvRows.objects`."""
         return list(self._leaves)
 
     # ------------------------------------------------------------------ between steps
@@ -299,7 +295,6 @@ class UnitRows(EnvRows):
         self._take(number, unit, lo, hi)
 
     def save(self, number: int, saving: Callable[[Any], bytes] = save_env) -> SavedEnv:
-        """See :meth:`EnvRows.save`."""
         lo, hi = self.bounds[number : number + 2]
         shown, seen = self.shown, slice(*self._seen_at[number : number + 2])
         observations, columns = None, {}
@@ -309,7 +304,6 @@ class UnitRows(EnvRows):
         return SavedEnv(saving(self.units[number].state), (observations, columns, self._leaves[lo:hi]), self.pending[number])
 
     def load(self, number: int, saved: SavedEnv) -> None:
-        """See :meth:`EnvRows.load`."""
         lo, hi = self.bounds[number : number + 2]
         load_env(self.units[number].state, saved.state)
         observations, columns, self._leaves[lo:hi] = saved.shown

@@ -214,7 +214,6 @@ class FunctionPolicy(AskedPolicy):
             self.noise = Noise("generator")
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
-        """See :class:`AskedPolicy`."""
         function, random_too, space = self.function, self.noise is not None, self.context.action_space
 
         def ask(turn: Turn) -> Any:
@@ -234,7 +233,6 @@ class PredictPolicy(AskedPolicy):
         self.stateful, self.starts, self.masked = "state" in known, "episode_start" in known, "action_masks" in known
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
-        """See :class:`AskedPolicy`."""
         predict, space, fixed, named = self.policy.predict, self.context.action_space, self.fixed, self.named
 
         def ask(turn: Turn) -> Any:
@@ -274,7 +272,6 @@ class Seeded(AskedPolicy):
         self.named, self.remedies = policy.named, policy.remedies
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
-        """See :class:`AskedPolicy`."""
         ask, needed = self.policy.bind(observations, rows), self.policy.noise
         reached = generators_of(*self.policy.held()) if self.own else ()
 
@@ -289,11 +286,9 @@ class Seeded(AskedPolicy):
         return drawing
 
     def digest(self) -> str | None:
-        """See :class:`AskedPolicy`."""
         return self.policy.digest()
 
     def held(self) -> Sequence[Any]:
-        """See :class:`AskedPolicy`."""
         return self.policy.held()
 
 

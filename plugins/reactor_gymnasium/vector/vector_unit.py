@@ -37,10 +37,6 @@ class SubEnvSpec:
 def sub_env_spec(env: Any, where: str) -> SubEnvSpec:
     """The specification of a member.
 
-    Args:
-        env: The member.
-        where: What it is called in messages.
-
     Raises:
         TypeError: If it is not a vector environment.
         ValueError: If it does not step all its rows together.

@@ -83,14 +83,12 @@ class JointPolicy:
 
     @property
     def draws(self) -> bool:
-        """See :class:`reactor_sb3.plugin.Behaviour`."""
         return any(part.policy.draws for part in self.parts)
 
     def memory(self, envs: range) -> None:
         """Nothing outlives a round."""
 
     def bind(self, weights: Array, rollout: Rollout) -> BoundJointPolicy:
-        """See :class:`reactor_sb3.plugin.Behaviour`."""
         return BoundJointPolicy(self, weights, rollout)
 
 
@@ -153,7 +151,6 @@ class BoundJointPolicy:
             bound.end(turn)
 
     def greedy(self, step: int, memory: Any) -> Array:
-        """See :class:`reactor_sb3.plugin.BoundBehaviour`."""
         joint = np.empty(self.rollout.envs, self.policy.seats.actions)
         for bound, part in zip(self.chosen, self.policy.parts, strict=True):
             of_part = joint[part.block.policy]

@@ -259,18 +259,15 @@ class Pool(nn.Module):
     # ------------------------------------------------------------------ matches between snapshots, as their referee
 
     def plan(self, model: Any, played: Callable[..., PlayConfig]) -> PlayConfig:
-        """See :class:`~reactor_sb3.plugin.Referee`."""
         episodes = min(GAMES, self.league.games)
         make = JointMaker(model.env.get_attr("env_fn")[0], replace(model.seats, rivals=True))
         return played(make=encode(make), policy=model.match_policy(), every=1, episodes=episodes, steps=model.n_steps, drawn=True)
 
     def due(self) -> int | None:
-        """See :class:`~reactor_sb3.plugin.Referee`."""
         first, second = self.match.tolist()
         return None if first < 0 else first * _BASE + second
 
     def over(self, match: Evaluation) -> None:
-        """See :class:`~reactor_sb3.plugin.Referee`."""
         self.match_over(*divmod(match.timesteps, _BASE), (1 + np.sign(match.returns)) / 2)
 
     def begin_match(self, seed: int) -> tuple[int, int] | None:

@@ -18,13 +18,11 @@ from torch import nn
 from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Pool
 from reactor_pettingzoo.learning.seats import Block, Seats
 from reactor_sb3.plugin import PPOLoss, copied
+from reactor_torch import FORBIDDEN
 
 __all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedLoss", "acting_alone"]
 
 Array = npt.NDArray[Any]
-
-FORBIDDEN = -1e8
-"""Logit of what is forbidden."""
 
 
 class AgentPolicies(BasePolicy):
@@ -72,11 +70,7 @@ class AgentPolicies(BasePolicy):
         return tuple(name for name in self.agents if name.startswith(f"{block.policy}_"))
 
     def check_apart(self) -> None:
-        """Refuse policies that have parameters or buffers in common: each is sent to actors by itself.
-
-        Raises:
-            ValueError: If two of them have.
-        """
+        """Refuse policies that have parameters or buffers in common: each is sent to actors by itself."""
         known: dict[int, str] = {}
         for name, policy in self.agents.items():
             for path, one in (*policy.named_parameters(), *policy.named_buffers()):
@@ -169,7 +163,7 @@ def forbid(distribution: Any, masks: torch.Tensor) -> None:
     several = given if isinstance(given, list) else [given]
     of_each = torch.split(masks.bool(), [one.logits.shape[-1] for one in several], 1)
     allowed = [
-        torch.distributions.Categorical(logits=one.logits.masked_fill(~mask, FORBIDDEN))
+        torch.distributions.Categorical(logits=one.logits.masked_fill(~mask, float(FORBIDDEN)))
         for one, mask in zip(several, of_each, strict=True)
     ]
     distribution.distribution = allowed if isinstance(given, list) else allowed[0]

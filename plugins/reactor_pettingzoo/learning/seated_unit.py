@@ -200,7 +200,6 @@ class SeatedUnit(AgentsUnit):
         return {name: self.record[name] for name in self.observation_space}
 
     def show(self, out: StepBuffers, lo: int) -> None:
-        """See :class:`~reactor_gymnasium.environments.unit_rows.Unit`."""
         out.observations[lo] = self.record
         columns = self.columns
         for name, column in out.columns.items():

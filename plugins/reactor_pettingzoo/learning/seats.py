@@ -18,18 +18,7 @@ from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn
 from reactor_pettingzoo.reading import AgentID, reset_with
 from reactor_sb3.plugin import MASKS, channels_first
 
-__all__ = [
-    "ACTING",
-    "RETURNS",
-    "REWARDS",
-    "TERMINATIONS",
-    "TRUNCATIONS",
-    "Block",
-    "Seats",
-    "names_of",
-    "seats_of",
-    "state_size",
-]
+__all__ = ["ACTING", "RETURNS", "REWARDS", "TERMINATIONS", "TRUNCATIONS", "Block", "Seats", "names_of", "seats_of", "state_size"]
 
 Array = npt.NDArray[Any]
 

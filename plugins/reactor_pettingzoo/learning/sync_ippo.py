@@ -242,7 +242,6 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         return self.policy.agents, JointPolicy(parts, self.seats)
 
     def acting_by_torch(self) -> dict[str, str | None]:
-        """See :meth:`reactor_sb3.plugin.OnPolicyTrainer.acting_by_torch`."""
         return {part.block.policy: part.policy.policy.why_torch for part in cast(JointPolicy, self.acting()[1]).parts}
 
     def _part(self, block: Block, names: tuple[str, ...], plays: bool = False) -> Part:

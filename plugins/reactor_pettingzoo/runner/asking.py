@@ -25,7 +25,6 @@ from reactor_torch import (
     DenseNet,
     ModuleCalls,
     OneStream,
-    Policy,
     Stacked,
     TorchNet,
     Values,
@@ -111,7 +110,7 @@ def asked(
         network = part.policy.network
         module = isinstance(network, TorchNet) and isinstance(network.calls, ModuleCalls)
         kind = _Drawing if part.policy.distribution is None else _Module if module else _Networks
-        return kind(names[0], part.policy, parts, group, rows, greedy, own)
+        return kind(names, parts, group, rows, greedy, own)
     if isinstance(part.other, RandomPolicy):
         return _Random(group.action_space)
     return _Function(names[0], part.other, group, rows, own)
@@ -177,20 +176,16 @@ class _Seen:
 
 
 class _Networks(Asked):
-    """Policies whose outputs a distribution chooses by; see :class:`~reactor_torch.Policy`.
-
-    Args:
-        name: Of the first one.
-        policy: What they are without weights.
-        parts: What has travelled of them. All other arguments are as for :func:`asked`.
-    """
+    """Policies whose outputs a distribution chooses by; see :class:`~reactor_torch.Policy`. Arguments as for :func:`asked`."""
 
     sound = True
 
     def __init__(
-        self, name: Any, policy: Policy, parts: Sequence[PolicyPart], group: AgentGroup, rows: int, greedy: bool, own: Any
+        self, names: Sequence[Any], parts: Sequence[PolicyPart], group: AgentGroup, rows: int, greedy: bool, own: Any
     ) -> None:
-        self.name, self.policy, self.parts, self.space, self.greedy = name, policy, parts, group.action_space, greedy
+        policy = parts[0].policy
+        assert policy is not None
+        self.name, self.policy, self.parts, self.space, self.greedy = names[0], policy, parts, group.action_space, greedy
         self.rows, self.total, self.fit = rows, rows * len(parts), policy.fitting
         self.shape = (self.total, *(group.action_space.shape or ()))
         self.own = own
@@ -234,15 +229,12 @@ class _Networks(Asked):
         self.outputs = evaluate_each
 
     def room(self) -> Mapping[str, Array]:
-        """See :class:`Asked`."""
         return self.seen.room
 
     def scaled(self, noise: Array, number: int) -> Array:
-        """See :class:`Asked`."""
         return self.distribution.scaled(noise, self.parts[number].weights)
 
     def __call__(self, masks: Array | None, noise: Array | None) -> Array:
-        """See :class:`Asked`."""
         if self.seen.changes:
             self.seen.show(masks)
         return self._chosen(self.outputs(), masks, noise)
@@ -297,7 +289,6 @@ class _Module(_Networks):
         self.wanted = (self.total, self.distribution.outputs) if scored else self.shape
 
     def __call__(self, masks: Array | None, noise: Array | None) -> Array:
-        """See :class:`Asked`."""
         self.seen.show(masks)
         with self.own, torch.inference_mode(), naming_spoilt(self.module, f"the policy {self.name!r}"):
             found = self.calls.answer(self.module, self.steps(0))
@@ -330,7 +321,6 @@ class _Drawing(_Networks):
             self.draw = bound.begin(OneStream(np.random.default_rng(0)))  # which torch does not draw from
 
     def __call__(self, masks: Array | None, noise: Array | None) -> Array:
-        """See :class:`Asked`."""
         self.seen.show(masks)
         if self.allowed is not None:
             self.allowed[...] = True if masks is None else masks != 0
@@ -374,7 +364,6 @@ class _Function(Asked):
         return self.given
 
     def __call__(self, masks: Array | None, noise: Array | None) -> Array:
-        """See :class:`Asked`."""
         observations = self.given[""] if self.group.single else dict(self.given)
         with self.own:
             given = self.function(observations) if masks is None else self.function(observations, masks)
@@ -424,7 +413,6 @@ class _Random(Asked):
         self.width = len(self.sizes) or math.prod(space.shape or ())
 
     def __call__(self, masks: Array | None, noise: Array | None) -> Array:
-        """See :class:`Asked`."""
         assert noise is not None
         shape = (len(noise), *(self.space.shape or ()))
         if isinstance(self.space, spaces.Box):

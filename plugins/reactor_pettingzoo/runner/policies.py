@@ -37,12 +37,12 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
     """
     if isinstance(policy, type):
         raise TypeError(f"the policy {name!r} is the class {policy.__name__}; pass an object of it")
-    if not isinstance(policy, nn.Module | RandomPolicy) and _sb3_policy(policy) is None and not callable(policy):
+    sb3 = _sb3_policy(policy)
+    if sb3 is None and not isinstance(policy, RandomPolicy) and not callable(policy):
         raise TypeError(
             f"the policy {name!r} is {policy!r}; pass a torch.nn.Module, a Stable-Baselines3 model, or a function of a batch of "
             "observations"
         )
-    sb3 = _sb3_policy(policy)
     if sb3 is not None:
         from reactor_sb3.plugin import changes_of, channels_first
 

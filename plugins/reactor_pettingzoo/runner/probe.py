@@ -22,10 +22,6 @@ class RecordProbe(AgentsProbe):
     """A copy whose agents see what is in a record.
 
     An action is a number from which those of all agents are drawn: only here it is known which ones their masks allow.
-
-    Args:
-        env: The environment.
-        specs: Its agents.
     """
 
     def __init__(self, env: Any, specs: AgentSpecs) -> None:

@@ -130,12 +130,7 @@ class RunnerShard(Reactor):
         return {"seed": self.seeds.seed(self.seed, number, episode)}
 
     def _step(self, actions: Sequence[Array], renders: bool) -> None:
-        """Take a step in every copy.
-
-        Args:
-            actions: For each group of policies those of every copy.
-            renders: Whether the first copy is rendered.
-        """
+        """Take a step in every copy."""
         self.renders, rows = renders, self.rows
         # Plain numbers are what most environments expect; arrays are theirs to keep.
         columns = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]

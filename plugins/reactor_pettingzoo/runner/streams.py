@@ -26,13 +26,7 @@ AHEAD = 256
 
 
 class SeatStreams:
-    """A stream for each environment and agent, keyed by (seed, environment, agent): how many others there are changes nothing.
-
-    Args:
-        first: Index of the first environment.
-        copies: Environments.
-        agents: Agents of each.
-    """
+    """A stream for each environment and agent, keyed by (seed, environment, agent): how many others there are changes nothing."""
 
     def __init__(self, first: int, copies: int, agents: int) -> None:
         self.keys = [(environment, agent) for environment in range(first, first + copies) for agent in range(agents)]

@@ -22,9 +22,6 @@ class AsParallelEnv(ParallelEnv):
 
     An agent lives from the first observation that it gets in an episode until it is terminated or truncated, alone or with all
     others (``"__all__"``). One that is terminated without a last observation gets its previous one again, as in RLlib's episodes.
-
-    Args:
-        env: The environment.
     """
 
     def __init__(self, env: Any) -> None:

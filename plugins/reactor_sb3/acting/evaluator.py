@@ -36,13 +36,7 @@ class Evaluation:
 
 
 class Evaluator(Reactor):
-    """Plays series of episodes, a slice of steps at each tick, with the parameters as they were when a series began.
-
-    Args:
-        plan: The episodes.
-        parameters: Layout of the parameters.
-        purpose: The purpose of the episodes.
-    """
+    """Plays series of episodes, a slice of steps at each tick, with the parameters as they were when a series began."""
 
     parameters = Input()
     changed = Input()

@@ -1,8 +1,9 @@
-"""Networks of SB3's that torch evaluates for actors, and copies of modules that can travel."""
+"""Networks of SB3's that torch evaluates for actors: how they are asked, and copies of modules that can travel."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -10,15 +11,9 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from reactor_torch import (
-    HeldForward,
-    TorchForward,
-    computed_in,
-    torch_state,
-    torch_stream,
-)
+from reactor_torch import Answer, Calls, HeldForward, OwnCalls, TorchForward, computed_in, torch_state, torch_stream
 
-__all__ = ["copied", "held_forward", "sent"]
+__all__ = ["ActorCriticCalls", "ActorCriticOutputs", "Predicting", "RecurrentCalls", "copied", "held_forward", "sent"]
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -95,3 +90,77 @@ def copied(module: M, memo: dict[int, Any]) -> M:
         memo: What is to be found in the copy, by the ``id`` of what it stands for; see :func:`copy.deepcopy`.
     """
     return copy.deepcopy(module, memo | computed_in(module))
+
+
+# ---------------------------------------------------------------------- how they are asked
+
+
+class Predicting(OwnCalls):
+    """An actor, or a policy, by its ``_predict``."""
+
+    def redraw(self, module: Any, rows: int) -> None:
+        module.reset_noise(rows)
+
+    def draw(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
+        return Answer(module._predict(seen, deterministic=False))
+
+    def mode(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
+        return Answer(module._predict(seen, deterministic=True))
+
+
+class ActorCriticOutputs(Calls):
+    """A plain actor and critic, which may have any layers."""
+
+    judges = True
+
+    def outputs(self, module: Any, seen: Any, judges: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+        features, body = module.extract_features(seen), module.mlp_extractor
+        of_actor, of_critic = (features, features) if module.share_features_extractor else features
+        values = module.value_net(body.forward_critic(of_critic)).flatten() if judges else None
+        return module.action_net(body.forward_actor(of_actor)), values
+
+    def values(self, module: Any, seen: Any) -> torch.Tensor:
+        return module.predict_values(seen).flatten()  # type: ignore[no-any-return]
+
+
+class ActorCriticCalls(OwnCalls):
+    """An actor and critic by its ``forward``."""
+
+    judges = True
+
+    def redraw(self, module: Any, rows: int) -> None:
+        module.reset_noise(rows)
+
+    def draw(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
+        actions, values, log_prob = module(seen, **more)
+        return Answer(actions, values.flatten(), log_prob)
+
+    def mode(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
+        return Answer(module._predict(seen, deterministic=True, **more))
+
+    def values(self, module: Any, seen: Any) -> torch.Tensor:
+        return module.predict_values(seen).flatten()  # type: ignore[no-any-return]
+
+
+class RecurrentCalls(ActorCriticCalls):
+    """An actor and critic with LSTMs; parts of states are (hidden, cell) of each layer of the actor, then of the critic."""
+
+    def draw(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
+        actions, values, log_prob, after = module(seen, _states(more["state"]), more["episode_starts"])
+        return Answer(actions, values.flatten(), log_prob, torch.cat([*after.pi, *after.vf]))
+
+    def mode(self, module: Any, seen: Any, more: Mapping[str, Any]) -> Answer:
+        before = _states(more["state"])
+        actions, after = module._predict(seen, before.pi, more["episode_starts"], deterministic=True)
+        return Answer(actions, state=torch.cat([*after, *before.vf]))
+
+    def values_after(self, module: Any, seen: Any, state: torch.Tensor) -> torch.Tensor:
+        states = _states(state.contiguous()).vf
+        return module.predict_values(seen, states, torch.zeros(state.shape[1])).flatten()  # type: ignore[no-any-return]
+
+
+def _states(state: torch.Tensor) -> Any:
+    from sb3_contrib.common.recurrent.type_aliases import RNNStates
+
+    h, c, critic_h, critic_c = state.view(4, -1, *state.shape[1:])
+    return RNNStates((h, c), (critic_h, critic_c))

@@ -8,12 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from stable_baselines3.common.noise import (
-    ActionNoise,
-    NormalActionNoise,
-    OrnsteinUhlenbeckActionNoise,
-    VectorizedActionNoise,
-)
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, OrnsteinUhlenbeckActionNoise, VectorizedActionNoise
 
 from reactor_sb3.streams import drawing_from
 
@@ -64,7 +59,9 @@ class ActionNoises:
             dones: Which episodes have ended by now, ``(steps, envs)``: it is read as the round goes on.
         """
         if all(type(one) is NormalActionNoise for one in self.noises):
-            return self._normal(random, len(dones)).__getitem__
+            noises: list[Any] = self.noises  # without a memory: those of a whole round are drawn at once
+            mean, sigma = map(np.stack, zip(*(np.broadcast_arrays(one._mu, one._sigma) for one in noises), strict=True))
+            return random.normal(mean, sigma, (len(dones), *mean.shape)).astype(noises[0]._dtype).__getitem__
 
         ours = all(type(one) in (NormalActionNoise, OrnsteinUhlenbeckActionNoise) for one in self.noises)
 
@@ -82,12 +79,6 @@ class ActionNoises:
     def end(self, dones: Array) -> None:
         """Reset what belongs to episodes that ended with the last step."""
         self._reset(dones[-1])
-
-    def _normal(self, random: np.random.Generator, steps: int) -> Array:
-        """Noise without a memory, for a whole round at once."""
-        noises: list[Any] = self.noises
-        mean, sigma = map(np.stack, zip(*(np.broadcast_arrays(one._mu, one._sigma) for one in noises), strict=True))
-        return random.normal(mean, sigma, (steps, *mean.shape)).astype(noises[0]._dtype)
 
     def _reset(self, dones: Array) -> None:
         for number in np.flatnonzero(dones):

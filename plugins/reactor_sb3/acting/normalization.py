@@ -24,7 +24,6 @@ __all__ = [
     "add_round",
     "by_key",
     "normalized_again",
-    "normalized_keys",
     "put_statistics",
     "statistics_of",
     "statistics_state",
@@ -54,12 +53,7 @@ class Normalization:
 
 
 class Normalizing:
-    """``VecNormalize`` with statistics that stand still.
-
-    Args:
-        keys: Which parts of observations have statistics.
-        parameters: A record with statistics.
-    """
+    """``VecNormalize`` with statistics that stand still."""
 
     def __init__(self, keys: tuple[str, ...], parameters: Array) -> None:
         norm_obs, self.norm_reward = parameters[_PREFIX + "applied"].tolist()
@@ -93,15 +87,10 @@ def _clipped(rows: Array, most: float) -> Array:
     return np.minimum(np.maximum(rows, -most), most).astype(np.float32)
 
 
-def by_key(normalizer: VecNormalize) -> dict[str, RunningMeanStd]:
-    """The statistics of observations, by key; of an observation that is an array the key is empty."""
+def by_key(normalizer: VecNormalize | None) -> dict[str, RunningMeanStd]:
+    """The statistics of observations, if there are any, by key; of an observation that is an array the key is empty."""
     of_observations: Any = getattr(normalizer, "obs_rms", {})
     return dict(of_observations) if isinstance(of_observations, dict) else {"": of_observations}
-
-
-def normalized_keys(normalizer: VecNormalize) -> tuple[str, ...]:
-    """The parts of observations that have statistics."""
-    return tuple(by_key(normalizer))
 
 
 def statistics_of(normalizer: VecNormalize) -> dict[str, torch.Tensor]:

@@ -110,7 +110,8 @@ class Observations:
     def _writer(self, key: str, flat: Array) -> Callable[[int, Any], None]:
         shape, dtype, turned = self.given[key], flat.dtype, key in self.turned
         casts = _TO_FLOATS if dtype.kind == "f" else {dtype}  # without a look at the numbers
-        scalars = _scalars(shape, dtype)
+        # Types of Python's and numpy's whose every value may be written as it is.
+        scalars: tuple[type, ...] = () if shape else (dtype.type, {"f": float, "b": bool}.get(dtype.kind, dtype.type))
 
         def write(at: int, observation: Any) -> None:
             if type(observation) is ndarray:
@@ -118,7 +119,7 @@ class Observations:
                     observation = _fitting(observation, key, shape, dtype)
             elif type(observation) not in scalars:
                 observation = _fitting(observation, key, shape, dtype)
-            flat[at] = _turned(observation) if turned else observation
+            flat[at] = np.transpose(observation, (2, 0, 1)) if turned else observation
 
         if key not in self.choices:
             return write
@@ -179,13 +180,6 @@ _TO_FLOATS = frozenset(np.dtype(kind) for kind in "?bBhHiIlLqQefd")
 """Dtypes whose values become floats unchanged, except for lost digits."""
 
 
-def _scalars(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[type, ...]:
-    """Types of Python's and numpy's whose every value may be written as it is."""
-    if shape:
-        return ()
-    return (dtype.type, {"f": float, "b": bool}.get(dtype.kind, dtype.type))
-
-
 def _fitting(observation: Any, key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An observation, or a part of one, as an array of its space.
 
@@ -220,10 +214,6 @@ def _described(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} of {list(value)[:20]}"
     return f"{repr(value)[:80]}, a {type(value).__name__}"
-
-
-def _turned(image: Array) -> Array:
-    return np.transpose(image, (2, 0, 1))
 
 
 def transition_record(

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from reactor_gymnasium.plugin import Film
 from reactor_sb3.replacing import replacing, sweep
@@ -25,7 +25,7 @@ def _fps(env: Any) -> float:
     return float(env.metadata.get("render_fps") or USUAL_FPS)
 
 
-class Screen(Protocol):
+class Screen:
     """A screen for a viewer."""
 
     def begin(self, timesteps: int) -> None:
@@ -33,22 +33,21 @@ class Screen(Protocol):
 
     def steps(self, env: Any, most: int) -> int:
         """How many steps are to be shown at this tick."""
+        return most
 
     def take(self, env: Any) -> None:
         """Show the environment as it is."""
 
     def end(self) -> bytes | None:
         """End the showing, whole or not, if there is one. Gives what somebody else is to show."""
+        return None
 
 
-class Window:
+class Window(Screen):
     """The environment's own: it shows itself at each step, and waits for as long as the step really takes."""
 
     def __init__(self) -> None:
         self.shown = 0.0
-
-    def begin(self, timesteps: int) -> None:
-        """See :class:`Screen`."""
 
     def steps(self, env: Any, most: int) -> int:
         """As many as there is time for, none if the last one is to be seen a little longer."""
@@ -59,14 +58,8 @@ class Window:
         self.shown = now + (steps - 1) * pace
         return steps
 
-    def take(self, env: Any) -> None:
-        """See :class:`Screen`."""
 
-    def end(self) -> None:
-        """See :class:`Screen`."""
-
-
-class Films(ABC):
+class Films(Screen, ABC):
     """A film for each showing.
 
     Args:
@@ -79,15 +72,9 @@ class Films(ABC):
         self.writing = contextlib.ExitStack()
 
     def begin(self, timesteps: int) -> None:
-        """See :class:`Screen`."""
         self.timesteps = timesteps
 
-    def steps(self, env: Any, most: int) -> int:
-        """See :class:`Screen`."""
-        return most
-
     def take(self, env: Any) -> None:
-        """See :class:`Screen`."""
         picture = env.render()
         try:
             if self.film is None:
@@ -101,7 +88,6 @@ class Films(ABC):
             raise
 
     def end(self) -> bytes | None:
-        """See :class:`Screen`."""
         film, self.film = self.film, None
         if film is None:
             return None
@@ -125,11 +111,9 @@ class Bytes(Films):
         super().__init__(".gif")
 
     def new_file(self) -> AbstractContextManager[Any]:
-        """See :class:`Films`."""
         return tempfile.NamedTemporaryFile(suffix=self.suffix)
 
     def written(self) -> bytes:
-        """See :class:`Films`."""
         return Path(self.file.name).read_bytes()
 
 
@@ -147,5 +131,4 @@ class Files(Films):
         sweep(path.parent, re.escape(path.stem) + r"-\d+" + re.escape(path.suffix))
 
     def new_file(self) -> AbstractContextManager[Any]:
-        """See :class:`Films`."""
         return replacing(self.path.with_name(f"{self.path.stem}-{self.timesteps}{self.path.suffix}"))

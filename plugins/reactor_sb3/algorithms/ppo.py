@@ -57,13 +57,13 @@ class PPOLoss(Loss):
 
     def evaluate(self, policy: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Values, log-probabilities and entropies, ``(rows,)`` each; no entropies where nobody can compute them."""
-        return policy.evaluate_actions(batch.observations, batch.actions)  # type: ignore[no-any-return]
+        masks = {"action_masks": batch.action_masks} if hasattr(batch, "action_masks") else {}
+        return policy.evaluate_actions(batch.observations, batch.actions, **masks)  # type: ignore[no-any-return]
 
     def fast(self, nets: Mapping[str, Any], batch: PPOBatch, share: float) -> tuple[float, ...]:
         """The same by the extension; with masks, if there are any."""
-        policy, masks = nets[self.learns], getattr(batch, "action_masks", None)
-        said = policy.evaluate(batch.observations, batch.actions, masks)
-        numbers = self.clip_range, self.clip_range_vf, self.ent_coef, self.vf_coef
+        policy, numbers = nets[self.learns], (self.clip_range, self.clip_range_vf, self.ent_coef, self.vf_coef)
+        said = policy.evaluate(batch.observations, batch.actions, getattr(batch, "action_masks", None))
         statistics, by_values, by_log_prob = ppo_loss(said, batch, share, *numbers)
         policy.backward(by_values, by_log_prob, -self.ent_coef * share)
         return statistics

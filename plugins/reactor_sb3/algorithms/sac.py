@@ -1,4 +1,4 @@
-"""Parts of every kind of soft actor-critic: its batches, and the entropy coefficient, what a unit of log-probability costs.
+"""Every kind of soft actor-critic: its batches, and the entropy coefficient, what a unit of log-probability costs.
 
 It is fixed or learned (Haarnoja et al. 2018, section 5), as SB3's SAC and its kin keep it.
 """
@@ -6,13 +6,18 @@ It is fixed or learned (Haarnoja et al. 2018, section 5), as SB3's SAC and its k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from stable_baselines3.sac.policies import Actor
 
-from reactor_torch import Network, TransitionBatch
+from reactor_sb3.acting.behaviours import Behaviour, Exploring
+from reactor_sb3.learned import read_actor, read_critics
+from reactor_sb3.policies import check_squashed, read_policy
+from reactor_sb3.trainers.off_policy import OffPolicyTrainer
+from reactor_torch import Network, TransitionBatch, Update
 
-__all__ = ["SACBatch", "entropy_network", "learn_entropy", "present_coefficient", "refuse_sde"]
+__all__ = ["SACBatch", "SACTrainer", "entropy_network", "learn_entropy", "present_coefficient"]
 
 
 @dataclass
@@ -28,19 +33,6 @@ class SACBatch(TransitionBatch):
     noise: torch.Tensor
     next_noise: torch.Tensor
     ent_coef: float
-
-
-def refuse_sde(model: Any, use_sde: bool) -> None:
-    """Refuse ``use_sde=True``.
-
-    Raises:
-        ValueError: If it is.
-    """
-    if use_sde:
-        raise ValueError(
-            "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
-            f"policy; use {model.host}'s {model.default_log_name}, with ReactorVecEnv"
-        )
 
 
 def entropy_network(model: Any) -> dict[str, Network]:
@@ -74,3 +66,58 @@ def learn_entropy(model: Any, log_prob: float, coefficient: float) -> dict[str, 
     loss = float(model.nets.flat("ent_coef").data) * gradient
     model.nets.step("ent_coef", gradient)
     return {"ent_coef": coefficient, "ent_coef_loss": loss}
+
+
+class SACTrainer(OffPolicyTrainer):
+    """Every kind of soft actor-critic, with the attributes of SB3's ``SAC``."""
+
+    actor_base: ClassVar[type[Any]] = Actor
+    """What actors derive from."""
+    _read_actor: ClassVar[Any] = staticmethod(read_actor)
+    _read_critics: ClassVar[Any] = staticmethod(read_critics)
+    target_update_interval: int
+    tau: float
+
+    def construct(self, host: Any) -> None:
+        """As of every trainer.
+
+        Raises:
+            ValueError: With ``use_sde=True``, too.
+        """
+        if self.arguments["use_sde"]:
+            raise ValueError(
+                "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
+                f"policy; use {self.host}'s {self.default_log_name}, with ReactorVecEnv"
+            )
+        super().construct(host)
+
+    def networks(self) -> dict[str, Network]:
+        """Critics, actor, the critics' target and, where it is learned, the entropy coefficient."""
+        policy: Any = self.policy
+        return {
+            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=self._read_critics),
+            "actor": Network(policy.actor, policy.actor.optimizer, read=self._read_actor),
+            "critic_target": Network(policy.critic_target, read=self._read_critics),
+            **entropy_network(self),
+        }
+
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
+        """The actor, and how actions are drawn."""
+        policy: Any = self.policy
+        check_squashed(policy.actor, self.actor_base)
+        source = read_policy(policy)
+        return source.module, Exploring(source.policy, self.action_noise)
+
+    def batch(self, transitions: dict[str, Any]) -> SACBatch:
+        """Transitions with the noise of actions, drawn in SB3's order."""
+        actions = transitions["actions"]
+        noise, next_noise = (self.standard_normal(actions) for _ in range(2))
+        return SACBatch(**transitions, noise=noise, next_noise=next_noise, ent_coef=present_coefficient(self))
+
+    def update(self, batch: SACBatch) -> Update:
+        """The critics, the actor, the coefficient, the target."""
+        found = yield from self.descend(critic=batch, actor=batch)
+        found |= learn_entropy(self, found.pop("log_prob"), batch.ent_coef)
+        if self.update_in_round % self.target_update_interval == 0:  # the first update of a round ends with one, as in SB3
+            self.nets.follow("critic_target", "critic", self.tau)
+        return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack
 
 import gymnasium
 import torch
@@ -17,13 +17,10 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 from torch.nn.functional import mse_loss
 
-from reactor_sb3.acting.behaviours import Behaviour, Exploring
 from reactor_sb3.algorithms import sync_sac
-from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy, present_coefficient, refuse_sde
+from reactor_sb3.algorithms.sac import SACBatch, SACTrainer, entropy_network, learn_entropy, present_coefficient
 from reactor_sb3.learned import read_actor, read_critics
-from reactor_sb3.policies import check_squashed, read_policy
 from reactor_sb3.trainers.learner import shares_of
-from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Loss, Network, Update, squashed_sample, td_loss
 
@@ -76,7 +73,7 @@ class ActorLoss(sync_sac.ActorLoss):
         return super().__call__(nets, batch)
 
 
-class SyncCrossQ(OffPolicyTrainer, CrossQ):
+class SyncCrossQ(SACTrainer, CrossQ):
     """CrossQ whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too. Each minibatch is normalised as a whole,
@@ -101,6 +98,9 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
 
     default_log_name: ClassVar[str] = "CrossQ"
     host: ClassVar[str] = "sb3-contrib"
+    actor_base: ClassVar[type[Any]] = Actor
+    _read_actor: ClassVar[Any] = staticmethod(partial(read_actor, kind=Actor, renormalising=BatchRenorm1d))
+    _read_critics: ClassVar[Any] = staticmethod(partial(read_critics, kind=CrossQCritic, renormalising=BatchRenorm1d))
 
     @keeps_arguments
     def __init__(
@@ -134,31 +134,20 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
         _init_setup_model: bool = True,
         **options: Unpack[SplitOptions],
     ) -> None:
-        refuse_sde(self, use_sde)
         self.construct(CrossQ)
 
     def networks(self) -> dict[str, Network]:
         """Critics, actor and, where it is learned, the entropy coefficient; no targets."""
-        policy: Any = self.policy
-        critics, actor = (
-            partial(read, kind=kind, renormalising=BatchRenorm1d)
-            for read, kind in ((read_critics, CrossQCritic), (read_actor, Actor))
-        )
+        critic, actor = self.policy.critic, self.policy.actor
         return {
-            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, buffers=True, read=critics),
-            "actor": Network(policy.actor, policy.actor.optimizer, buffers=True, read=actor),
+            "critic": Network(critic, critic.optimizer, excluding=actor, buffers=True, read=self._read_critics),
+            "actor": Network(actor, actor.optimizer, buffers=True, read=self._read_actor),
             **entropy_network(self),
         }
 
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
         return {"critic": CriticLoss(), "actor": ActorLoss()}
-
-    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
-        """The actor, and how actions are drawn."""
-        check_squashed(cast(Any, self.policy).actor, Actor)
-        source = read_policy(self.policy)
-        return source.module, Exploring(source.policy, self.action_noise)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, drawn in sb3-contrib's order, and the actor's only when it learns."""

@@ -66,6 +66,7 @@ class QLearningTrainer(OffPolicyTrainer):
     _read: ClassVar[Any] = staticmethod(read_q_net)
 
     exploration_schedule: Any  # as SB3's DQN has it
+    epsilon_spread: float
 
     def networks(self) -> dict[str, Network]:
         """The network and its target, which stays as it is during a round."""
@@ -75,6 +76,11 @@ class QLearningTrainer(OffPolicyTrainer):
             name: Network(getattr(policy, name), policy.optimizer, model.max_grad_norm, read=self._read),
             target: Network(getattr(policy, target), fixed=True, read=self._read),
         }
+
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
+        """The network, and actions that are greedy but for some."""
+        source = read_policy(self.policy)
+        return source.module, EpsilonGreedy(source.policy, self.epsilon_spread)
 
     def batch(self, transitions: dict[str, Any]) -> TransitionBatch:
         """Transitions; which action was taken is a number."""
@@ -189,8 +195,3 @@ class SyncDQN(QLearningTrainer, DQN):
     def losses(self) -> dict[str, Loss]:
         """The one of ``loss`` and ``double_q``."""
         return {"q_net": DQNLoss(self.double_q, self.loss)}
-
-    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
-        """The Q-network, and actions that are greedy but for some."""
-        source = read_policy(self.policy)
-        return source.module, EpsilonGreedy(source.policy, self.epsilon_spread)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self, Unpack, cast
 
 import gymnasium
@@ -14,25 +13,13 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 
 from reactor_sb3.acting.behaviours import MASKS, Behaviour, OnPolicy
-from reactor_sb3.algorithms.ppo import PPOLoss, PPOTrainer
+from reactor_sb3.algorithms.ppo import PPOTrainer
 from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import MaskedBatch
 
-__all__ = ["MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
-
-
-@dataclass(frozen=True)
-class MaskedLoss(PPOLoss):
-    """PPO's, of a distribution in which nothing forbidden happens."""
-
-    fast = PPOLoss.fast
-
-    def evaluate(self, policy: Any, batch: MaskedBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Values, log-probabilities and entropies."""
-        found = policy.evaluate_actions(batch.observations, batch.actions, action_masks=batch.action_masks)
-        return cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor | None], found)
+__all__ = ["MaskedBatch", "SyncMaskablePPO"]
 
 
 class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
@@ -64,7 +51,6 @@ class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
 
     default_log_name: ClassVar[str] = "MaskablePPO"
     host: ClassVar[str] = "sb3-contrib"
-    loss_class: ClassVar[type[PPOLoss]] = MaskedLoss
     policy_base: ClassVar[type[Any]] = MaskableActorCriticPolicy
 
     @keeps_arguments

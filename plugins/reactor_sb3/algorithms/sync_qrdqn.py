@@ -14,10 +14,8 @@ from sb3_contrib.qrdqn.policies import QRDQNPolicy
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.type_aliases import Schedule
 
-from reactor_sb3.acting.behaviours import Behaviour, EpsilonGreedy
 from reactor_sb3.algorithms.sync_dqn import QLearningTrainer
 from reactor_sb3.learned import read_quantile_net
-from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
 from reactor_torch import Loss, TransitionBatch, quantile_loss, quantile_targets
 
@@ -123,8 +121,3 @@ class SyncQRDQN(QLearningTrainer, QRDQN):
     def losses(self) -> dict[str, Loss]:
         """The one."""
         return {"quantile_net": QuantileLoss()}
-
-    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
-        """The network, and actions that are greedy by its mean quantiles but for some."""
-        source = read_policy(self.policy)
-        return source.module, EpsilonGreedy(source.policy, self.epsilon_spread)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack
 
 import gymnasium
 import torch
@@ -15,13 +15,9 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.sac.policies import SACPolicy
 from torch.nn.functional import mse_loss
 
-from reactor_sb3.acting.behaviours import Behaviour, Exploring
-from reactor_sb3.algorithms.sac import SACBatch, entropy_network, learn_entropy, present_coefficient, refuse_sde
-from reactor_sb3.learned import read_actor, read_critics
-from reactor_sb3.policies import check_squashed, read_policy
-from reactor_sb3.trainers.off_policy import OffPolicyTrainer
+from reactor_sb3.algorithms.sac import SACBatch, SACTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Loss, Network, Update, squashed_sample, td_loss, weighted_sum
+from reactor_torch import Loss, squashed_sample, td_loss, weighted_sum
 
 __all__ = ["ActorLoss", "CriticLoss", "SACBatch", "SyncSAC"]
 
@@ -82,7 +78,7 @@ class ActorLoss(Loss):
         return loss, mean_log_prob
 
 
-class SyncSAC(OffPolicyTrainer, SAC):
+class SyncSAC(SACTrainer, SAC):
     """Soft actor-critic whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``train_freq`` steps
@@ -152,39 +148,8 @@ class SyncSAC(OffPolicyTrainer, SAC):
         _init_setup_model: bool = True,
         **options: Unpack[SplitOptions],
     ) -> None:
-        refuse_sde(self, use_sde)
         self.construct(SAC)
-
-    def networks(self) -> dict[str, Network]:
-        """Critics, actor, the critics' target and, where it is learned, the entropy coefficient."""
-        policy: Any = self.policy
-        return {
-            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=read_critics),
-            "actor": Network(policy.actor, policy.actor.optimizer, read=read_actor),
-            "critic_target": Network(policy.critic_target, read=read_critics),
-            **entropy_network(self),
-        }
 
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
         return {"critic": CriticLoss(), "actor": ActorLoss()}
-
-    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
-        """The actor, and how actions are drawn."""
-        check_squashed(cast(Any, self.policy).actor)
-        source = read_policy(self.policy)
-        return source.module, Exploring(source.policy, self.action_noise)
-
-    def batch(self, transitions: dict[str, Any]) -> SACBatch:
-        """Transitions with the noise of actions, drawn in SB3's order."""
-        actions = transitions["actions"]
-        noise, next_noise = (self.standard_normal(actions) for _ in range(2))
-        return SACBatch(**transitions, noise=noise, next_noise=next_noise, ent_coef=present_coefficient(self))
-
-    def update(self, batch: SACBatch) -> Update:
-        """The critics, the actor, the coefficient, the target."""
-        found = yield from self.descend(critic=batch, actor=batch)
-        found |= learn_entropy(self, found.pop("log_prob"), batch.ent_coef)
-        if self.update_in_round % self.target_update_interval == 0:  # the first update of a round ends with one, as in SB3
-            self.nets.follow("critic_target", "critic", self.tau)
-        return found

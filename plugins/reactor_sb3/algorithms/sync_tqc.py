@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack
 
 import gymnasium
 import numpy as np
@@ -17,15 +17,11 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 
-from reactor_sb3.acting.behaviours import Behaviour, Exploring
 from reactor_sb3.algorithms import sync_sac
-from reactor_sb3.algorithms.sac import SACBatch, refuse_sde
-from reactor_sb3.algorithms.sync_sac import SyncSAC
+from reactor_sb3.algorithms.sac import SACBatch, SACTrainer
 from reactor_sb3.learned import read_actor, read_quantile_critics
-from reactor_sb3.policies import check_squashed, read_policy
-from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Loss, Network, Update, quantile_loss, quantile_targets, squashed_sample
+from reactor_torch import Loss, quantile_loss, quantile_targets, squashed_sample
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncTQC"]
 
@@ -77,7 +73,7 @@ class ActorLoss(sync_sac.ActorLoss):
     fast = sync_sac.ActorLoss.fast
 
 
-class SyncTQC(OffPolicyTrainer, TQC):
+class SyncTQC(SACTrainer, TQC):
     """TQC whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too.
@@ -100,6 +96,9 @@ class SyncTQC(OffPolicyTrainer, TQC):
 
     default_log_name: ClassVar[str] = "TQC"
     host: ClassVar[str] = "sb3-contrib"
+    actor_base: ClassVar[type[Any]] = Actor
+    _read_actor: ClassVar[Any] = staticmethod(partial(read_actor, kind=Actor))
+    _read_critics: ClassVar[Any] = staticmethod(partial(read_quantile_critics, kind=Critic))
 
     @keeps_arguments
     def __init__(
@@ -135,14 +134,7 @@ class SyncTQC(OffPolicyTrainer, TQC):
         _init_setup_model: bool = True,
         **options: Unpack[SplitOptions],
     ) -> None:
-        refuse_sde(self, use_sde)
         self.construct(TQC)
-
-    def networks(self) -> dict[str, Network]:
-        """Those of :class:`~reactor_sb3.SyncSAC`, with critics of quantiles."""
-        critics, actor = partial(read_quantile_critics, kind=Critic), partial(read_actor, kind=Actor)
-        read: dict[str, Any] = {"critic": critics, "actor": actor, "critic_target": critics}
-        return {name: replace(part, read=read.get(name)) for name, part in SyncSAC.networks(cast(Any, self)).items()}
 
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
@@ -153,17 +145,3 @@ class SyncTQC(OffPolicyTrainer, TQC):
                 f"got {dropped!r}"
             )
         return {"critic": CriticLoss(dropped * self.critic.n_critics), "actor": ActorLoss()}
-
-    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
-        """The actor, and how actions are drawn."""
-        check_squashed(cast(Any, self.policy).actor, Actor)
-        source = read_policy(self.policy)
-        return source.module, Exploring(source.policy, self.action_noise)
-
-    def batch(self, transitions: dict[str, Any]) -> SACBatch:
-        """Transitions with the noise of actions, as :class:`~reactor_sb3.SyncSAC` draws it."""
-        return SyncSAC.batch(cast(Any, self), transitions)
-
-    def update(self, batch: SACBatch) -> Update:
-        """That of :class:`~reactor_sb3.SyncSAC`."""
-        return (yield from SyncSAC.update(cast(Any, self), batch))

@@ -65,9 +65,6 @@ def want(holds: bool, what: str, value: Any = _UNKNOWN) -> None:
 def writable(owner: str) -> Iterator[None]:
     """In the block something is held against templates that is about to be written.
 
-    Args:
-        owner: Whose state it is, for the error.
-
     Raises:
         TypeError: If it does not fit, naming it.
     """

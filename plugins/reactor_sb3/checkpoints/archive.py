@@ -97,12 +97,6 @@ def check_whole(path: str | os.PathLike[str]) -> None:
 class Archive:
     """An archive that is being read. Each entry is read once, when somebody asks for it.
 
-    Args:
-        archive: The zip.
-        size: Bytes of the file.
-        allow_pickle: Whether it may hold pickles.
-        path: Where it is, for errors.
-
     Attributes:
         document: The plain data.
         size: Bytes of the file.

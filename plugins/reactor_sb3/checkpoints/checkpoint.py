@@ -96,10 +96,6 @@ PLACES = (
 def save(path: str | os.PathLike[str], model: Model) -> None:
     """Write a checkpoint of a trainer, between two rounds.
 
-    Args:
-        path: The file.
-        model: The trainer.
-
     Raises:
         TypeError: If it could not be read again.
         ValueError: If its policy is no longer as its constructor makes it.

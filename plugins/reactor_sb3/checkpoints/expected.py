@@ -62,10 +62,6 @@ _OUTLINE: dict[str, Any] = {
 def check_outline(state: Any, size: int) -> None:
     """Refuse what no trainer could be made from, or only one that is larger than the file says.
 
-    Args:
-        state: The saved state.
-        size: Bytes of the file.
-
     Raises:
         CorruptError: If it is something else.
     """

@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_sb3.checkpoints.archive import blaming
 from reactor_sb3.checkpoints.checkpoint import warn_if_elsewhere
-from reactor_sb3.checkpoints.saved_run import SavedRun, levels_of, read, wrapper_again
+from reactor_sb3.checkpoints.saved_run import SavedRun, read, saved_levels, wrapper_again
 from reactor_sb3.environments.vec_env import ReactorVecEnv
 from reactor_sb3.trainers.options import check_devices
 
@@ -98,7 +98,7 @@ def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places
 
 
 def _resumed(path: str | os.PathLike[str], saved: SavedRun, env: VecEnv, kinds: list[Any]) -> ResumedRun:
-    levels = levels_of(env)
+    levels = saved_levels(env)
     if [type(level) for level in levels[:-1]] != kinds:
         theirs, here = (" of ".join([kind.__name__ for kind in some] or ["none"]) for some in (kinds, map(type, levels[:-1])))
         raise ValueError(f"the wrappers around the environments were {theirs}, and here they are {here}")

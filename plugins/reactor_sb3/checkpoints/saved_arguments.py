@@ -49,9 +49,6 @@ def check_arguments(cls: Any, arguments: Mapping[str, Any]) -> None:
 def check_amounts(arguments: Mapping[str, Any]) -> None:
     """Refuse what would keep this machine busy for ever, or take all threads that it can have.
 
-    Args:
-        arguments: Arguments of the trainer's constructor, plain data.
-
     Raises:
         RefusedError: Names it.
     """

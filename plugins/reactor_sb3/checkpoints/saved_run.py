@@ -21,7 +21,6 @@ import numpy.typing as npt
 import torch
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from reactor_rl.plugin import Pickled
@@ -32,15 +31,16 @@ from reactor_sb3.checkpoints.checkpoint import RUN_FORMAT, machine, versions
 from reactor_sb3.checkpoints.parts import columns, replay_state
 from reactor_sb3.environments.copies import LogPickler
 from reactor_sb3.environments.vec_env import ReactorVecEnv
+from reactor_sb3.environments.wrapped_alone import levels_of
+from reactor_sb3.trainers.replay import BLOCKWISE
 from reactor_sb3.trainers.trainer import Trainer
 
-__all__ = ["SavedRun", "levels_of", "read", "state_of_run", "wrapper_again", "write"]
+__all__ = ["SavedRun", "read", "saved_levels", "state_of_run", "wrapper_again", "write"]
 
 Array = npt.NDArray[Any]
 _OF_THE_VEC_ENV = ("observation_space", "action_space", "reset_infos", "_seeds", "_options")
 _OF_A_WRAPPER = ("venv", "class_attributes")  # not saved: the one is a level of its own, the other the class's
 _OF_THE_PROCESS = ("_logger", "_custom_logger")  # of the model; likewise: where to log is said when it goes on
-_BY_COLUMNS = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
 
 
 class SavedRun(NamedTuple):
@@ -83,15 +83,13 @@ class SavedRun(NamedTuple):
         return model, state["generators"]
 
 
-def levels_of(env: Any) -> list[VecEnv]:
+def saved_levels(env: Any) -> list[VecEnv]:
     """The wrappers around a vector environment, the outermost first, and the vector environment.
 
     Raises:
         TypeError: If that is no ``ReactorVecEnv``.
     """
-    levels = [env]
-    while isinstance(levels[-1], VecEnvWrapper):
-        levels.append(levels[-1].venv)
+    levels = levels_of(env)
     if not isinstance(levels[-1], ReactorVecEnv):
         raise TypeError(
             f"the environments of a {type(levels[-1]).__name__} cannot be saved exactly: make a ReactorVecEnv, with "
@@ -112,11 +110,11 @@ def state_of_run(model: BaseAlgorithm) -> tuple[dict[str, Array], dict[str, byte
         raise TypeError(f"SaveRun is for the algorithms of Stable-Baselines3; for {type(model).__name__} there is SaveCheckpoint")
     if not isinstance(model, (A2C, DQN, PPO, SAC, TD3)):
         raise TypeError(f"SaveRun knows PPO, A2C, DQN, SAC and TD3, and what is derived from them, not {type(model).__name__}")
-    levels = levels_of(model.env)
+    levels = saved_levels(model.env)
     venv = levels[-1]
     assert isinstance(venv, ReactorVecEnv)
     buffer = getattr(model, "replay_buffer", None)
-    by_columns = type(buffer) in _BY_COLUMNS
+    by_columns = type(buffer) in BLOCKWISE
     filled: dict[str, Array] = replay_state(buffer, whole=False)["columns"] if by_columns else {}
     out = io.BytesIO()
     _Pickler(out, levels, columns(buffer) if by_columns else {}).dump({

@@ -57,10 +57,6 @@ def main(argv: list[str]) -> int:
 def differences(a: str, b: str) -> Iterator[Difference]:
     """Go through two checkpoints in the order in which the first one was written.
 
-    Args:
-        a: Path of a checkpoint.
-        b: Path of another one.
-
     Yields:
         What differs, entry by entry; the versions and machines that wrote them do not count.
 

@@ -29,9 +29,6 @@ __all__ = ["Copies", "LogPickler", "copies_in", "copies_of", "without_logs"]
 class Copies:
     """Makes copies of an environment as it was when this was made.
 
-    Args:
-        env: The environment.
-
     Raises:
         Exception: What pickling raises, of any type.
     """
@@ -50,7 +47,6 @@ class LogPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles open logs of episodes so that they go on where they are."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """See :mod:`pickle`."""
         if isinstance(obj, ResultsWriter):
             return _log_again, (obj.file_handler.name, tuple(obj.logger.fieldnames)[3:])
         return super().reducer_override(obj)

@@ -29,7 +29,7 @@ from stable_baselines3.common.vec_env import (
 from reactor_gymnasium.plugin import EnvFn, KernelKind, kernel_kind
 from reactor_rl.plugin import loads
 from reactor_sb3.environments.copies import copies_in, copies_of
-from reactor_sb3.environments.wrapped_alone import StackedFrames, TransposedImages
+from reactor_sb3.environments.wrapped_alone import StackedFrames, TransposedImages, levels_of
 
 __all__ = ["Wrapped", "env_fns_of", "episode_logs", "kernel_of_all", "shown_to_actors", "wrappers_alone"]
 
@@ -66,9 +66,6 @@ def shown_to_actors(venv: VecEnv) -> VecEnv:
 def env_fns_of(venv: VecEnv) -> list[EnvFn]:
     """A function for each environment of a live vector environment, which makes one like it is now.
 
-    Args:
-        venv: As the trainer is given it.
-
     Raises:
         TypeError: If there is no way, or something is wrapped around all of them that one cannot have alone.
         RuntimeError: If it is closed, or in the middle of a step.
@@ -83,20 +80,13 @@ def wrappers_alone(venv: VecEnv) -> tuple[list[Callable[[Any], Any]], VecEnv]:
     Raises:
         TypeError: If there is one that an environment cannot have alone.
     """
-    wrappers: list[Callable[[Any], Any]] = []
-    while isinstance(venv, VecEnvWrapper):
-        wrapper = _alone(venv)
-        if wrapper is not None:
-            wrappers.insert(0, wrapper)
-        venv = venv.venv
-    return wrappers, venv
+    *layers, inner = levels_of(venv)
+    wrappers = [_alone(layer) for layer in layers]
+    return [one for one in reversed(wrappers) if one is not None], inner
 
 
 def kernel_of_all(venv: VecEnv) -> KernelKind | None:
     """Tell which kind of kernel there is for all environments of a live vector environment; ``None`` if not for all.
-
-    Args:
-        venv: As the trainer is given it.
 
     Raises:
         TypeError, RuntimeError: As :func:`env_fns_of`.
@@ -112,12 +102,8 @@ def kernel_of_all(venv: VecEnv) -> KernelKind | None:
 
 def episode_logs(venv: VecEnv | None) -> list[ResultsWriter]:
     """The logs of each ``VecMonitor`` that has one: of the episodes in all environments, so that only the trainer can write it."""
-    logs = []
-    while isinstance(venv, VecEnvWrapper):
-        if type(venv) is VecMonitor and venv.results_writer is not None:
-            logs.append(venv.results_writer)
-        venv = venv.venv
-    return logs
+    monitors = [one for one in levels_of(venv) if type(one) is VecMonitor]
+    return [one.results_writer for one in monitors if one.results_writer is not None]
 
 
 def _alone(layer: VecEnvWrapper) -> Callable[[Any], Any] | None:

@@ -183,32 +183,25 @@ class LazyEnv(gymnasium.Env[Any, Any]):
         return self if self._env is None else self._env.unwrapped
 
     def reset(self, **kwargs: Any) -> Any:
-        """See Gymnasium."""
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> Any:
-        """See Gymnasium."""
         return self.env.step(action)
 
     def render(self) -> Any:
-        """See Gymnasium."""
         return self.env.render()
 
     def close(self) -> None:
-        """See Gymnasium."""
         if self._env is not None:
             self._env.close()
 
     def has_wrapper_attr(self, name: str) -> bool:
-        """See Gymnasium."""
         return hasattr(self, name) or self.env.has_wrapper_attr(name)
 
     def get_wrapper_attr(self, name: str) -> Any:
-        """See Gymnasium."""
         return getattr(self, name) if name in vars(self) or hasattr(type(self), name) else self.env.get_wrapper_attr(name)
 
     def set_wrapper_attr(self, name: str, value: Any, **kwargs: Any) -> bool:
-        """See Gymnasium."""
         return self.env.set_wrapper_attr(name, value, **kwargs)
 
     def __str__(self) -> str:

@@ -8,15 +8,17 @@ both are changed alike. Answers are the actors', unless the caller has just rese
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
-__all__ = ["Asked", "Owner", "forget_play", "leave", "reach"]
+from reactor_sb3.environments.wrapped_alone import levels_of
+
+__all__ = ["Asked", "forget_play", "leave", "reach"]
 
 _ATTRIBUTE = "_reactor_rl_reached"
 
@@ -52,17 +54,6 @@ class Asked:
             return setattr(env, self.name, *self.args)
         found = env.get_wrapper_attr(self.name)
         return found(*self.args, **self.kwargs) if self.what == "env_method" else found
-
-
-class Owner(Protocol):
-    """A trainer whose vector environment is called."""
-
-    def ask_actors(self, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
-        """Ask the actors' environments of these numbers, between two rounds.
-
-        Returns:
-            Their answers; ``None`` if there are no actors yet: then it is asked when there are.
-        """
 
 
 class _Reached:
@@ -102,18 +93,15 @@ class _Reached:
         return answers
 
     def env_method(self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any) -> list[Any]:
-        """See SB3."""
         own = partial(self._own("env_method"), method_name, *method_args, indices=indices, **method_kwargs)
         found: list[Any] = self._ask(Asked("env_method", method_name, method_args, method_kwargs), indices, own)
         return found
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """See SB3."""
         found: list[Any] = self._ask(Asked("get_attr", attr_name), indices, partial(self._own("get_attr"), attr_name, indices))
         return found
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """See SB3."""
         self._ask(Asked("set_attr", attr_name, (value,)), indices, partial(self._own("set_attr"), attr_name, value, indices))
 
     def reset(self) -> Any:
@@ -122,21 +110,15 @@ class _Reached:
         return self._own("reset")()
 
 
-def _base_of(venv: VecEnv) -> VecEnv:
-    while isinstance(venv, VecEnvWrapper):
-        venv = venv.venv
-    return venv
-
-
-def reach(venv: VecEnv, owner: Owner, whole: bool) -> None:
+def reach(venv: VecEnv, owner: Any, whole: bool) -> None:
     """Let calls on a vector environment reach the actors of a trainer.
 
     Args:
         venv: The trainer's.
-        owner: The trainer, which is not kept alive.
+        owner: The trainer, whose ``ask_actors`` is called, and which is not kept alive.
         whole: Whether the environments in it are there, and not only made when they are used.
     """
-    base = _base_of(venv)
+    base = levels_of(venv)[-1]
     reached: _Reached | None = vars(base).get(_ATTRIBUTE)
     if reached is None:
         reached = _Reached(base, whole)
@@ -146,14 +128,14 @@ def reach(venv: VecEnv, owner: Owner, whole: bool) -> None:
     reached.owners.add(owner)
 
 
-def leave(venv: VecEnv, owner: Owner) -> None:
+def leave(venv: VecEnv, owner: Any) -> None:
     """The inverse of :func:`reach`: the trainer has other environments now."""
-    reached: _Reached | None = vars(_base_of(venv)).get(_ATTRIBUTE)
+    reached: _Reached | None = vars(levels_of(venv)[-1]).get(_ATTRIBUTE)
     if reached is not None:
         reached.owners.discard(owner)
 
 
 def forget_play(venv: VecEnv | None) -> None:
     """Note that a round begins: whoever has reset a vector environment before plays in it no more."""
-    if venv is not None and (reached := vars(_base_of(venv)).get(_ATTRIBUTE)) is not None:
+    if venv is not None and (reached := vars(levels_of(venv)[-1]).get(_ATTRIBUTE)) is not None:
         reached.played = False

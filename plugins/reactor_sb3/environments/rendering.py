@@ -18,11 +18,7 @@ RenderMode = Literal["human", "rgb_array"]
 
 
 class InWindow:
-    """Makes an environment that gives pictures, in a window.
-
-    Args:
-        env_fn: Makes it.
-    """
+    """Makes an environment that gives pictures, in a window."""
 
     def __init__(self, env_fn: EnvFn) -> None:
         self.env_fn = env_fn
@@ -82,11 +78,7 @@ def _asking(make: Any, mode: str) -> EnvFn | None:
 
 
 def check_like(makes: EnvMaker, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any], option: str) -> None:
-    """Refuse environments of other spaces than the training's.
-
-    Raises:
-        ValueError: If they are.
-    """
+    """Refuse environments of other spaces than the training's."""
     observed, acted = looked_at(partial(make_probe, makes), lambda env: (env.observation_space, env.action_space))
     for what, space, trained in (("observation", observed, observations), ("action", acted, actions)):
         if space != trained:

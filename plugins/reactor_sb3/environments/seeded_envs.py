@@ -71,7 +71,6 @@ class SeededEnvs:
         rows: The environments.
         player: Takes their steps.
         log: The rewards of the round, and of each episode sum and length up to the end of the last round.
-        first: Likewise.
     """
 
     def __init__(
@@ -317,16 +316,7 @@ def _are_actions(taken: Array, actions: gymnasium.Space[Any]) -> bool:
 
 
 def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:
-    """Refuse what :meth:`SeededEnvs.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled.
-
-    Args:
-        saved: What is to be put back.
-        actions: The environment's action space.
-        dtype: In which actions are noted.
-
-    Raises:
-        ValueError: If it is something else.
-    """
+    """Refuse what :meth:`SeededEnvs.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled."""
     if type(saved) is dict and {"way", "episode", "length", "total"} <= saved.keys() and type(saved["total"]) in (int, float):
         episode, length = saved["episode"], saved["length"]
         begun = type(episode) is int and type(length) is int and 0 <= episode < 2**62 and 0 <= length < 2**62

@@ -272,7 +272,7 @@ class ReactorVecEnv(OfVectorEnv):
 
     def put_back(self, saved: Sequence[bytes]) -> None:
         """Make each environment what it was when it was saved. This executes pickles."""
-        self._envs.call_units(_put_back, {index: (state,) for index, state in enumerate(saved)})
+        self._envs.call_units(load_env, {index: (state,) for index, state in enumerate(saved)})
 
     def saved_makers(self) -> list[Pickled] | None:
         """Makers for :meth:`made_again`; ``None`` where they cannot be pickled."""
@@ -338,10 +338,6 @@ class ReactorVecEnv(OfVectorEnv):
 
 def _saved(env: gymnasium.Env[Any, Any], make: Any, name: str) -> bytes:
     return saved_exactly(env, save_strategy(make), f"{name} of ReactorVecEnv")
-
-
-def _put_back(env: gymnasium.Env[Any, Any], state: bytes) -> None:
-    load_env(env, state)
 
 
 def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
-from stable_baselines3.common.vec_env import VecTransposeImage
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecTransposeImage
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
-__all__ = ["StackedFrames", "TransposedImages", "channels_first"]
+__all__ = ["StackedFrames", "TransposedImages", "channels_first", "levels_of"]
 
 Array = npt.NDArray[Any]
 
@@ -42,14 +42,12 @@ class StackedFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """See Gymnasium."""
         observation, info = self.env.reset(**kwargs)
         for frames in self.frames.values():
             frames.rows = np.zeros_like(frames.rows)
         return self._stacked(observation), info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """See Gymnasium."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._stacked(observation), reward, terminated, truncated, info
 
@@ -106,10 +104,17 @@ class TransposedImages(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = channels_first(env.observation_space)
 
     def observation(self, observation: Any) -> Any:
-        """See Gymnasium."""
         if self.keys:
             return {key: np.transpose(part, (2, 0, 1)) if key in self.keys else part for key, part in observation.items()}
         return np.transpose(observation, (2, 0, 1))
+
+
+def levels_of(venv: Any) -> list[Any]:
+    """The wrappers around a vector environment, the outermost first, and the vector environment."""
+    levels = [venv]
+    while isinstance(levels[-1], VecEnvWrapper):
+        levels.append(levels[-1].venv)
+    return levels
 
 
 def channels_first(space: Any) -> Any:

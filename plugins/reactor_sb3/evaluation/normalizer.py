@@ -7,10 +7,11 @@ from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize, VecTransposeImage
+from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage
 
 from reactor_rl.plugin import decode, encode
 from reactor_sb3.acting.normalization import by_key
+from reactor_sb3.environments.wrapped_alone import levels_of
 
 __all__ = ["Normalizer", "changes_of", "normalizer_of"]
 
@@ -38,16 +39,6 @@ class Normalizer:
         return [{key: (rms.mean, rms.var) for key, rms in by_key(one).items()} for one in self.wrappers]
 
 
-def _wrappers_of(model: BaseAlgorithm) -> list[VecEnvWrapper]:
-    """The wrappers around a model's environments, the innermost first."""
-    found: list[VecEnvWrapper] = []
-    env: Any = model.get_env()
-    while isinstance(env, VecEnvWrapper):
-        found.insert(0, env)
-        env = env.venv
-    return found
-
-
 def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Normalizer | None:
     """Return the normaliser of a model's observations; ``None`` if nothing normalises them.
 
@@ -58,21 +49,22 @@ def normalizer_of(model: BaseAlgorithm, space: spaces.Space[Any] | None) -> Norm
     Raises:
         ValueError: If other observations than those are normalised, such as frames before they are stacked.
     """
-    wrappers = _wrappers_of(model)
+    wrappers: list[Any] = levels_of(model.get_env())[-2::-1]  # the innermost first
     found = [one for one in wrappers if isinstance(one, VecNormalize) and one.norm_obs]
     if not found:  # an environment of its own kind may hold one elsewhere
         held = model.get_vec_normalize_env()
         found = [held] if held is not None and held.norm_obs else []
     if space is None:
         return Normalizer(found) if found else None
+    others = [type(one).__name__ for one in wrappers if not isinstance(one, VecNormalize)]
     shown = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     for one in found:
         shapes = {key: rms.mean.shape for key, rms in by_key(one).items()}
         if any(key not in shown or shown[key].shape != shape for key, shape in shapes.items()):
             raise ValueError(
-                f"the VecNormalize of {type(model).__name__} normalises observations of the shapes {_told(shapes)}, and the "
-                f"environment shows {space}: put VecNormalize around {_others(wrappers)}, or pass a function that shows the "
-                "model what it has learned from"
+                f"the VecNormalize of {type(model).__name__} normalises observations of the shapes {shapes.get('', shapes)}, and "
+                f"the environment shows {space}: put VecNormalize around {' and '.join(others) or 'what shows them'}, or pass a "
+                "function that shows the model what it has learned from"
             )
     return Normalizer(found) if found else None
 
@@ -81,19 +73,9 @@ def changes_of(model: BaseAlgorithm) -> str:
     """Advise on an environment that shows something else than a model has learned from, if wrappers are why; else empty."""
     named = [
         type(one).__name__
-        for one in _wrappers_of(model)
+        for one in levels_of(model.get_env())[-2::-1]
         if not isinstance(one, VecNormalize | VecTransposeImage) and one.observation_space != one.venv.observation_space
     ]
     if not named:
         return ""
     return f"; its environments are wrapped in {' and '.join(named)}: pass an environment that shows what those do"
-
-
-def _told(shapes: dict[str, Any]) -> Any:
-    return shapes.get("", shapes)
-
-
-def _others(wrappers: Sequence[VecEnvWrapper]) -> str:
-    """The wrappers that may change what is observed, for messages."""
-    named = [type(one).__name__ for one in wrappers if not isinstance(one, VecNormalize)]
-    return " and ".join(named) or "what shows them"

@@ -37,10 +37,6 @@ Seen = dict[str, Array]
 def asked(policy: Any, context: PolicyContext) -> AskedPolicy | None:
     """A model or policy of Stable-Baselines3, or a module of torch, as it is asked; an entry point.
 
-    Args:
-        policy: The model, policy or module.
-        context: What it is to act in.
-
     Returns:
         ``None`` for what is something else.
 
@@ -102,7 +98,6 @@ class ReadPolicy(AskedPolicy):
             self.noise = Noise(distribution.noise, distribution.width)
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
-        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
         find, act, fit = self.raw(observations, rows), self._acting(rows), self.policy.fitting
         share, space, named = self.random_share, self.space, self.named
 
@@ -176,14 +171,12 @@ class ReadPolicy(AskedPolicy):
         return seen, look if normalizer or numbers else lambda: None
 
     def without_masks(self, env: Any) -> None:
-        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
         raise ValueError(
             f"{self.named} is told which actions are allowed, and the environment has no action_masks(): put sb3-contrib's "
             "ActionMasker around it, or pass lambda observations: model.predict(observations)[0]"
         )
 
     def digest(self) -> str:
-        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
         if self.module is None:
             parts = {name: self.weights[name] for name in self.weights.dtype.names if name != FILLING}
         else:
@@ -191,16 +184,11 @@ class ReadPolicy(AskedPolicy):
         return hashed(parts if self.normalizer is None else [hashed(parts), *self.normalizer.statistics()])
 
     def held(self) -> Sequence[Any]:
-        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
         return (self.policy if self.module is None else self.module,)
 
 
 def _check_outputs(outputs: Array, wanted: tuple[int, int], scores: bool, named: str, space: Any) -> None:
-    """Check what a policy answers by: finite numbers, as many as there are to be.
-
-    Raises:
-        ValueError: Naming the policy.
-    """
+    """Check what a policy answers by: finite numbers, as many as there are to be."""
     if outputs.shape != wanted:
         raise ValueError(
             f"the policy {named} returned {'scores' if scores else 'numbers'} of shape {outputs.shape} for {wanted[0]} "

@@ -51,12 +51,7 @@ def header_of(greedy: Greedy, file: str) -> str:
 
 
 class _Header:
-    """A header that is being written.
-
-    Args:
-        greedy: The policy.
-        file: Name of the file.
-    """
+    """A header that is being written."""
 
     def __init__(self, greedy: Greedy, file: str) -> None:
         self.greedy, self.file, self.name = greedy, file, _identifier(file.removesuffix(".h"))

@@ -31,9 +31,6 @@ def onnx_of(greedy: Greedy) -> bytes:
     that remembers; and ``action_masks``, ``(rows, choices)``, bool, of one that is masked. Its outputs are ``action``,
     ``(rows, *shape)``; ``outputs``, ``(rows, n)``, float32, by which it is chosen; and ``next_state``.
 
-    Args:
-        greedy: The policy.
-
     Raises:
         ModuleNotFoundError: If the extra ``export`` is not installed.
         ValueError: If ONNX has no type for its observations.
@@ -44,12 +41,7 @@ def onnx_of(greedy: Greedy) -> bytes:
 
 
 class _Model:
-    """A model that is being written.
-
-    Args:
-        onnx: The package.
-        greedy: The policy.
-    """
+    """A model that is being written."""
 
     def __init__(self, onnx: Any, greedy: Greedy) -> None:
         self.onnx, self.greedy = onnx, greedy

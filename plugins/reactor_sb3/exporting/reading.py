@@ -17,8 +17,8 @@ from torch import nn
 
 from reactor_sb3.acting.normalization import by_key
 from reactor_sb3.evaluation.normalizer import normalizer_of
-from reactor_sb3.policies import GSDE, dense_forward, networks_of, policy_reason, read_policy
-from reactor_torch import DenseNet, ImageNet, Layer, RecurrentNet, SquashedGaussian, layers_of, refuse_spoilt
+from reactor_sb3.policies import GSDE, dense_forward, known, networks_of, policy_reason, read_policy, reader, refuse
+from reactor_torch import DenseNet, ImageNet, Layer, RecurrentNet, SquashedGaussian, choices_among, layers_of, refuse_spoilt
 from reactor_torch import reason as reason_of
 
 __all__ = ["Greedy", "Normalized", "read"]
@@ -88,14 +88,8 @@ class Greedy:
     @property
     def choices(self) -> tuple[int, ...]:
         """Among how many is chosen, for each choice; empty where nothing is chosen."""
-        match self.action_space:
-            case spaces.Discrete(n=n):
-                return (int(n),)
-            case spaces.MultiDiscrete(nvec=sizes):
-                return tuple(map(int, sizes.flat))
-            case spaces.MultiBinary() if self.masked:
-                return (2,) * math.prod(self.action_space.shape)
-        return ()
+        chooses = isinstance(self.action_space, spaces.Discrete | spaces.MultiDiscrete) or self.masked
+        return choices_among(self.action_space) if chooses else ()
 
     @property
     def bounds(self) -> tuple[Array, Array]:
@@ -151,6 +145,7 @@ def _normalized(model: Any, space: spaces.Space[Any], given: VecNormalize | None
         yield Normalized(mean, np.sqrt(deviation), float(one.clip_obs))
 
 
+@reader
 def _read(policy: Any, normalized: tuple[Normalized, ...]) -> Greedy | str:
     """Read a policy, which actors have to evaluate without torch, but for the noise of gSDE; or say why they do not."""
     source = read_policy(policy, here=True)
@@ -168,7 +163,7 @@ def _read(policy: Any, normalized: tuple[Normalized, ...]) -> Greedy | str:
         case RecurrentNet(actor):
             layers, form = actor.layers, {"hidden": network.hidden}
         case _:
-            return network if isinstance(network, str) else str(network.why_torch)
+            return str(network.why_torch)
     weights = {key: part.detach().cpu().numpy() for key, part in source.module.state_dict().items()}
     return Greedy(
         policy.observation_space,
@@ -185,18 +180,18 @@ def _read(policy: Any, normalized: tuple[Normalized, ...]) -> Greedy | str:
     )
 
 
-def _without_noise(policy: Any) -> tuple[DenseNet | ImageNet | str, float]:
+def _without_noise(policy: Any) -> tuple[DenseNet | ImageNet, float]:
     """The networks of a policy with gSDE, whose best actions are means, and where those are cut off."""
     actor = getattr(policy, "actor", None)
     if actor is None:
-        return policy_reason(policy, ActorCriticPolicy, GSDE) or networks_of(policy), 0.0
+        refuse(policy_reason(policy, ActorCriticPolicy, GSDE))
+        network: Any = known(networks_of(policy))
+        return network, 0.0
     mean: Any = actor.mu
     limited = type(mean) is nn.Sequential and [*map(type, mean)] == [nn.Linear, nn.Hardtanh]
-    if limited and (why := reason_of(mean, named="mu") or reason_of(mean[1], named="mu.1")) is not None:
-        return why, 0.0
+    if limited:
+        refuse(reason_of(mean, named="mu") or reason_of(mean[1], named="mu.1"))
     named, limit = (("mu.0", mean[0]), float(mean[1].max_val)) if limited else (("mu", mean), 0.0)
-    body = dense_forward(actor, "latent_pi")
-    layers = body if isinstance(body, str) else layers_of([named], body.layers[-1].outputs if body.layers else body.features)
-    if isinstance(body, str) or isinstance(layers, str):
-        return str(layers), 0.0
+    body = known(dense_forward(actor, "latent_pi"))
+    layers = known(layers_of([named], body.layers[-1].outputs if body.layers else body.features))
     return DenseNet(body, (layers, ())), limit

@@ -223,11 +223,7 @@ class Drawing:
             )
 
     def check_all_told(self, told: int) -> None:
-        """Refuse a study that has trials which nobody here knows of.
-
-        Raises:
-            ValueError: If it has more than were told.
-        """
+        """Refuse a study that has trials which nobody here knows of."""
         if self.theirs is not None and len(self.known) > told:
             raise ValueError(
                 f"the study {self.theirs.study_name!r} has {len(self.known)} trials, of which the record of this search has {told}"

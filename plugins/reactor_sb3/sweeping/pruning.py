@@ -81,7 +81,6 @@ class SuccessiveHalving(Pruner):
         object.__setattr__(self, "rungs", rungs)
 
     def stops(self, before: Sequence[Contender], ended: int, own: Contender, step: int, sign: int) -> bool | None:
-        """See :class:`Pruner`."""
         earlier = max((one for one in own.reports if one < step), default=-1)
         passed = [rung for rung in self.rungs if earlier < rung <= step]
         if not passed:
@@ -106,17 +105,12 @@ def _at(reports: Mapping[int, float], rung: int) -> float | None:
 
 
 class OptunaPruner(Pruner):
-    """One of Optuna's, which is shown what the trials before have reported up to the step that is judged.
-
-    Args:
-        pruner: The pruner.
-    """
+    """One of Optuna's, which is shown what the trials before have reported up to the step that is judged."""
 
     def __init__(self, pruner: BasePruner) -> None:
         self.pruner = pruner
 
     def stops(self, before: Sequence[Contender], ended: int, own: Contender, step: int, sign: int) -> bool | None:
-        """See :class:`Pruner`."""
         import optuna
         from optuna.trial import TrialState, create_trial
 

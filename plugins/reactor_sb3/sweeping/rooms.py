@@ -151,31 +151,22 @@ class Room:
                 run.close(timeout=GRACE)
 
 
-class NodeSeat:
-    """A seat of a room.
-
-    Args:
-        room: The room.
-        number: Of the seat there.
-    """
+class NodeSeat(Seat):
+    """A seat of a room."""
 
     def __init__(self, room: Room, number: int) -> None:
         self.room, self.number = room, number
 
     def begin(self, job: Job) -> None:
-        """See :class:`reactor_sb3.sweeping.seats.Seat`."""
         self.room.order(self.number, job)
 
     def answer(self, stops: bool) -> None:
-        """See :class:`reactor_sb3.sweeping.seats.Seat`."""
         self.room.order(self.number, stops)
 
     def poll(self, seconds: float) -> Event | None:
-        """See :class:`reactor_sb3.sweeping.seats.Seat`."""
         return self.room.poll(self.number, seconds)
 
     def close(self) -> None:
-        """See :class:`reactor_sb3.sweeping.seats.Seat`."""
         self.room.close()
 
 

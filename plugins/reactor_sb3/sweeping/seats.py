@@ -25,12 +25,7 @@ Event = Reported | Ended | BaseException
 
 
 class _Background:
-    """A training in a thread of its own, which waits while a report of it is judged.
-
-    Args:
-        train: The user's function.
-        job: The training.
-    """
+    """A training in a thread of its own, which waits while a report of it is judged."""
 
     def __init__(self, train: Callable[..., Any], job: Job) -> None:
         self.events: SimpleQueue[Event] = SimpleQueue()
@@ -118,13 +113,8 @@ class Seat(Protocol):
         """End it, whatever it does."""
 
 
-class InlineSeat:
-    """Trainings in the caller's thread: one is over when it has begun, and its reports are judged on the way.
-
-    Args:
-        train: The user's function.
-        judge: Judges a report, given the training and what it reports.
-    """
+class InlineSeat(Seat):
+    """Trainings in the caller's thread: one is over when it has begun, and its reports are judged on the way."""
 
     def __init__(self, train: Callable[..., Any], judge: Callable[[Job, Reported], bool]) -> None:
         self.train, self.judge = train, judge
@@ -132,33 +122,24 @@ class InlineSeat:
         self.event: Ended | None = None
 
     def begin(self, job: Job) -> None:
-        """See :class:`Seat`."""
         ask: Ask = lambda report: self.judge(job, report)  # noqa: E731
         self.run.set(train=self.train, job=job, judge=Handed(ask))
         self.run.tick()
         (self.event,) = self.run.values("event")
 
     def answer(self, stops: bool) -> None:
-        """See :class:`Seat`."""
         raise AssertionError("reports are judged at once")
 
     def poll(self, seconds: float) -> Ended | None:
-        """See :class:`Seat`."""
         event, self.event = self.event, None
         return event
 
     def close(self) -> None:
-        """See :class:`Seat`."""
         self.run.close()
 
 
-class ProcessSeat:
-    """Trainings in a process of their own, which is started when it is needed.
-
-    Args:
-        train: The user's function.
-        start_method: How the process starts.
-    """
+class ProcessSeat(Seat):
+    """Trainings in a process of their own, which is started when it is needed."""
 
     def __init__(self, train: Any, start_method: str | None) -> None:
         self.train, self.start_method = train, start_method
@@ -166,7 +147,6 @@ class ProcessSeat:
         self.busy = False
 
     def begin(self, job: Job) -> None:
-        """See :class:`Seat`."""
         if self.run is not None:
             try:
                 self.run.tick()  # nothing happens in it, but a worker that has died since its last training is noticed
@@ -182,13 +162,11 @@ class ProcessSeat:
         run.tick_async()
 
     def answer(self, stops: bool) -> None:
-        """See :class:`Seat`."""
         assert self.run is not None
         self.run.set(answer=stops)
         self.run.tick_async()
 
     def poll(self, seconds: float) -> Reported | Ended | WorkerDiedError | None:
-        """See :class:`Seat`."""
         assert self.run is not None
         try:
             self.run.tick_wait(seconds)
@@ -203,7 +181,6 @@ class ProcessSeat:
         return event
 
     def close(self) -> None:
-        """See :class:`Seat`."""
         run, self.run = self.run, None
         if run is not None:
             with contextlib.suppress(WorkerDiedError):  # what its trainings have come to is known

@@ -246,11 +246,6 @@ def _number(value: Any, what: str) -> float:
 def carried_out(train: Callable[[Trial], Any], job: Job, ask: Ask) -> Ended:
     """Carry a training out: with one thread, and generators of the process that are seeded, and put back afterwards.
 
-    Args:
-        train: The user's function.
-        job: What it is about.
-        ask: Hands a report over.
-
     Raises:
         KeyboardInterrupt: If the user has interrupted it.
     """

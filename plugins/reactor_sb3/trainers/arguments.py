@@ -24,14 +24,6 @@ LARGEST_SEED = 2**32 - 1
 _taken_over: ContextVar[bool] = ContextVar("taken_over", default=False)
 
 
-def _never(value: Any) -> bool:
-    return False
-
-
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
 def _is_coefficient(value: Any) -> bool:
     """Whether it is ``"auto"``, or that with the number that it begins with."""
     if not isinstance(value, str):
@@ -43,32 +35,13 @@ def _is_coefficient(value: Any) -> bool:
         return False
 
 
-class _Whole(NamedTuple):
-    """Whole numbers.
+class _Numbers(NamedTuple):
+    """Numbers that an argument may be.
 
     Attributes:
         low: The least.
         high: The largest.
-    """
-
-    low: float = -math.inf
-    high: float = math.inf
-
-    def holds(self, value: Any) -> bool:
-        """Whether a value is one of them."""
-        return isinstance(value, int) and type(value) is not bool and self.low <= value <= self.high
-
-    def __str__(self) -> str:
-        low = "" if self.low == -math.inf else f" from {self.low} {'on' if self.high == math.inf else f'to {self.high}'}"
-        return f"a whole number{low}"
-
-
-class _Real(NamedTuple):
-    """Numbers.
-
-    Attributes:
-        low: The least.
-        high: The largest.
+        whole: Whether they are whole ones.
         above: Whether ``low`` itself is excluded.
         endless: Whether infinity is one of them, which switches some things off.
         other: Whether a value may be there in place of a number.
@@ -77,59 +50,62 @@ class _Real(NamedTuple):
 
     low: float = -math.inf
     high: float = math.inf
+    whole: bool = False
     above: bool = False
     endless: bool = False
-    other: Callable[[Any], bool] = _never
+    other: Callable[[Any], bool] = lambda value: False
     otherwise: str = ""
 
     def holds(self, value: Any) -> bool:
         """Whether a value is one of them."""
-        if not isinstance(value, (int, float)) or type(value) is bool:
+        if not isinstance(value, int if self.whole else (int, float)) or type(value) is bool:
             return self.other(value)
         return (
-            (math.isfinite(value) or self.endless)
+            (self.whole or math.isfinite(value) or self.endless)
             and (self.low < value if self.above else self.low <= value)
             and value <= self.high
         )
 
     def __str__(self) -> str:
-        if self.low == -math.inf:
-            said = "a finite number"
-        elif self.high == math.inf:
-            said = f"a number above {self.low}" if self.above else f"a number from {self.low} on"
-        else:
-            said = f"a number above {self.low} and up to {self.high}" if self.above else f"a number from {self.low} to {self.high}"
+        said = "a whole number" if self.whole else "a finite number" if self.low == -math.inf else "a number"
+        if self.low > -math.inf:
+            said += f" above {self.low}" if self.above else f" from {self.low}"
+            if self.high < math.inf:
+                said += f" and up to {self.high}" if self.above else f" to {self.high}"
+            elif not self.above:
+                said += " on"
         return said + self.otherwise
 
 
 _FUNCTION = ", or a function of what remains of the training"
-_SHARE, _AMOUNT, _LIMIT, _FINITE = _Real(0, 1), _Real(0), _Real(0, endless=True), _Real()
-_NUMBERS: dict[str, _Whole | _Real] = {
+_SHARE, _AMOUNT, _LIMIT, _FINITE = _Numbers(0, 1), _Numbers(0), _Numbers(0, endless=True), _Numbers()
+_ANY_WHOLE, _COUNT, _FROM_ZERO = _Numbers(whole=True), _Numbers(1, whole=True), _Numbers(0, whole=True)
+_NUMBERS: dict[str, _Numbers] = {
     **dict.fromkeys(
         ("n_steps", "batch_size", "n_epochs", "n_minibatches", "rollout_steps", "buffer_size", "target_update_interval",
          "policy_delay"),
-        _Whole(1),
+        _COUNT,
     ),
-    **dict.fromkeys(("learning_starts", "top_quantiles_to_drop_per_net", "stats_window_size"), _Whole(0)),
-    **dict.fromkeys(("gradient_steps", "sde_sample_freq"), _Whole()),
-    "seed": _Whole(0, LARGEST_SEED),
+    **dict.fromkeys(("learning_starts", "top_quantiles_to_drop_per_net", "stats_window_size"), _FROM_ZERO),
+    **dict.fromkeys(("gradient_steps", "sde_sample_freq"), _ANY_WHOLE),
+    "seed": _Numbers(0, LARGEST_SEED, whole=True),
     **dict.fromkeys(
         ("gamma", "gae_lambda", "q_lambda", "tau", "exploration_initial_eps", "exploration_final_eps"), _SHARE
     ),
     **dict.fromkeys(("exploration_fraction", "target_policy_noise", "epsilon_spread"), _AMOUNT),
     **dict.fromkeys(("max_grad_norm", "target_kl", "target_noise_clip"), _LIMIT),
-    "learning_rate": _Real(0, other=callable, otherwise=_FUNCTION),
-    **dict.fromkeys(("clip_range", "clip_range_vf"), _Real(0, above=True, endless=True, other=callable, otherwise=_FUNCTION)),
+    "learning_rate": _Numbers(0, other=callable, otherwise=_FUNCTION),
+    **dict.fromkeys(("clip_range", "clip_range_vf"), _Numbers(0, above=True, endless=True, other=callable, otherwise=_FUNCTION)),
     "vf_coef": _FINITE,
     "ent_coef": _FINITE,
 }  # fmt: skip
 """By the name of the argument, whichever trainer has it."""
-_LEARNED: dict[str, _Whole | _Real] = {
-    "ent_coef": _Real(other=_is_coefficient, otherwise=', "auto", or "auto_0.1", say'),
-    "target_entropy": _Real(other=_is_auto, otherwise=' or "auto"'),
+_LEARNED: dict[str, _Numbers] = {
+    "ent_coef": _Numbers(other=_is_coefficient, otherwise=', "auto", or "auto_0.1", say'),
+    "target_entropy": _Numbers(other=lambda value: isinstance(value, str) and value == "auto", otherwise=' or "auto"'),
 }
 """The same where the entropy coefficient may be learned."""
-_OF_NETWORKS = dict.fromkeys(("n_critics", "n_quantiles", "lstm_hidden_size", "n_lstm_layers"), _Whole(1))
+_OF_NETWORKS = dict.fromkeys(("n_critics", "n_quantiles", "lstm_hidden_size", "n_lstm_layers"), _COUNT)
 """The same in ``policy_kwargs``."""
 _OF_EVERY_TRAINER = frozenset({
     "n_steps", "batch_size", "n_epochs", "rollout_steps", "train_freq", "buffer_size", "learning_starts", "gradient_steps",
@@ -146,7 +122,7 @@ _WITHOUT = frozenset({"max_grad_norm"})
 def plain_argument(name: str, value: Any) -> Any:
     """An argument without numbers of numpy's, which files cannot hold, and whole numbers as whole numbers."""
     value = _plain(name, value)
-    if isinstance(_NUMBERS.get(name), _Whole) and type(value) is float and value.is_integer():
+    if name in _NUMBERS and _NUMBERS[name].whole and type(value) is float and value.is_integer():
         return int(value)
     return value
 
@@ -193,9 +169,6 @@ def check_numbers(arguments: Mapping[str, Any], defaults: Mapping[str, Any], *, 
         arguments: A trainer's, plain.
         defaults: Of those that have one. What is ``None`` by default may be ``None``.
         ours: Whether the algorithm is one of ours; in another one some names may mean something else.
-
-    Raises:
-        ValueError: Naming the first one.
     """
     if _taken_over.get():
         return
@@ -208,7 +181,7 @@ def check_numbers(arguments: Mapping[str, Any], defaults: Mapping[str, Any], *, 
     if "train_freq" in arguments:
         _check_train_freq(arguments["train_freq"])
     if "exploration_fraction" in arguments and "replay_buffer_class" in arguments:  # SB3's schedule divides by it
-        _want("exploration_fraction", arguments["exploration_fraction"], _Real(0, above=True))
+        _want("exploration_fraction", arguments["exploration_fraction"], _Numbers(0, above=True))
     kwargs = arguments.get("policy_kwargs")
     if isinstance(kwargs, Mapping):
         for name, allowed in _OF_NETWORKS.items():
@@ -217,14 +190,14 @@ def check_numbers(arguments: Mapping[str, Any], defaults: Mapping[str, Any], *, 
         _check_widths(kwargs.get("net_arch"))
 
 
-def _want(name: str, value: Any, allowed: _Whole | _Real, where: str = "") -> None:
+def _want(name: str, value: Any, allowed: _Numbers, where: str = "") -> None:
     if not allowed.holds(value):
         raise ValueError(f"{name} must be {allowed}, got {value!r}{where}")
 
 
 def _check_train_freq(value: Any) -> None:
     number = value[0] if isinstance(value, tuple) and len(value) == 2 else value  # SB3 knows the units
-    if not _Whole(1).holds(number):
+    if not _COUNT.holds(number):
         raise ValueError(f'train_freq must be a whole number from 1 on, or a pair of one and "step", got {value!r}')
 
 
@@ -235,15 +208,11 @@ def _check_widths(layers: Any) -> None:
         if isinstance(part, (Mapping, list, tuple)):
             _check_widths(part)
         elif isinstance(part, (int, float)):  # a policy of the user's may take others
-            _want("net_arch", part, _Whole(1), " for a layer (in policy_kwargs)")
+            _want("net_arch", part, _COUNT, " for a layer (in policy_kwargs)")
 
 
 def check_log_interval(log_interval: Any) -> None:
-    """Refuse intervals between two logs that there cannot be.
-
-    Raises:
-        ValueError: If it is one.
-    """
+    """Refuse intervals between two logs that there cannot be."""
     value = plain(log_interval)
     if value is not None and (type(value) not in (int, float) or value % 1 != 0 or value == 0):  # NaN and infinity leave NaN
         raise ValueError(f"log_interval must be a whole number from 1 on, or None for no logs, got {log_interval!r}")

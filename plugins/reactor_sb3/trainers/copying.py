@@ -26,10 +26,6 @@ def copy_of(model: Any, memo: dict[int, Any]) -> Any:
 
     The next ``learn()`` of the copy begins a run of its own, with new episodes, as after ``close()``.
 
-    Args:
-        model: The trainer.
-        memo: See :func:`copy.deepcopy`.
-
     Raises:
         TypeError: If it is a league.
     """

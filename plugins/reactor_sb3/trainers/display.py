@@ -158,12 +158,7 @@ def _boards(logger: Logger | None) -> list[TensorBoardOutputFormat]:
 
 
 def _write(logger: Logger, showing: Showing) -> None:
-    """Give TensorBoard a film, as SB3's ``Video`` would: torch encodes that by a module that moviepy no longer has.
-
-    Args:
-        logger: The trainer's.
-        showing: The film.
-    """
+    """Give TensorBoard a film, as SB3's ``Video`` would: torch encodes that by a module that moviepy no longer has."""
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     for output in _boards(logger):

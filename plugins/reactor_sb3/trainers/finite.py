@@ -23,16 +23,7 @@ LARGE = 1e15
 
 
 def check_losses(found: Iterable[Mapping[str, float]], before: int, advice: str) -> None:
-    """Refuse losses that are not finite: parameters are spoilt then, or about to be.
-
-    Args:
-        found: What each update has returned.
-        before: Updates before these.
-        advice: What to look at, for the error.
-
-    Raises:
-        ValueError: Naming the first.
-    """
+    """Refuse losses that are not finite: parameters are spoilt then, or about to be."""
     for number, of_update in enumerate(found, before + 1):
         for name, value in of_update.items():
             if not math.isfinite(value) and (math.isnan(value) or not name.endswith(DIVERGENCE)):
@@ -45,9 +36,6 @@ def check_batch(batch: Any, advice: Any) -> None:
     Args:
         batch: What the updates are made from, or one for each policy, by name.
         advice: Says what to look at, for the error.
-
-    Raises:
-        ValueError: Naming what is not finite.
     """
     if isinstance(batch, dict):
         for of_policy in batch.values():
@@ -61,15 +49,7 @@ def check_batch(batch: Any, advice: Any) -> None:
 
 
 def check_parameters(nets: Networks, advice: str) -> None:
-    """Refuse parameters that are not finite.
-
-    Args:
-        nets: The networks.
-        advice: What to look at, for the error.
-
-    Raises:
-        ValueError: Naming the network.
-    """
+    """Refuse parameters that are not finite."""
     for name, part in nets.parts.items():
         if part.optimizer is None:
             continue

@@ -27,13 +27,11 @@ __all__ = [
     "Minibatch",
     "ParallelLearner",
     "Sharing",
-    "descend",
     "finish",
-    "gradients",
-    "merged",
     "scratch_of",
     "refuse_common",
     "shares_of",
+    "tasks_of",
     "throw_away_update",
 ]
 
@@ -50,24 +48,8 @@ class Minibatch(NamedTuple):
     rows: slice
 
 
-def gradients(trainer: Any, minibatches: Mapping[str, Batch | Minibatch]) -> Update:
-    """See :meth:`reactor_sb3.trainers.trainer.Trainer.gradients`."""
-    found = yield _tasks(minibatches)
-    return trainer.named(dict(zip(minibatches, found, strict=True)))  # type: ignore[no-any-return]
-
-
-def descend(trainer: Any, minibatches: Mapping[str, Batch | Minibatch]) -> Update:
-    """See :meth:`reactor_sb3.trainers.trainer.Trainer.descend`."""
-    found: dict[str, Mapping[str, float]] = {}
-    for together in [minibatches] if trainer.split else [{loss: one} for loss, one in minibatches.items()]:
-        statistics = yield _tasks(together)
-        for loss, of_loss in zip(together, statistics, strict=True):
-            found[loss] = of_loss
-            trainer.step_along(loss, of_loss)
-    return trainer.named(found)  # type: ignore[no-any-return]
-
-
-def _tasks(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:
+def tasks_of(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:
+    """Tasks for those who compute gradients, of minibatches by the names of losses."""
     return tuple(
         Task(loss, *one) if isinstance(one, Minibatch) else Task(loss, one, slice(0, len(one))) for loss, one in minibatches.items()
     )
@@ -75,10 +57,6 @@ def _tasks(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:
 
 def finish(update: Update, nets: Networks) -> dict[str, float]:
     """Make updates here and now.
-
-    Args:
-        update: The updates.
-        nets: What computes their gradients.
 
     Returns:
         What the updates end with.
@@ -127,9 +105,6 @@ def refuse_common(parts: Mapping[str, Network]) -> None:
     """Refuse networks that would learn a parameter of another one's, which learns it alone.
 
     SB3's shared features extractors are allowed: with ``share_features_extractor``, critics do not learn them.
-
-    Raises:
-        ValueError: If there is one.
     """
     for name, part in parts.items():
         if part.excluding is None or part.optimizer is None or not isinstance(part.module, nn.Module):
@@ -167,16 +142,6 @@ def shares_of(nets: Networks, rarer: float = 1.0) -> tuple[float, ...]:
     ]
     costs[0] *= rarer
     return tuple(cost / max(sum(costs), 1) for cost in costs)
-
-
-def merged(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Statistics of several losses; a name that more than one of them has gets the loss's in front."""
-    if len(found) == 1:
-        return dict(*found.values())
-    names = [name for one in found.values() for name in one]
-    return {
-        name if names.count(name) == 1 else f"{loss}_{name}": value for loss, one in found.items() for name, value in one.items()
-    }
 
 
 Array = npt.NDArray[Any]
@@ -332,11 +297,6 @@ class ParallelLearner(_Learning):
 
     The reaction to a new round is declared behind those to minibatches: nothing in a microstep then waits for the actors. Where
     the trainer's session has a :class:`Sharing`, rounds in which it is faster alone are its own.
-
-    Args:
-        trainer: The trainer.
-        record: Type of the parameters that actors get.
-        config: What its workers are made from.
     """
 
     computed = Input()

@@ -1,39 +1,40 @@
-"""A trainer as its parts and its checkpoints see it, which the trainer itself imports."""
+"""A trainer as its parts and its checkpoints see it, which the trainer itself imports: the base of all trainers."""
 
 from __future__ import annotations
 
 import os
-from collections import deque
+from abc import abstractmethod
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-import gymnasium
 import numpy.typing as npt
 import torch
-from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.base_class import BaseAlgorithm
 
-from reactor_rl.plugin import ExecutorName
+from reactor_rl.plugin import ExecutorName, RunOwner
+from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.acting.behaviours import Behaviour
 from reactor_sb3.acting.evaluator import Evaluation
-from reactor_sb3.trainers.program import ProgramConfig
-from reactor_torch import Network, Networks
+from reactor_sb3.environments.seeded_envs import MakeRows, single_envs
+from reactor_sb3.trainers.learner import shares_of
+from reactor_sb3.trainers.program import ProgramConfig, config_of
+from reactor_torch import Batch, Loss, Network, Networks, Update, torch_threads
 
 __all__ = ["Model"]
 
 Array = npt.NDArray[Any]
 
 
-class Model(Protocol):
-    """The attributes that parts use of :class:`~reactor_sb3.trainers.trainer.Trainer` and of SB3's ``BaseAlgorithm``."""
+class Model(RunOwner, BaseAlgorithm):
+    """What there is to know of a trainer: its attributes, what an algorithm says, and what is asked before and after a round."""
 
-    log_unit: ClassVar[Any]
-    checkpoint_format: ClassVar[int]
-    split: bool
     arguments: dict[str, Any]
     session: Any
     """A :class:`reactor_sb3.trainers.session.Session`."""
     nets: Networks
+    split: bool
     pipeline: int
+    learner_threads: int
     executor: ExecutorName
     nodes: Any
     workers: int | None
@@ -46,81 +47,145 @@ class Model(Protocol):
     watch_every: int
     watch_episodes: int
     watch_steps: int | None
-    _base_seed: int
-    _last_obs: Any
-    _last_episode_starts: Any
-    _learned_timesteps: int
-    _run: Any
-
-    action_space: gymnasium.Space[Any]
-    env: VecEnv | None
-    device: torch.device
-    ep_info_buffer: deque[Any] | None
-    ep_success_buffer: deque[Any] | None
-    n_envs: int
-    num_timesteps: int
     policy: Any
-    start_time: float
-    tensorboard_log: str | None
-    _episode_num: int
+    _learned_timesteps: int
     _n_updates: int
-    _num_timesteps_at_start: int
-    _stats_window_size: int
     _total_timesteps: int
-    _vec_normalize_env: VecNormalize | None
+
+    log_unit: ClassVar[str] = "episodes"
+    """Unit of ``log_interval``."""
+    checkpoint_format: ClassVar[int] = 8
+    """Of the checkpoints that it writes and reads."""
+
+    @abstractmethod
+    def start(self) -> Any:
+        """See :meth:`reactor_sb3.trainers.trainer.Trainer.start`."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """See :meth:`reactor_sb3.trainers.trainer.Trainer.look`."""
+
+    # ------------------------------------------------------------------ what an algorithm says
 
     @property
-    def logger(self) -> Logger: ...
+    @abstractmethod
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+
+    @abstractmethod
+    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
+        """The network whose parameters the actors get, and how they act by them."""
+
+    @abstractmethod
+    def exploration_rates(self) -> Array:
+        """The coming round's rate of exploration at each step, shape ``(rollout_steps,)``, float32."""
+
+    @abstractmethod
+    def networks(self) -> dict[str, Network]:
+        """The networks that learn, and those that losses read besides, by name: parts of ``self.policy``, which may be a copy."""
+
+    @abstractmethod
+    def losses(self) -> dict[str, Loss]:
+        """The coming round's losses, by name; with ``split=True`` all of them are computed at the same time."""
+
+    @abstractmethod
+    def batch(self, given: Any) -> Batch:
+        """The batch to learn from, with everything in it that chance decides.
+
+        Args:
+            given: What the base class has: sampled transitions by name, or a round of rollouts.
+        """
+
+    @abstractmethod
+    def update(self, batch: Any) -> Update:
+        """One update, as in the loop of SB3's ``train()``; returns what is to be logged."""
 
     @property
-    def rollout_steps(self) -> int: ...
+    def make_rows(self) -> MakeRows:
+        """Makes what steps environments, from the number of the first one, wherever they are stepped."""
+        return single_envs
+
+    @abstractmethod
+    def round(self, transitions: Array, infos: list[list[StepInfo]]) -> Update:
+        """Store a round and make its updates.
+
+        Args:
+            transitions: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
+            infos: Of each actor; empty unless somebody wants them.
+        """
 
     @property
-    def update_rows(self) -> int: ...
+    @abstractmethod
+    def minibatch_rows(self) -> int:
+        """Rows of a minibatch."""
 
     @property
-    def evaluations(self) -> list[Evaluation]: ...
+    def update_rows(self) -> int:
+        """Rows that one of what ``train/n_updates`` counts is made from."""
+        return self.minibatch_rows
+
+    @abstractmethod
+    def updates_due(self) -> int:
+        """Updates of a round."""
+
+    @abstractmethod
+    def example(self) -> Batch:
+        """A minibatch of zeros, as large as there are any."""
+
+    # ------------------------------------------------------------------ what is asked before and after a round
+
+    def round_done(self) -> None:
+        """Called when callbacks have seen a round."""
+
+    def check_shown(self) -> None:
+        """Refuse what callbacks have changed where nobody looks at it again."""
+
+    def further_settings(self) -> tuple[Any, ...]:
+        """Settings that are no attributes of the trainer itself."""
+        return ()
+
+    def check_settings(self) -> None:
+        """Refuse attributes that make no sense: when a run begins, and when some were changed between two rounds."""
+
+    def cut_episodes(self, which: Array) -> None:
+        """Note that the episodes of some environments were cut off after the last transition that has been learned from.
+
+        Args:
+            which: Environments to cut off, ``(n_envs,)``, bool.
+        """
+        if self._vec_normalize_env is not None:
+            self._vec_normalize_env.returns[which] = 0
+
+    def shares(self) -> tuple[float, ...]:
+        """Share of each loss in the time that the gradients of a round take, reckoned from parameters."""
+        return shares_of(self.nets)
+
+    def policy_device(self) -> torch.device:
+        """Where all losses but the first are computed, with ``split=True``."""
+        return self.device
+
+    def plan_blocks(self) -> None:
+        """Decide of which blocks of rows gradients are the sum; see :meth:`reactor_torch.Networks.plan_blocks`."""
+        self.nets.plan_blocks(dict.fromkeys(self.nets.losses, self.example()))
+
+    def limited_threads(self) -> AbstractContextManager[None]:
+        """As many threads for torch as the learner is to have, whatever a callback has left."""
+        return torch_threads(self.learner_threads)
+
+    def program_config(self) -> ProgramConfig:
+        """The program's configuration.
+
+        Raises:
+            ValueError: If the model has no environment.
+        """
+        return config_of(self)
 
     @property
-    def make_rows(self) -> Any: ...
+    def evaluations(self) -> list[Evaluation]:
+        """All evaluations of ``evaluate_every``, the oldest first."""
+        evaluations: list[Evaluation] = self.session.report.evaluations
+        return evaluations
 
-    def acting(self) -> tuple[torch.nn.Module, Any]: ...
-
-    @property
-    def minibatch_rows(self) -> int: ...
-
-    def check_settings(self) -> None: ...
-
-    def check_shown(self) -> None: ...
-
-    def further_settings(self) -> tuple[Any, ...]: ...
-
-    def close(self) -> None: ...
-
-    def cut_episodes(self, which: Array) -> None: ...
-
-    def dump_logs(self) -> None: ...
-
-    def exploration_rates(self) -> Array: ...
-
-    def look(self) -> None: ...
-
-    def networks(self) -> dict[str, Network]: ...
-
-    def limited_threads(self) -> AbstractContextManager[None]: ...
-
-    def round_done(self) -> None: ...
-
-    def plan_blocks(self) -> None: ...
-
-    def program_config(self) -> ProgramConfig: ...
-
-    def start(self) -> Any: ...
-
-    def updates_due(self) -> int: ...
-
-    def _get_torch_save_params(self) -> tuple[list[str], list[str]]: ...
-
-    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None: ...
-
-    def _update_info_buffer(self, infos: list[dict[str, Any]], dones: Array | None = None) -> None: ...
+    def dump_logs(self, iteration: int = 0) -> None:
+        """Record the usual statistics, and write them in a row; within :meth:`learn`, while the next round is sampled."""
+        self.session.report.dump(self)

@@ -36,9 +36,6 @@ class Rollouts:
         layout: Layout of observations as the policy sees them.
         record: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
         device: Where tensors are to be.
-
-    Attributes:
-        record: As given.
     """
 
     def __init__(self, layout: Observations, record: Array, device: torch.device) -> None:
@@ -114,14 +111,7 @@ class Rollouts:
         return arrays
 
     def check_shown(self, buffer: Any) -> None:
-        """Refuse other arrays in the place of those that the rollout buffer has been filled with, which nobody would learn from.
-
-        Args:
-            buffer: The trainer's.
-
-        Raises:
-            ValueError: If there are any.
-        """
+        """Refuse other arrays in the place of those that the rollout buffer has been filled with, which nobody would learn from."""
         if self._filled is None or self._filled.generator_ready:  # `get()` has laid them out anew
             return
         if buffer is not self._filled or any(one is not shown for one, shown in zip(self._arrays(), self._shown, strict=True)):
@@ -176,9 +166,6 @@ class OnPolicyTrainer(Trainer):
 
         Args:
             *usual: The classes that SB3 has itself.
-
-        Raises:
-            ValueError: If there is one.
         """
         kind, kwargs = self.arguments["rollout_buffer_class"], self.arguments["rollout_buffer_kwargs"]
         if kind not in (None, *usual) or kwargs:

@@ -176,16 +176,14 @@ class RunOptions:
     def __post_init__(self) -> None:
         for name in ("learner_threads", "evaluate_episodes"):
             checked_number(name, getattr(self, name), 1)
-        checked_number("restarts", self.restarts, 0)
-        check_timeout("round_timeout", self.round_timeout)
-        for name in ("n_actors", "envs_per_actor", "n_learners", "workers", "evaluate_every", "evaluate_steps"):
+        check_places(vars(self))
+        for name in ("n_actors", "envs_per_actor", "evaluate_every", "evaluate_steps"):
             if getattr(self, name) is not None:
                 checked_number(name, getattr(self, name), 1)
         for name in ("learner_threads", "n_learners"):
             if (getattr(self, name) or 0) > MOST_THREADS:
                 raise ValueError(f"`{name}` must be at most {MOST_THREADS}, got {getattr(self, name)}.")
         check_executor(vars(self))
-        check_devices(vars(self))
         if self.pipeline not in (0, 1):
             raise ValueError(
                 f"pipeline={self.pipeline!r}: 0 learns from a round before the next one, 1 while the next one is sampled"
@@ -317,23 +315,14 @@ def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | No
     return int(actors), int(envs)
 
 
-def _sees_images(space: gymnasium.Space[Any]) -> bool:
-    """Whether observations are images, or a dict with some, by SB3's rules."""
-    parts = space.spaces.values() if isinstance(space, gymnasium.spaces.Dict) else [space]
-    return any(is_image_space(part) for part in parts)
-
-
 def most_actors(venv: VecEnv, few_steps: bool) -> int:
     """How many actors share out a live vector environment at most: fewer where its rows cost less than an actor.
 
     An actor evaluates the network by itself in each step, and lays out its weights in each round. Kernels step a row in less time
     than that takes, those of MuJoCo's environments if a round has few steps. With more than 32 rows to an actor it pays again.
-
-    Args:
-        venv: The vector environment.
-        few_steps: Whether a round has few.
     """
-    if _sees_images(venv.observation_space):
+    space = venv.observation_space
+    if any(map(is_image_space, space.spaces.values() if isinstance(space, gymnasium.spaces.Dict) else [space])):
         return 4  # a convolutional network takes hardly longer for two images than for one
     kernel = kernel_of_all(venv)
     cheap = kernel == "compiled" or (kernel == "simulated" and few_steps)

@@ -141,10 +141,6 @@ def threads_of(config: ProgramConfig, choice: Placement) -> int:
 
     It changes no bit. ``learner_threads`` are the least. With ``pipeline=1`` actors may use the same cores: rounds show what is
     faster.
-
-    Args:
-        config: What the program is made from.
-        choice: How it is run.
     """
     if not config.helped or config.lanes * choice.slices > 1:
         return 1
@@ -159,9 +155,6 @@ def may_learn_alone(config: ProgramConfig) -> bool:
     """Whether the learner may compute all gradients of a round itself although it has gradient workers.
 
     Not if they compute on other devices, or if the user has named their number.
-
-    Args:
-        config: What the program is made from.
     """
     here = config.gradients is not None and {device.type for device in config.gradients.devices} == {"cpu"}
     return here and not config.learners_are_fixed
@@ -228,13 +221,7 @@ def _in_processes(config: ProgramConfig, actor: float, cost: LearnerCost, slices
 
 
 def predicted(config: ProgramConfig, actor: float, cost: LearnerCost) -> float:
-    """Seconds of a round, by what its parts cost.
-
-    Args:
-        config: What the program is made from.
-        actor: Seconds of an actor's round.
-        cost: The learner's part, if it computes all gradients itself.
-    """
+    """Seconds of a round, by what its parts cost; arguments as for :func:`best_slices`."""
     alone = config.actors.actors * actor + sum(config.aside(actor, PICTURE).values()) + cost.helped
     slices = best_slices(config, actor, cost)
     if config.executor == "inline" or _workers(config, slices) == 1 or not may_start_processes():
@@ -390,13 +377,7 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
 
 
 def _split_round(config: ProgramConfig, choice: Placement, sampling: float) -> float | None:
-    """Seconds that learning would take with ``split=True``; ``None`` where a round would not be clearly shorter than it is.
-
-    Args:
-        config: What the program is made from.
-        choice: What was measured.
-        sampling: Seconds of a round's sampling.
-    """
+    """Seconds that learning would take with ``split=True``; ``None`` where a round would not be clearly shorter than it is."""
     learning, updates = choice.learner or 0.0, choice.updates
     if config.split or len(config.shares) == 1 or choice.slices > 1 or usable_cores() < 2 or not may_start_processes():
         return None

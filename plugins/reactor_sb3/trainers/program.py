@@ -16,7 +16,7 @@ from reactor_rl import Program
 from reactor_rl.plugin import ExecutorName, Topology
 from reactor_sb3.acting.actor import Actor, ActorConfig
 from reactor_sb3.acting.evaluator import Evaluator
-from reactor_sb3.acting.normalization import Normalization, normalized_keys
+from reactor_sb3.acting.normalization import Normalization, by_key
 from reactor_sb3.acting.player import PlayConfig
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.acting.viewer import ViewConfig, Viewer
@@ -117,7 +117,7 @@ def config_of(model: Any) -> ProgramConfig:
         raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
     session, seed = model.session, model._base_seed
     given, normalizer = shown_to_actors(model.env).observation_space, model._vec_normalize_env
-    keys = () if normalizer is None else normalized_keys(normalizer)
+    keys = tuple(by_key(normalizer))
     observations = Observations(given, model.observation_space, normalized=keys)
     originals = None if normalizer is None else Observations(given, model.observation_space, original=True)
     normalization = session.normalization = None if originals is None else Normalization(originals, keys)

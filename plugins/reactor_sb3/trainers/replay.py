@@ -34,9 +34,6 @@ class KeptArrays:
     def look(self, buffer: ReplayBuffer) -> int:
         """Take over what was replaced. An array of other numbers, or laid out in another way, becomes one as the buffer had.
 
-        Args:
-            buffer: The trainer's.
-
         Returns:
             A number, another one for each set of arrays.
 

@@ -30,9 +30,6 @@ class ReplaySampler:
         normalizer: What normalises observations and rewards, if anything does.
 
     Attributes:
-        buffer: As given.
-        batch_size: As given.
-        normalizer: As given.
         arrays: Number of the arrays that it was made of, see :class:`reactor_sb3.trainers.replay.KeptArrays`.
     """
 

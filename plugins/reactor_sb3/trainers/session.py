@@ -87,7 +87,6 @@ class Session:
         report: Callbacks, logs and evaluations.
         display: What is shown.
         settings: What the run has been told of the trainer's settings.
-        evaluate_env: Makes the evaluator's environment, ``None`` for one like the actors'.
         live: Names the trainer, for the reactors that live with it.
         layout: Where observations are in a round's record.
         makes: Makes the actors' environments.
@@ -269,9 +268,6 @@ class Session:
     def start(self, model: Model) -> Run:
         """Start the workers.
 
-        Args:
-            model: The trainer.
-
         Raises:
             ValueError: If there are ``restarts`` and environments that could not be brought back.
         """
@@ -329,13 +325,7 @@ class Session:
         return template
 
     def tick(self, model: Model, run: Run, watched: bool) -> None:
-        """Sample a round, and learn from one.
-
-        Args:
-            model: The trainer.
-            run: The trainer's run.
-            watched: Whether somebody wants infos.
-        """
+        """Sample a round, and learn from one."""
         if (news := self.settings.news(model)) is not None:
             run.set(acting=news)
         if self.afresh and model.pipeline:
@@ -360,7 +350,7 @@ class Session:
         self.late_cut = None
 
     def ask(self, model: Model, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
-        """Ask the actors' environments something, between two rounds; see :class:`reactor_sb3.environments.reached.Owner`."""
+        """Ask the actors' environments something; see :meth:`reactor_sb3.trainers.trainer.Trainer.ask_actors`."""
         run: Run | None = model._run
         if run is None or run.stopped:
             entry = asked, tuple(numbers)
@@ -422,7 +412,9 @@ class Session:
                 self.display.show_round(model, run)
                 go_on = self.report.round(model, run, callback if watched else None, log_interval)
                 self.in_round = False
-                self._save_due(model)
+                due, self.due = self.due, []  # checkpoints that were wanted within the round that is over
+                for path in due:
+                    checkpoint.save(path, model)
                 if go_on:
                     with noting_read_only():
                         callback.on_rollout_end()
@@ -471,22 +463,12 @@ class Session:
             self.sent = given
 
     def assert_runs(self, model: Model, run: Run) -> None:
-        """Within ``learn()``: see to it that a callback has not ended what it goes on with.
-
-        Raises:
-            RunError: If it has.
-        """
+        """Within ``learn()``: see to it that a callback has not ended what it goes on with."""
         if model._run is not run:
             raise RunError(
                 "the workers were ended in the middle of learn(), by close() or set_env() in a callback. Let the callback return "
                 "False, which ends the training, and call it after learn()"
             )
-
-    def _save_due(self, model: Model) -> None:
-        """Write the checkpoints that were wanted within the round that is over."""
-        due, self.due = self.due, []
-        for path in due:
-            checkpoint.save(path, model)
 
     # ------------------------------------------------------------------ for the learner
 

@@ -58,12 +58,7 @@ class Settings:
         self._rows = 0
 
     def begin(self, model: Model, config: ProgramConfig) -> None:
-        """Note what a run begins with.
-
-        Args:
-            model: The trainer.
-            config: What the run's program is made from.
-        """
+        """Note what a run begins with."""
         self._note(model)
         self._kept = _kept(model)
         self._noise, self._further = _state_of(vars(model).get("action_noise")), model.further_settings()
@@ -77,9 +72,6 @@ class Settings:
 
     def news(self, model: Model) -> tuple[Any, bool] | None:
         """Look at the settings again, before a round.
-
-        Args:
-            model: The trainer.
 
         Returns:
             How actors are to act from now on, and whether its memory begins anew; ``None`` if nothing has changed for them.
@@ -116,11 +108,7 @@ class Settings:
         return None if before == self._policy else (policy, renewed)
 
     def check_kept(self, model: Model) -> None:
-        """Refuse changes of what a run keeps.
-
-        Raises:
-            ValueError: If there are any. Names it.
-        """
+        """Refuse changes of what a run keeps."""
         for name, now in _kept(model).items():
             if now != self._kept[name]:
                 what = "has rounds of one length" if name in ("n_steps", "train_freq") else "keeps what it began with"
@@ -189,9 +177,6 @@ def check_finite_arguments(arguments: Mapping[str, Any]) -> None:
 
     Args:
         arguments: By name. In a dict among them only NaN is refused.
-
-    Raises:
-        ValueError: Naming it.
     """
     for name, value in arguments.items():
         if isinstance(value, Mapping):

@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import os
 import time
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,29 +24,26 @@ from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, new_hash
-from reactor_sb3.acting.actor import StepInfo
-from reactor_sb3.acting.behaviours import Behaviour
-from reactor_sb3.acting.evaluator import Evaluation
-from reactor_sb3.acting.normalization import normalized_keys
+from reactor_rl.plugin import FORKED, canonical, new_hash
+from reactor_sb3.acting.normalization import by_key
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.environments.reached import Asked, leave, reach
-from reactor_sb3.environments.seeded_envs import MakeRows, single_envs
 from reactor_sb3.policies import LIBRARIES
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.copying import copy_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.explanation import Explanation, explanation_of
-from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, merged, refuse_common, shares_of
+from reactor_sb3.trainers.learner import LocalRef, Minibatch, refuse_common, tasks_of
+from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
-from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
+from reactor_sb3.trainers.program import program_of
 from reactor_sb3.trainers.report import Locals
 from reactor_sb3.trainers.session import Session
 from reactor_sb3.trainers.settings import check_finite_arguments
-from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, refuse_global_hooks, torch_stream, torch_threads
+from reactor_torch import Batch, Networks, Update, check_split, refuse_global_hooks, torch_stream
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -60,7 +56,7 @@ _KNOWN = (*LIBRARIES, "abc", "builtins", "reactor_rl")
 Array = npt.NDArray[Any]
 
 
-class Trainer(RunOwner, BaseAlgorithm):
+class Trainer(Model):
     """An SB3 algorithm that samples, learns, evaluates, shows and logs at the same time, with results that do not depend on how.
 
     A round is a tick of a reactor program of actors, learner, evaluator, logger and viewer. A model that is closed stays usable:
@@ -80,31 +76,16 @@ class Trainer(RunOwner, BaseAlgorithm):
         wants_infos: Whether the learner needs the infos of each step.
     """
 
-    arguments: dict[str, Any]
     session: Session
-    wants_infos: bool
-    watch: str | os.PathLike[str] | None
-    watch_every: int
-    watch_episodes: int
-    watch_steps: int | None
-    executor: ExecutorName
-    nets: Networks
     update_in_round = 0
     n_learners: int | None
-    split: bool
-    _total_timesteps: int
-    _n_updates: int
 
     default_log_name: ClassVar[str] = "run"
     host: ClassVar[str] = "SB3"
     """Whose algorithm it is, for messages."""
-    log_unit: ClassVar[str] = "episodes"
-    """Unit of ``log_interval``."""
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
     few_steps: ClassVar[bool] = False  # whether a round has few by default
-    checkpoint_format: ClassVar[int] = 8
-    """Of the checkpoints that it writes and reads."""
 
     # ------------------------------------------------------------------ construction
 
@@ -194,48 +175,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         self.env, self.session.makes, self._vec_normalize_env = env, makes, unwrap_vec_normalize(env)
         self.session.unasked, self.session.changed_envs = [], ""
         reach(env, self, whole=live_count(env) is not None)
-        keys = () if self._vec_normalize_env is None else normalized_keys(self._vec_normalize_env)
+        keys = by_key(self._vec_normalize_env).keys()
         self.session.layout = Observations(self.observation_space, self.observation_space, normalized=keys)
-
-    # ------------------------------------------------------------------ what an algorithm says
-
-    @property
-    @abstractmethod
-    def rollout_steps(self) -> int:
-        """Steps of each environment in a round."""
-
-    @abstractmethod
-    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
-        """The network whose parameters the actors get, and how they act by them."""
-
-    @abstractmethod
-    def exploration_rates(self) -> Array:
-        """The coming round's rate of exploration at each step, shape ``(rollout_steps,)``, float32."""
-
-    @abstractmethod
-    def networks(self) -> dict[str, Network]:
-        """The networks that learn, and those that losses read besides, by name: parts of ``self.policy``, which may be a copy."""
-
-    @abstractmethod
-    def losses(self) -> dict[str, Loss]:
-        """The coming round's losses, by name; with ``split=True`` all of them are computed at the same time."""
-
-    @abstractmethod
-    def batch(self, given: Any) -> Batch:
-        """The batch to learn from, with everything in it that chance decides.
-
-        Args:
-            given: What the base class has: sampled transitions by name, or a round of rollouts.
-        """
-
-    @abstractmethod
-    def update(self, batch: Any) -> Update:
-        """One update, as in the loop of SB3's ``train()``; returns what is to be logged."""
-
-    @property
-    def make_rows(self) -> MakeRows:
-        """Makes what steps environments, from the number of the first one, wherever they are stepped."""
-        return single_envs
 
     # ------------------------------------------------------------------ updates
 
@@ -248,7 +189,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         Returns:
             The statistics of all of them; those that several losses have begin with the loss's name.
         """
-        return gradients(self, minibatches)
+        found = yield tasks_of(minibatches)
+        return self.named(dict(zip(minibatches, found, strict=True)))
 
     def descend(self, /, **minibatches: Batch | Minibatch) -> Update:
         """Compute the gradients of some losses and step along them: one after the other or, with ``split=True``, side by side.
@@ -259,15 +201,28 @@ class Trainer(RunOwner, BaseAlgorithm):
         Returns:
             The statistics of all of them.
         """
-        return descend(self, minibatches)
+        found: dict[str, Mapping[str, float]] = {}
+        for together in [minibatches] if self.split else [{loss: one} for loss, one in minibatches.items()]:
+            statistics = yield tasks_of(together)
+            for loss, of_loss in zip(together, statistics, strict=True):
+                found[loss] = of_loss
+                self.step_along(loss, of_loss)
+        return self.named(found)
 
     def step_along(self, loss: str, statistics: Mapping[str, float]) -> None:
         """Step along the gradients of a loss, as :meth:`descend` does; because of its statistics an algorithm may make no step."""
         self.nets.step(self.nets.loss(loss).learns)
 
     def named(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """The statistics of some losses by the names under which they are logged."""
-        return merged(found)
+        """The statistics of some losses by the names that they are logged by: the loss's is in front if several have it."""
+        if len(found) == 1:
+            return dict(*found.values())
+        names = [name for one in found.values() for name in one]
+        return {
+            name if names.count(name) == 1 else f"{loss}_{name}": value
+            for loss, one in found.items()
+            for name, value in one.items()
+        }
 
     def seen(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as losses take them: for the extension preprocessed and flat, but for images."""
@@ -297,33 +252,6 @@ class Trainer(RunOwner, BaseAlgorithm):
         finally:
             self.session.generator = own
 
-    @abstractmethod
-    def round(self, transitions: Array, infos: list[list[StepInfo]]) -> Update:
-        """Store a round and make its updates.
-
-        Args:
-            transitions: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
-            infos: Of each actor; empty unless somebody wants them.
-        """
-
-    @property
-    @abstractmethod
-    def minibatch_rows(self) -> int:
-        """Rows of a minibatch."""
-
-    @property
-    def update_rows(self) -> int:
-        """Rows that one of what ``train/n_updates`` counts is made from."""
-        return self.minibatch_rows
-
-    @abstractmethod
-    def updates_due(self) -> int:
-        """Updates of a round."""
-
-    @abstractmethod
-    def example(self) -> Batch:
-        """A minibatch of zeros, as large as there are any."""
-
     def begin_updates(self) -> None:
         """Take over learning rates, losses, and whatever was loaded since the last round."""
         optimizers = [part.optimizer for part in self.nets.parts.values() if part.optimizer is not None]
@@ -331,14 +259,6 @@ class Trainer(RunOwner, BaseAlgorithm):
         check_finite_arguments({"learning_rate": optimizers[0].param_groups[0]["lr"]})
         seed = seed_of(self._base_seed, Purpose.TORCH, 1, self._n_updates) if self.nets.draws else 0
         self.nets.begin_round(self.losses(), self.session.parts, seed)
-
-    def shares(self) -> tuple[float, ...]:
-        """Share of each loss in the time that the gradients of a round take, reckoned from parameters."""
-        return shares_of(self.nets)
-
-    def policy_device(self) -> torch.device:
-        """Where all losses but the first are computed, with ``split=True``."""
-        return self.device
 
     def _make_networks(self) -> None:
         """Make networks and losses: the end of a model's setup.
@@ -381,36 +301,10 @@ class Trainer(RunOwner, BaseAlgorithm):
         self.policy.set_training_mode(False)
         self._make_networks()
 
-    def plan_blocks(self) -> None:
-        """Decide of which blocks of rows gradients are the sum; see :meth:`reactor_torch.Networks.plan_blocks`."""
-        self.nets.plan_blocks(dict.fromkeys(self.nets.losses, self.example()))
-
     def log_exploration(self, rate: float) -> None:
         """Note the rate of exploration where SB3's users look for it."""
         self.exploration_rate = rate
         self.logger.record("rollout/exploration_rate", rate)
-
-    def cut_episodes(self, which: Array) -> None:
-        """Note that the episodes of some environments were cut off after the last transition that has been learned from.
-
-        Args:
-            which: Environments to cut off, ``(n_envs,)``, bool.
-        """
-        if self._vec_normalize_env is not None:
-            self._vec_normalize_env.returns[which] = 0
-
-    def round_done(self) -> None:
-        """Called when callbacks have seen a round."""
-
-    def check_shown(self) -> None:
-        """Refuse what callbacks have changed where nobody looks at it again."""
-
-    def further_settings(self) -> tuple[Any, ...]:
-        """Settings that are no attributes of the trainer itself."""
-        return ()
-
-    def check_settings(self) -> None:
-        """Refuse attributes that make no sense: when a run begins, and when some were changed between two rounds."""
 
     # ------------------------------------------------------------------ parameters
 
@@ -421,23 +315,11 @@ class Trainer(RunOwner, BaseAlgorithm):
             canonical((name, tensor.detach().cpu().numpy()), digest)
         return str(digest.hexdigest())
 
-    def limited_threads(self) -> AbstractContextManager[None]:
-        """As many threads for torch as the learner is to have, whatever a callback has left."""
-        return torch_threads(self.learner_threads)
-
     # ------------------------------------------------------------------ the program
 
     def program(self) -> Program:
         """The reactor program that ``learn()`` runs, one tick a round."""
         return program_of(self.program_config())
-
-    def program_config(self) -> ProgramConfig:
-        """The program's configuration.
-
-        Raises:
-            ValueError: If the model has no environment.
-        """
-        return config_of(self)
 
     # ------------------------------------------------------------------ its run
 
@@ -459,7 +341,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         return self.start()
 
     def ask_actors(self, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
-        """Ask the actors' environments; see :func:`reactor_sb3.environments.reached.reach`."""
+        """Ask the actors' environments of these numbers, between two rounds. ``None``: it is asked when there are actors."""
         return self.session.ask(self, asked, numbers)
 
     # ------------------------------------------------------------------ learning
@@ -643,11 +525,6 @@ class Trainer(RunOwner, BaseAlgorithm):
         vars(self)["_last_obs"] = observations
 
     @property
-    def evaluations(self) -> list[Evaluation]:
-        """All evaluations of ``evaluate_every``, the oldest first."""
-        return self.session.report.evaluations
-
-    @property
     def remaining_timesteps(self) -> int:
         """Steps that the last call of :meth:`learn` still had to take."""
         return max(0, self._total_timesteps - self.num_timesteps)
@@ -668,10 +545,6 @@ class Trainer(RunOwner, BaseAlgorithm):
         return self._episode_num
 
     # ------------------------------------------------------------------ SB3's other methods
-
-    def dump_logs(self, iteration: int = 0) -> None:
-        """Record the usual statistics, and write them in a row; within :meth:`learn`, while the next round is sampled."""
-        self.session.report.dump(self)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Go on with other environments: an id, a function that makes one, or one that can be made again.

@@ -46,11 +46,7 @@ PQN: dict[str, dict[str, Any]] = {
 
 
 class HyperparameterModule(ModuleType):
-    """``reactor_sb3.zoo.hyperparams.<trainer>``, which ``rl_zoo3`` imports by this name.
-
-    Args:
-        trainer: As ``--algo`` knows it.
-    """
+    """``reactor_sb3.zoo.hyperparams.<trainer>``, which ``rl_zoo3`` imports by this name."""
 
     def __init__(self, trainer: str) -> None:
         super().__init__(f"{__name__}.{trainer}", f"Hyperparameters of ``{trainer}``.")
@@ -63,11 +59,7 @@ class HyperparameterModule(ModuleType):
 
 
 def hyperparameters(trainer: str) -> dict[str, dict[str, Any]]:
-    """The hyperparameters of a trainer, by environment.
-
-    Args:
-        trainer: As ``--algo`` knows it.
-    """
+    """The hyperparameters of a trainer, by environment."""
     if trainer == "pqn":
         return {env: dict(of_env) for env, of_env in PQN.items()}
     algo, train_freq = TUNED[trainer]

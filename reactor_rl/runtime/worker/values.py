@@ -128,12 +128,7 @@ class ObjectCells:
 
 
 class OutputReader:
-    """The reader of one output for code that reads all of them, such as a fingerprint or a gateway.
-
-    Args:
-        stamps: Its stamps.
-        slots: The slots of its ring, or its cells.
-    """
+    """The reader of one output for code that reads all of them, such as a fingerprint or a gateway."""
 
     def __init__(self, stamps: Stamps, slots: Sequence[npt.NDArray[Any]] | ObjectCells) -> None:
         self._stamps, self._slots = stamps, slots
@@ -172,15 +167,7 @@ class Reading(NamedTuple):
 
 
 class Values:
-    """The values of all ports, as one worker sees them.
-
-    Args:
-        topology: The program.
-        layout: Where everything lies.
-        worker: Number of the worker.
-        memory: The arena.
-        sides: The side block of each worker.
-    """
+    """The values of all ports, as one worker sees them."""
 
     def __init__(
         self, topology: Topology, layout: ArenaLayout, worker: int, memory: memoryview, sides: Sequence[SideBlock | None]
