@@ -177,10 +177,10 @@ def flattened() -> nn.Sequential:
 class Body(nn.Module):
     """With two heads, of a squashed normal distribution."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 16) -> None:
         super().__init__()
-        self.body = sequence(nn.Linear(13, 24), nn.ReLU(), nn.Linear(24, 16), nn.ReLU())
-        self.mu, self.log_std = nn.Linear(16, 3), nn.Linear(16, 3)
+        self.body = sequence(nn.Linear(13, 24), nn.ReLU(), nn.Linear(24, width), nn.ReLU())
+        self.mu, self.log_std = nn.Linear(width, 3), nn.Linear(width, 3)
 
     def forward(self, seen: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
         latent = self.body(seen)
@@ -256,6 +256,11 @@ def critics(count: int, width: int = 24, **more: Any) -> Case:
     )
 
 
+def heads(width: int, **more: Any) -> Case:
+    inputs = lambda rows: [torch.randn(rows, 13), 0.5 * torch.randn(rows, 3)]  # noqa: E731
+    return Case(partial(Body, width), computed=Squashed, inputs=inputs, alike=(1,), **more)
+
+
 IMAGES: Mapping[str, Any] = {"shape": (3, 12, 14), "rows": FEW, "adds_up": False}
 LARGER: Mapping[str, Any] = {"shape": (3, 20, 22), "rows": FEW, "adds_up": False}
 
@@ -290,7 +295,8 @@ CASES: dict[str, Case] = {
         partial(convolutions, True), **LARGER, computed=OfBytes, inputs=partial(pictures, form=torch.channels_last)
     ),
     "LSTM": Case(Cells, computed=Memory, inputs=sequences, rows=FEW, adds_up=False),
-    "two heads": Case(Body, computed=Squashed, inputs=lambda rows: [torch.randn(rows, 13), 0.5 * torch.randn(rows, 3)], alike=(1,)),
+    "two heads": heads(16),
+    "two wide heads": heads(256, wide=True),
     "actor and critic": Case(
         Shared, computed=ActorAndCritic, inputs=lambda rows: [torch.randn(rows, 13), torch.randint(CHOICES, (rows,))], alike=(2,)
     ),

@@ -465,6 +465,8 @@ def test_what_helps_ends_and_sleeps() -> None:
             time.sleep(0.5)
             assert time.process_time() - begin < 0.2
     with team:
+        with pytest.raises(ValueError, match="inputs must be float32"):
+            layers[0].built()[0].run(np.zeros((3, 4), np.float32))
         with pytest.raises(RuntimeError, match="this thread has a team"):
             team.__enter__()
         with ThreadPoolExecutor(1) as others, pytest.raises(RuntimeError, match="another thread has this team"):
