@@ -147,7 +147,8 @@ def batch_renorm(steps: int, far: float = 0.0) -> nn.Sequential:
     parts: list[Any] = [BatchRenorm1d(13, 0.01, 0.3, warmup_steps=5), nn.Linear(13, 9), BatchRenorm1d(9, 0.01, 0.3, warmup_steps=5)]
     for one in parts[::2]:
         one.ra_mean.copy_((0.3 + 20 * far) * torch.randn(one.num_features))
-        one.ra_var.copy_((0.5 + torch.rand(one.num_features)) * (200.0 if far else 1.0))
+        scale = torch.tensor([0.01, 200.0])[torch.randint(2, (one.num_features,))] if far else 1.0
+        one.ra_var.copy_((0.5 + torch.rand(one.num_features)) * scale)
         one.steps.fill_(steps)
     return sequence(*parts, nn.ReLU(), nn.Linear(9, 7))
 

@@ -13,11 +13,10 @@ import pytest
 import torch
 from every_other import in_turn
 from gymnasium import spaces
-from mpe2 import simple_spread_v3
 from pettingzoo.classic.tictactoe import tictactoe
 from runner_envs import BOX, FIVE, Alone, Herd, Residual, Still, by_sum, first_legal, message, mlp, ran
 from sb3_contrib import QRDQN
-from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
@@ -208,51 +207,10 @@ def test_random_actions_are_all_as_likely() -> None:
 # ---------------------------------------------------------------------- stacked networks
 
 
-def hooked() -> nn.Module:
-    network = mlp(0, 4, 5)
-    network[1].register_forward_hook(lambda module, given, found: -found)
-    return network
-
-
-class Own(nn.Sequential):
-    """A Sequential that is not one."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return -super().forward(x)
-
-
 def by_torch(network: nn.Module, space: spaces.Space[Any] = BOX, actions: spaces.Space[Any] = FIVE) -> bool:
     source = as_policy(network, space, actions)
     assert source is not None
     return not source.policy.by_row
-
-
-NOT_PLAIN: dict[str, Any] = {
-    "hook": hooked(),
-    "own class": Own(*mlp(0, 4, 5)),
-    "no layers": Residual(0, 4, 5),
-    "convolution": nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 2), nn.Flatten(), nn.Linear(6, 5)),
-    "softmax inside": nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, 5)),
-    "sigmoid": nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Sigmoid(), nn.Linear(8, 5)),
-    "parametrised": nn.utils.parametrizations.weight_norm(nn.Sequential(nn.Linear(4, 8))[0]),
-    "double": mlp(0, 4, 5).double(),
-}
-
-
-@pytest.mark.parametrize("kind", NOT_PLAIN)
-def test_what_is_no_plain_sequence_is_left_to_torch(kind: str) -> None:
-    network = NOT_PLAIN[kind]
-    assert by_torch(network)
-    if kind in ("parametrised", "double"):  # cannot be asked here
-        return
-    report = ran(Herd, {"all": network}, steps=45)
-    found = report.trajectories
-    seen, done = (found[name][found["acted"]] for name in ("observations.0", "actions.0"))
-    with torch.inference_mode():
-        scores = network(torch.from_numpy(seen)).numpy()
-    best = np.sort(scores, 1)
-    clear = best[:, -1] - best[:, -2] > 1e-4  # else rounding may decide
-    assert clear.mean() > 0.9 and np.array_equal(done[clear], scores.argmax(1)[clear])
 
 
 def test_networks_of_different_shapes_side_by_side() -> None:
@@ -302,27 +260,6 @@ def made_by(algorithm: Any, env: gymnasium.Env[Any, Any], policy: str = "MlpPoli
     return model
 
 
-@in_turn("whole", [True, False], ids=["model", "policy"], kept=1)
-@pytest.mark.parametrize(
-    ("algorithm", "space"),
-    [
-        (A2C, FIVE),
-        (PPO, SMALL),
-        (PPO, spaces.MultiDiscrete([3, 4])),
-    ],
-    ids=str,
-)
-def test_models_act_as_they_predict(algorithm: Any, space: Any, whole: bool) -> None:
-    model = made_by(algorithm, Trained(space))
-    report = ran(partial(Herd, actions=space), {"all": model if whole else model.policy}, steps=60)
-    found = report.trajectories
-    seen, done = (found[name][found["acted"]] for name in ("observations.0", "actions.0"))
-    expected, _ = model.predict(seen, deterministic=True)
-    assert np.allclose(done, expected, atol=1e-6) and np.ptp(done) > 0
-    if space is SMALL and algorithm is PPO:
-        assert (done == space.low).any() and (done == space.high).any()
-
-
 @pytest.mark.parametrize("algorithm", [PPO, DQN])
 def test_models_act_for_agents_whose_actions_begin_elsewhere(algorithm: Any) -> None:
     """SB3 counts actions from 0."""
@@ -358,15 +295,6 @@ def test_models_that_draw_side_by_side_do_not_disturb_each_other() -> None:
         found = ran(env_fn, policies, 4, steps=400, deterministic=False, **place)
         assert found.fingerprint == expected.fingerprint
     assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_values_are_no_probabilities(deterministic: bool) -> None:
-    """A DQN model takes what it values most."""
-    model = made_by(DQN, Trained())
-    with torch.inference_mode():
-        best = int(model.policy.q_net(torch.from_numpy(Still().sight[None])).argmax())
-    assert set(actions_of(model, deterministic=deterministic).ravel().tolist()) == {best}
 
 
 def test_plain_models_are_evaluated_together() -> None:
@@ -413,15 +341,6 @@ def test_who_draws_by_itself_cannot_be_told_what_is_forbidden() -> None:
     model = PPO(Own, Trained(), device="cpu", policy_kwargs={"net_arch": [8]})
     with pytest.raises(TypeError, match="'all' draws its actions in a way of its own"):
         ran(partial(Herd, "info"), {"all": model}, steps=6)
-
-
-def test_a_model_in_a_real_environment() -> None:
-    env_fn = partial(simple_spread_v3.parallel_env, N=2, max_cycles=10)
-    spaces_of = env_fn()
-    model = made_by(PPO, Trained(spaces_of.action_space("agent_0"), spaces_of.observation_space("agent_0")))
-    found = ran(env_fn, {"all": model}, steps=45).trajectories
-    expected, _ = model.predict(found["observations.0"].reshape(-1, 12), deterministic=True)
-    assert np.array_equal(found["actions.0"].reshape(-1), expected)
 
 
 # ---------------------------------------------------------------------- functions

@@ -203,46 +203,7 @@ def test_tanh_is_accurate_everywhere(way: Any) -> None:
     assert np.abs(values).max() <= 1
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_of_equal_values_the_first_is_taken(way: Any) -> None:
-    alone = DenseForward((Layer("relu", "", 5, 5),), 5, False)
-    rows = np.array([[[-1, 3, 2, 3, 3]], [[-1, -2, -3, 0, -1]], [[0, 0, 0, 0, 1e-30]], [[-np.inf] * 5]], np.float32)
-    greedy, _ = both(way, alone, np.zeros((), [("unused", "f4")]), rows)
-    assert [int(greedy(step)[0]) for step in range(4)] == [1, 0, 4, 0]
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("values", [[1, np.nan, 3], [np.nan] * 3, [np.inf, np.nan, 0], [-np.inf] * 3, [np.inf] * 3])
-def test_what_is_not_finite_does_as_numpy_does(way: Any, values: list[float]) -> None:
-    alone = DenseForward((Layer("relu", "", 3, 3), Layer("tanh", "", 3, 3)), 3, False)
-    with np.errstate(invalid="ignore"):
-        greedy, found = both(way, alone, np.zeros((), [("unused", "f4")]), np.array([[values]], np.float32))
-        action = int(greedy(0)[0])
-    assert action == int(np.argmax(found[0]))
-    assert np.array_equal(np.isnan(found[0]), np.isnan(values))
-
-
 # ---------------------------------------------------------------------- what it depends on
-
-
-@pytest.mark.parametrize("way", COMPILED)
-@pytest.mark.parametrize("sizes", [[32], [13, 7], [64, 64], [257, 130]])
-@pytest.mark.parametrize("kinds", ["relu", "tanh", "normalised"])
-def test_a_row_does_not_depend_on_the_others(way: Any, sizes: list[int], kinds: str) -> None:
-    torch.manual_seed(2)
-    space = spaces.Box(-1, 1, (11,), np.float32)
-    q_net = q_network(space, [])
-    q_net.q_net = network_of([part for _ in sizes for part in ("linear", kinds)], [size for size in sizes for _ in "lk"], 11, 5)
-    network, record, rows = layered(q_net), record_of(q_net), observed(space, 1, 16)
-    alone = []
-    for row in range(16):
-        greedy, values = both(way, network, record, rows[:, row : row + 1].copy())
-        greedy(0)
-        alone.append(values[0])
-    for first, envs in ((0, 16), (0, 2), (5, 3), (1, 8), (7, 9)):
-        greedy, values = both(way, network, record, rows[:, first : first + envs].copy())
-        greedy(0)
-        assert np.array_equal(values, np.array(alone[first : first + envs])), (first, envs)
 
 
 @NO_EXTENSION
@@ -288,22 +249,6 @@ def test_nothing_depends_on_where_arrays_lie(way: Any) -> None:
         greedy(1)
         found.append(values.copy())
     assert all(np.array_equal(found[0], one) for one in found)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("envs", [1, 4])
-def test_changes_in_place_are_seen(way: Any, envs: int) -> None:
-    torch.manual_seed(4)
-    space = spaces.Box(-1, 1, (5,), np.float32)
-    first, second = q_network(space, [20], 4), q_network(space, [20], 4)
-    record, rows = record_of(first), observed(space, 2, envs)
-    greedy, values = both(way, layered(first), read_only(record), rows)
-    for q_net in (first, second, first):
-        write_parameters(record, q_net.state_dict())
-        for seed in (5, 6):
-            rows[...] = observed(space, 2, envs, seed)
-            greedy(1)
-            assert np.allclose(values, by_torch(q_net, rows[1]), atol=1e-5)
 
 
 def test_all_arrays_are_kept_alive() -> None:
