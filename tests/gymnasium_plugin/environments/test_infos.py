@@ -82,7 +82,7 @@ def assert_as_gymnasium(infos: Infos, cuts: list[int], fast: bool = False) -> No
 # ---------------------------------------------------------------------- any infos
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), schema=schemas, other=schemas, size=st.integers(1, 7), ends=st.booleans())
 def test_columns_become_what_gymnasium_makes_of_the_infos(data: Any, schema: Any, other: Any, size: int, ends: bool) -> None:
     infos: Infos = []
@@ -159,7 +159,7 @@ OF_KERNELS: dict[str, tuple[Any, ...]] = {
 
 
 @given(data=st.data(), cuts=st.lists(st.integers(1, 8), unique=True, max_size=3).map(sorted), encoded=st.booleans())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_infos_of_kernels_become_what_gymnasium_makes_of_them(data: Any, cuts: list[int], encoded: bool) -> None:
     size, numbers = 9, np.random.default_rng(data.draw(st.integers(0, 9)))
     keys = data.draw(st.lists(st.sampled_from(["a", "b", "c", "d", "_a"]), unique=True, min_size=1))

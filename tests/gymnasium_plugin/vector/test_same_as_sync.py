@@ -96,13 +96,6 @@ def test_observations_of_a_fixed_size(space: Any, mode: Any, place: Any, copy: b
     assert_like_sync(env_fns, rollout(seed), autoreset_mode=mode, shared_memory=memory, copy=copy, **place)
 
 
-@settings(max_examples=20)
-@given(spaces_of(FIXED + DYNAMIC), modes, places, copies, seeds)
-def test_observations_of_any_size(space: Any, mode: Any, place: Any, copy: bool, seed: int) -> None:
-    env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
-    assert_like_sync(env_fns, rollout(seed), autoreset_mode=mode, shared_memory=False, copy=copy, **place)
-
-
 @in_turn("space", FIXED + DYNAMIC, ids=str, kept=13)
 def test_every_space(space: Any) -> None:
     env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]

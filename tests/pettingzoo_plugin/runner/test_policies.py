@@ -122,26 +122,6 @@ def test_actions_that_begin_elsewhere() -> None:
         assert set(actions_of(policy, space, (0, 1, 1, 0, 0)).flat) == {-2, -1}
 
 
-@pytest.mark.slow
-def test_other_seeds_draw_other_actions() -> None:
-    one, same, other = (actions_of(Scores(), seed=seed) for seed in (0, 0, 1))
-    assert np.array_equal(one, same) and abs((one == other).mean() - (one == np.roll(one, 1, 0)).mean()) < 0.05
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["normal", "independent"])
-def test_normal_distributions(kind: str) -> None:
-    space = spaces.Box(-9, 9, (3,), np.float32)
-    mean = torch.tensor([0.5, -2.0, 1.0])
-    assert np.allclose(actions_of(Scores(kind, mean), space, deterministic=True), mean)
-    drawn = actions_of(Scores(kind, mean), space)
-    assert np.allclose(drawn.mean(0), mean, atol=0.06) and np.allclose(drawn.std(0), 0.5, atol=0.04)
-    flat = (drawn - drawn.mean(0)).reshape(len(drawn), 12)
-    assert np.abs(np.corrcoef(flat.T) - np.eye(12)).max() < 0.12
-    inside = (np.abs(flat) < 0.5).mean(0)
-    assert np.allclose(inside, 0.683, atol=0.05)
-
-
 @in_turn("policy", [Scores("", torch.tensor([5.0, -5.0])), Scores("normal", torch.tensor([5.0, -5.0]))], kept=1)
 def test_continuous_actions_are_clipped(policy: nn.Module) -> None:
     space = spaces.Box(np.array([-1, -2], np.float32), np.array([1, 2], np.float32))

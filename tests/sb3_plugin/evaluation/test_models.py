@@ -178,28 +178,6 @@ def test_what_the_extension_evaluates_is_asked_row_by_row(name: str) -> None:
     assert ("by construction" in how) == (name not in ("dict", "sac sde"))
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-@pytest.mark.parametrize("name", ["dense", "dict", "lstm"])
-def test_answers_that_are_no_numbers_are_refused(name: str, deterministic: bool) -> None:
-    model = MODELS[name][0]()
-    nn.init.constant_(model.policy.action_net.bias, np.nan)
-    with pytest.raises(ValueError, match=f"{type(model.policy).__name__} answered"):
-        evaluate(model, MODELS[name][1], episodes=1, executor="inline", deterministic=deterministic)
-
-
-def test_observations_are_normalised_as_they_were_learned() -> None:
-    env = VecNormalize(make_vec_env("CartPole-v1", 2))
-    model = PPO("MlpPolicy", env, n_steps=64, **small())
-    model.learn(256)
-    report = evaluate(model, "CartPole-v1", episodes=5, executor="inline")
-    env.training = False
-    by_hand = evaluate(
-        lambda seen: model.predict(env.normalize_obs(seen), deterministic=True)[0], "CartPole-v1", episodes=5, executor="inline"
-    )
-    assert report.digests == by_hand.digests
-    assert report.digests != evaluate(model.policy, "CartPole-v1", episodes=5, executor="inline").digests
-
-
 class Shown:
     """A model that is shown normalised observations by hand."""
 
