@@ -145,7 +145,8 @@ def batch_renorm(steps: int, far: float = 0.0) -> nn.Sequential:
     parts: list[Any] = [BatchRenorm1d(13, 0.01, 0.3, warmup_steps=5), nn.Linear(13, 9), BatchRenorm1d(9, 0.01, 0.3, warmup_steps=5)]
     for one in parts[::2]:
         one.ra_mean.copy_((0.3 + 20 * far) * torch.randn(one.num_features))
-        one.ra_var.copy_((0.5 + torch.rand(one.num_features)) * (200.0 if far else 1.0))
+        scale = torch.tensor([0.01, 200.0])[torch.randint(2, (one.num_features,))] if far else 1.0
+        one.ra_var.copy_((0.5 + torch.rand(one.num_features)) * scale)
         one.steps.fill_(steps)
     return sequence(*parts, nn.ReLU(), nn.Linear(9, 7))
 
@@ -175,10 +176,10 @@ def flattened() -> nn.Sequential:
 class Body(nn.Module):
     """With two heads, of a squashed normal distribution."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 16) -> None:
         super().__init__()
-        self.body = sequence(nn.Linear(13, 24), nn.ReLU(), nn.Linear(24, 16), nn.ReLU())
-        self.mu, self.log_std = nn.Linear(16, 3), nn.Linear(16, 3)
+        self.body = sequence(nn.Linear(13, 24), nn.ReLU(), nn.Linear(24, width), nn.ReLU())
+        self.mu, self.log_std = nn.Linear(width, 3), nn.Linear(width, 3)
 
     def forward(self, seen: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
         latent = self.body(seen)
@@ -254,6 +255,11 @@ def critics(count: int, width: int = 24, **more: Any) -> Case:
     )
 
 
+def heads(width: int, **more: Any) -> Case:
+    inputs = lambda rows: [torch.randn(rows, 13), 0.5 * torch.randn(rows, 3)]  # noqa: E731
+    return Case(partial(Body, width), computed=Squashed, inputs=inputs, alike=(1,), **more)
+
+
 IMAGES: Mapping[str, Any] = {"shape": (3, 12, 14), "rows": FEW, "adds_up": False}
 LARGER: Mapping[str, Any] = {"shape": (3, 20, 22), "rows": FEW, "adds_up": False}
 
@@ -288,7 +294,8 @@ CASES: dict[str, Case] = {
         partial(convolutions, True), **LARGER, computed=OfBytes, inputs=partial(pictures, form=torch.channels_last)
     ),
     "LSTM": Case(Cells, computed=Memory, inputs=sequences, rows=FEW, adds_up=False),
-    "two heads": Case(Body, computed=Squashed, inputs=lambda rows: [torch.randn(rows, 13), 0.5 * torch.randn(rows, 3)], alike=(1,)),
+    "two heads": heads(16),
+    "two wide heads": heads(256, wide=True),
     "actor and critic": Case(
         Shared, computed=ActorAndCritic, inputs=lambda rows: [torch.randn(rows, 13), torch.randint(CHOICES, (rows,))], alike=(2,)
     ),

@@ -303,24 +303,24 @@ USUAL = [name for name, case in CASES.items() if not case.unusual]
 
 
 def cases(names: Sequence[str], modes: Sequence[Any] = (*MODES, None)) -> Any:
-    """A test for each of them, in each of these modes that it has."""
-    found = [(name, mode) for name in names for mode in CASES[name].modes if mode in modes]
-    every = len(names) == len(CASES)  # what all have to do, those do that are dear
-    return _tests(found, [f"{name}-{getattr(mode, 'name', mode)}" for name, mode in found], every)
+    """A test for each of them, in each of these modes that it has; of unusual ones, and dear ones, in one by default."""
+    marked = []
+    for at, name in enumerate(names):
+        case, having = CASES[name], [mode for mode in CASES[name].modes if mode in modes]
+        for turn, mode in enumerate(having):
+            later = (case.unusual or case.dear) and turn != at % len(having)
+            later = later or (case.dear and len(names) < len(CASES))  # what all have to do, those do that are dear
+            marked.append(pytest.param(name, mode, id=f"{name}-{getattr(mode, 'name', mode)}", marks=[pytest.mark.slow] * later))
+    return pytest.mark.parametrize(("name", "mode"), marked)
 
 
 def one_mode(names: Sequence[str], modes: Sequence[Any] = (*MODES, None)) -> Any:
     """A test for each of them, in one of these modes that it has: not in the same one for all."""
     having = [(name, [mode for mode in CASES[name].modes if mode in modes]) for name in names]
     found = [(name, modes[at % len(modes)]) for at, (name, modes) in enumerate(having) if modes]
-    return _tests(found, [name for name, _ in found])
+    return pytest.mark.parametrize(("name", "mode"), [pytest.param(*one, id=one[0], marks=slow(one[0])) for one in found])
 
 
 def slow(name: str, others: bool = False) -> list[Any]:
     """The marks of a test of a case that is dear, or of ``others`` that time is not taken for."""
     return [pytest.mark.slow] * (others or CASES[name].dear)
-
-
-def _tests(found: Sequence[tuple[str, Any]], ids: Sequence[str], every: bool = False) -> Any:
-    marked = [pytest.param(*one, id=name, marks=[] if every else slow(one[0])) for one, name in zip(found, ids, strict=True)]
-    return pytest.mark.parametrize(("name", "mode"), marked)

@@ -46,10 +46,14 @@ class Found:
         buffers = [one for name in made.nets for one in made.nets.buffers(name)]
         before = [one.clone() for one in buffers]
         self.gradients, self.statistics = [], []
+        others = [one.gradients for name in made.nets if (one := made.nets.flat(name)) is not way.flat]
+        for one in others:
+            one.fill_(7)
         for rows in slices:
             way.flat.gradients.fill_(torch.nan)  # they are overwritten
             self.statistics.append(way.gradients(batch[rows], len(batch)).copy())
             self.gradients.append(way.flat.gradients.clone())
+        assert all((one == 7).all() for one in others)
         self.changes = [one - was for one, was in zip(buffers, before, strict=True)]
         for one, was in zip(buffers, before, strict=True):
             one.copy_(was)
@@ -139,6 +143,20 @@ def test_fields_that_it_does_not_name_are_not_looked_at(name: str) -> None:
         for way in (fast, Written(made.nets, fast.name)):
             wanted = Found(made, way, WHOLE).bits()
             assert Found(made, way, WHOLE, dataclasses.replace(batch, **nothing)).bits() == wanted
+
+
+@cases(turn=1)
+def test_a_weight_that_is_no_number_shows_in_a_loss(name: str) -> None:
+    """Of any network that a loss looks at, wherever it is. TQC drops the largest quantiles, and what is no number is largest."""
+    made = CASES[name].made()
+    dropped = {"critic_target"} if name.startswith("TQC") else set()
+    for network in {*made.nets} - {"ent_coef"} - dropped:
+        data = made.nets.flat(network).data
+        for at in range(0, len(data), 1 + len(data) // 5):
+            kept, data[at] = float(data[at]), torch.nan
+            found = [Found(made, fast, WHOLE).statistics[0] for fast in ways(made)]
+            assert any(np.isnan(one).any() for one in found), (network, at)
+            data[at] = kept
 
 
 def altered(loss: Any) -> Any:

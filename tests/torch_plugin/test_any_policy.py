@@ -16,9 +16,9 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.buffers import DictRolloutBuffer
 from stable_baselines3.common.logger import configure
 from torch_plugin.sb3_models import WAYS, dqn, dqn_batch, dqn_learner, load_state, ppo, ppo_batch, ppo_learner, replay, rollout
-from torch_plugin.test_learner_updates import CLOSE, difference
 
 ROWS = 16
+CLOSE = 1e-5
 IMAGES = spaces.Box(0, 255, (1, 36, 36), np.uint8)
 NUMBERS = spaces.Box(-1, 1, (3,), np.float32)
 
@@ -35,6 +35,10 @@ class Fixed(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return self.observation_space.sample(), float(np.sum(action)), False, False, {}
+
+
+def difference(ours: torch.nn.Module, theirs: torch.nn.Module) -> float:
+    return max(float((a - b).detach().abs().max()) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
 CASES: dict[str, tuple[str, spaces.Space[Any], spaces.Space[Any], dict[str, Any]]] = {

@@ -191,13 +191,6 @@ def test_threads_change_no_bit(threads: int) -> None:
     team.close()
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 33])
-def test_an_image_is_seen_alike_whatever_is_seen_beside_it(rows: int) -> None:
-    many, few = Convolutions(4, 40, 84, 84, 4, NATURE), Convolutions(4, rows, 84, 84, 4, NATURE)
-    few.inputs[...] = many.inputs[5 : 5 + rows]
-    assert same_bits(few.computed(KINDS[0])[2], many.computed(KINDS[0])[2][5 : 5 + rows])
-
-
 @every_other(kind=KINDS, channels=[1, 3, 4], padding=[0, 2], divisor=[1, 255])
 def test_bytes_are_made_numbers(kind: str, channels: int, padding: int, divisor: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 31, channels)).astype(np.uint8)

@@ -132,26 +132,6 @@ def test_inputs_that_are_changed_meanwhile() -> None:
         out.sum().backward()
 
 
-def test_one_kind_gives_the_bits_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    using = kernels.compiled.using()
-    try:
-        for kind in kernels.compiled.kinds():
-            kernels.compiled.use(kind)
-            module = nn.Linear(512, 128)
-            torch.manual_seed(2)
-            nn.init.normal_(module.weight), nn.init.zeros_(module.bias)
-            nets = Networks({"net": Network(module, torch.optim.Adam(module.parameters()))}, {"loss": Twice()})
-            with nets._autograd["net"].layers:
-                out = nets["net"](torch.randn(ROWS, 512, generator=torch.Generator().manual_seed(3)))
-            nets.flat("net").begin_gradients()
-            out.square().sum().backward()
-            found.append(out.detach().numpy().tobytes() + nets.flat("net").gradients.numpy().tobytes())
-    finally:
-        kernels.compiled.use(using)
-    assert len(found) > 1 and len(set(found)) == 1
-
-
 # ---------------------------------------------------------------------- convolutions
 
 

@@ -213,21 +213,6 @@ def test_against_float64(kind: str) -> None:
             assert np.abs(wanted - one).max() <= 4e-6 * max(1.0, np.abs(wanted).max()) * math.sqrt(max(rows, inputs, 4))
 
 
-@pytest.mark.parametrize("rows", [1, 64, 192, 300, 1024, 1500])
-def test_whole_leaves_apart_add_up_to_the_bits_of_all_rows(rows: int) -> None:
-    rng = np.random.default_rng(rows)
-    layer = Layers(rng, rows, [40, 33], [0], [LINEAR])
-    wanted = layer.computed(KINDS[0])[:2]
-    parts = []
-    for at in range(0, rows, LEAF):
-        part = Layers(rng, len(layer.inputs[at : at + LEAF]), [40, 33], [0], [LINEAR])
-        part.weights, part.biases = layer.weights, layer.biases
-        part.inputs, part.gradient = layer.inputs[at : at + LEAF].copy(), layer.gradient[at : at + LEAF].copy()
-        parts.append(part.computed(KINDS[0])[:2])
-    for number, whole in enumerate(wanted):
-        assert same_bits(tree([part[number] for part in parts]), whole)
-
-
 def elementwise(kind: str) -> list[Any]:
     """What is no part of a loss, of random numbers: the contract of losses has the others."""
     products.use(kind)
@@ -289,19 +274,6 @@ def test_optimisers_are_torch_s(optimizer: str) -> None:
         decoupled = optimizer == "AdamW"
         products.adam(optimizer == "RAdam", decoupled, ours, gradient, first, second, steps, 1e-2, 0.9, 0.999, 1e-8, 0.1)
         np.testing.assert_allclose(ours, weights.detach().numpy(), rtol=2e-6, atol=2e-6)
-
-
-def test_masked_choices_have_no_probability() -> None:
-    logits = np.zeros((2, 3), np.float32)
-    masks = np.array([[True, False, True], [False, False, True]])
-    logs, probabilities, gradient = (np.zeros((2, 3), np.float32) for _ in range(3))
-    entropies, log_prob, entropy = np.zeros((2, 1), np.float32), np.zeros(2, np.float32), np.zeros(2, np.float32)
-    sizes, taken = np.array([3]), np.array([0, 2])
-    products.categorical(sizes, logits, taken, masks, logs, probabilities, entropies, log_prob, entropy)
-    np.testing.assert_allclose(probabilities, [[0.5, 0, 0.5], [0, 0, 1]], atol=1e-6)
-    np.testing.assert_allclose(entropy, [math.log(2), 0], atol=1e-6)
-    products.categorical_backward(sizes, taken, masks, logs, probabilities, entropies, np.ones(2, np.float32), 0.0, gradient)
-    np.testing.assert_allclose(gradient, [[0.5, 0, -0.5], [0, 0, 0]], atol=1e-6)
 
 
 def test_wrong_arguments_are_refused() -> None:
@@ -465,6 +437,8 @@ def test_what_helps_ends_and_sleeps() -> None:
             time.sleep(0.5)
             assert time.process_time() - begin < 0.2
     with team:
+        with pytest.raises(ValueError, match="inputs must be float32"):
+            layers[0].built()[0].run(np.zeros((3, 4), np.float32))
         with pytest.raises(RuntimeError, match="this thread has a team"):
             team.__enter__()
         with ThreadPoolExecutor(1) as others, pytest.raises(RuntimeError, match="another thread has this team"):

@@ -19,64 +19,6 @@ from reactor_gymnasium import AtariEnv, AtariVectorEnv
 ale_py = pytest.importorskip("ale_py", reason="ale-py is not installed")
 
 SHORT = {"max_num_frames_per_episode": 81}
-OPTIONS: list[tuple[str, dict[str, Any]]] = [
-    ("asterix", {}),  # ends after 190 steps
-    ("breakout", {"episodic_life": True}),
-    ("pong", SHORT),
-    ("space_invaders", {"episodic_life": True, "max_num_frames_per_episode": 301}),
-    ("breakout", {"repeat_action_probability": 0.25, "episodic_life": True}),
-    ("seaquest", {"repeat_action_probability": 0.25, "full_action_space": True} | SHORT),
-    ("carnival", {"reward_clipping": False, "noop_max": 0, "grayscale": False, "stack_num": 3} | SHORT),
-    ("breakout", {"frameskip": 3, "maxpool": False, "use_fire_reset": False, "img_height": 64, "img_width": 72} | SHORT),
-]
-"""Every argument is changed at least once."""
-
-
-def info_of(infos: dict[str, Any]) -> dict[str, int]:
-    """What a vector environment of one game reports about it, as plain numbers."""
-    return {name: infos[name].item() for name in ("lives", "frame_number", "episode_frame_number")}
-
-
-def assert_like_vector(game: str, steps: int, seed: int, options: dict[str, Any]) -> tuple[int, set[float]]:
-    """Play the same on both, with and without new seeds; returns how many episodes ended, and all rewards."""
-    rng, ends, seen = np.random.default_rng(seed), 0, set()
-    resets: dict[int, int | None] = {8 * steps // 10: None, 9 * steps // 10: seed + 1}
-    single = AtariEnv(game, **options)
-    with AtariVectorEnv(game, 1, autoreset_mode="SameStep", executor="inline", **options) as envs:
-        assert single.observation_space == envs.single_observation_space
-        assert single.action_space == envs.single_action_space
-        observations, infos = envs.reset(seed=[seed])
-        assert_same(single.reset(seed=seed), (observations[0], info_of(infos)), "reset")
-        for step in range(steps):
-            action = int(rng.integers(envs.single_action_space.n))
-            observations, rewards, terminations, truncations, infos = envs.step(np.array([action]))
-            observation, reward, terminated, truncated, info = single.step(action)
-            expected = float(rewards[0]), bool(terminations[0]), bool(truncations[0])
-            assert_same((reward, terminated, truncated), expected, f"step {step}")
-            seen.add(reward)
-            assert ("final_obs" in infos) == (terminated or truncated)
-            if terminated or truncated:
-                ends += 1
-                assert_same(observation, infos["final_obs"][0], f"step {step}, the last observation")
-                observation, info = single.reset()
-            assert_same((observation, info), (observations[0], info_of(infos)), f"step {step}")
-            if step in resets:
-                observations, infos = envs.reset(seed=resets[step])
-                assert_same(single.reset(seed=resets[step]), (observations[0], info_of(infos)), f"reset after step {step}")
-    single.close()
-    return ends, seen
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(len(OPTIONS)), ids=lambda i: f"{OPTIONS[i][0]}-{OPTIONS[i][1]}")
-def test_the_same_as_the_vector_environment(number: int) -> None:
-    game, options = OPTIONS[number]
-    ends, seen = assert_like_vector(game, 280, number, options)
-    assert ends > 0
-    if options.get("reward_clipping", True):
-        assert seen <= {-1.0, 0.0, 1.0}
-    else:
-        assert max(seen) > 1
 
 
 def test_arguments_and_their_defaults_are_those_of_the_vector_environment() -> None:

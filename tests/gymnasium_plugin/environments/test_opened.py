@@ -143,12 +143,13 @@ def test_no_public_name_hands_out_an_environment(make: Any) -> None:
 
 def test_nobody_reaches_for_what_rows_hold() -> None:
     """What holds environments is named in the files alone that step them."""
-    found = []
+    found, private = [], ("._takeover", "._envs.held", "._envs.targets")
+    last = {name.rpartition(".")[2] for name in private}
     for file in PLUGINS.glob("reactor_*/**/*.py"):
         if file.name in ("bypass.py", "gym_rows.py", "takeover.py"):
             continue
-        attributes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)]
-        private = ("._takeover", "._envs.held", "._envs.targets")
+        nodes = ast.walk(ast.parse(file.read_text()))
+        attributes = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in last]
         found += [f"{file.name}:{node.lineno}" for node in attributes if ast.unparse(node).endswith(private)]
     assert found == []
 

@@ -182,7 +182,7 @@ class _Tells(Facts):
 @pytest.mark.filterwarnings("ignore:.*raised TypeError")
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 @pytest.mark.parametrize("by", ["step", "reset"])
-@pytest.mark.parametrize("told", [["info"], None, "", "info", (), 3, []], ids=repr)
+@pytest.mark.parametrize("told", [["info"], None, ""], ids=repr)
 def test_infos_that_are_none_are_named(told: Any, by: str, mode: str) -> None:
     place = {"executor": "threads", "workers": 2}
     with ReactorVectorEnv([partial(Facts, 0, 9), partial(_Tells, told, by)], autoreset_mode=mode, **place) as envs:
@@ -211,7 +211,7 @@ class _Given(gymnasium.Env[Any, Any]):
         return np.asarray(action, np.float64), 0.0, False, False, {"kind": str(action.dtype)}
 
 
-WHOLE = [spaces.MultiBinary(3), *(spaces.Box(0, 9, (3,), kind) for kind in (np.int8, np.int32, np.int64, np.uint8))]
+WHOLE = [spaces.MultiBinary(3), *(spaces.Box(0, 9, (3,), kind) for kind in (np.int8, np.int64))]
 
 
 @pytest.mark.parametrize("space", WHOLE, ids=str)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 from collections.abc import Callable
-from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ import numpy as np
 import pytest
 from compare import assert_like_sync, assert_same, fingerprint, played, rollout, trajectories
 from envs import Facts, Samples
-from every_other import every_other
 from gates import TIMEOUT, Gates
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 from places import PLACES
 from test_vector_env import Slow
 from test_vector_env_faults import faulty
@@ -96,47 +94,6 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---------------------------------------------------------------------- what is returned
-
-
-def by_batch(envs: Any, actions: Any, batch_size: int, seed: int = 4) -> list[list[Any]]:
-    """What each batch returns, as a vector environment of its own would."""
-    batches = envs.num_envs // batch_size
-    seen: list[list[Any]] = [[] for _ in range(batches)]
-    results: Any = envs.reset(seed=seed)
-    for number in range(batches * (len(actions) + 1)):
-        batch, taken = number % batches, min(number // batches, len(actions) - 1)
-        *rest, infos = results
-        if batches > 1:
-            assert_same(infos.pop("env_id"), np.arange(batch * batch_size, (batch + 1) * batch_size))
-            assert_same(infos.pop("_env_id"), np.ones(batch_size, np.bool_))
-        if number in range(1, batches):  # the results of the reset in the place of a step's
-            flags = np.zeros(batch_size, np.bool_)
-            assert_same(rest[1:], [np.zeros(batch_size), flags, flags])
-            rest = rest[:1]
-        seen[batch].append(deepcopy((*rest, infos)))
-        results = envs.step(actions[taken, batch * batch_size : (batch + 1) * batch_size])
-    return seen
-
-
-@pytest.mark.slow
-@every_other(mode=AutoresetMode, work=sorted(WORKS))
-def test_each_batch_returns_what_a_sync_vector_env_of_its_own_does(
-    work: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    actions = actions_for(work)
-    poisoned(monkeypatch)
-    for batch_size in (4, 2, 1):
-        expected = []
-        for lo in range(0, N, batch_size):
-            env_fns = WORKS[work][lo : lo + batch_size]
-            alone: Any = SyncVectorEnv(env_fns, autoreset_mode=mode)
-            if mode is AutoresetMode.DISABLED:  # in which a SyncVectorEnv refuses to step environments that have ended
-                alone = ReactorVectorEnv(env_fns, autoreset_mode=mode, executor="inline")
-            expected += by_batch(Batches(alone), actions[:, lo:], batch_size, seed=4 + lo)
-            alone.close()
-        for place in {4: PLACES + CALLER_WORKS, 2: PLACES[:2], 1: CALLER_WORKS[:1]}[batch_size]:
-            with ReactorVectorEnv(WORKS[work], autoreset_mode=mode, batch_size=batch_size, **place) as envs:
-                assert_same(by_batch(Batches(envs), actions, batch_size), expected, f"{place}, batch_size={batch_size}, ")
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from copy import deepcopy
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -97,13 +96,6 @@ def test_observations_of_a_fixed_size(space: Any, mode: Any, place: Any, copy: b
     assert_like_sync(env_fns, rollout(seed), autoreset_mode=mode, shared_memory=memory, copy=copy, **place)
 
 
-@settings(max_examples=20)
-@given(spaces_of(FIXED + DYNAMIC), modes, places, copies, seeds)
-def test_observations_of_any_size(space: Any, mode: Any, place: Any, copy: bool, seed: int) -> None:
-    env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
-    assert_like_sync(env_fns, rollout(seed), autoreset_mode=mode, shared_memory=False, copy=copy, **place)
-
-
 @in_turn("space", FIXED + DYNAMIC, ids=str, kept=13)
 def test_every_space(space: Any) -> None:
     env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
@@ -127,13 +119,6 @@ def test_seeds(n: int, seed: Any, mode: Any, workers: int) -> None:
     assert_like_sync(facts(n), rollout(seed, steps=20), autoreset_mode=mode, executor="threads", workers=workers)
 
 
-@settings(max_examples=15)
-@given(seeds, modes, places, copies)
-def test_long_rollouts(seed: int, mode: Any, place: Any, copy: bool) -> None:
-    env_fns = [partial(gymnasium.make, "CartPole-v1", max_episode_steps=9 + i) for i in range(4)]
-    assert_like_sync(env_fns, rollout(seed, steps=60), autoreset_mode=mode, copy=copy, **place)
-
-
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from(sorted(INFOS)), min_size=4, max_size=4), st.booleans(), modes, places)
 def test_infos(kinds: list[str], one: bool, mode: Any, place: Any) -> None:
@@ -146,34 +131,6 @@ def test_infos_of_different_kinds_at_once_in_processes(mode: AutoresetMode) -> N
     kinds = ["int", "changing", "nested", "object", "long", "array"]
     env_fns = [partial(Facts, i, infos=kind) for i, kind in enumerate(kinds)]
     assert_like_sync(env_fns, rollout(steps=15), autoreset_mode=mode, executor="processes", workers=3)
-
-
-REAL = [
-    ("CartPole-v1", {}),
-    ("Blackjack-v1", {}),
-    ("Pendulum-v1", {"max_episode_steps": 11}),
-    ("FrozenLake-v1", {}),
-    ("MountainCar-v0", {"max_episode_steps": 7}),
-    ("HalfCheetah-v5", {"max_episode_steps": 9}),
-    ("ALE/Pong-v5", {"max_episode_steps": 8}),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "kwargs", "mode"), [(*real, MODES[at % 3]) for at, real in enumerate(REAL)], ids=[name for name, _ in REAL]
-)
-def test_real_environments(
-    name: str, kwargs: dict[str, Any], mode: AutoresetMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it is
-    if name.startswith("ALE/"):
-        gymnasium.register_envs(pytest.importorskip("ale_py"))
-    if name.startswith("Half"):
-        pytest.importorskip("mujoco")
-    env_fns = [partial(gymnasium.make, name, **kwargs)] * 3
-    assert_like_sync(env_fns, rollout(3, steps=30), autoreset_mode=mode, executor="inline")
-    assert_like_sync(env_fns, rollout(4, steps=30), autoreset_mode=mode, executor="processes", workers=2)
 
 
 @pytest.mark.parametrize("kind", ["float32", "int", "array0", "bool", "float16"])

@@ -515,7 +515,7 @@ def test_what_networks_draw_where_they_act_is_the_actors_own() -> None:
         with make("deaths", **given) as model:
             torch.manual_seed(seed)
             before = torch.get_rng_state()
-            found.append(outcome(model.learn(256)))
+            found.append(outcome(model.learn(192)))
             assert torch.equal(before, torch.get_rng_state())
     assert found[0]["evaluations"] and found[0] == found[1]
 
@@ -536,7 +536,7 @@ def test_policies_that_draw_and_normalise_batches_learn_the_same() -> None:
     for how in ({"n_learners": 1, **INLINE}, {"n_learners": 2, **THREADS}):
         given = {"policy_kwargs": {"net_arch": [16], "features_extractor_class": Normalising}, **how}
         with make("deaths", **given) as model:
-            found.append(outcome(model.learn(256)))
+            found.append(outcome(model.learn(128)))
     assert found[0] == found[1]
 
 

@@ -13,11 +13,10 @@ import pytest
 import torch
 from every_other import in_turn
 from gymnasium import spaces
-from mpe2 import simple_spread_v3
 from pettingzoo.classic.tictactoe import tictactoe
 from runner_envs import BOX, FIVE, Alone, Herd, Residual, Still, by_sum, first_legal, message, mlp, ran
 from sb3_contrib import QRDQN
-from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
@@ -123,26 +122,6 @@ def test_actions_that_begin_elsewhere() -> None:
         assert set(actions_of(policy, space, (0, 1, 1, 0, 0)).flat) == {-2, -1}
 
 
-@pytest.mark.slow
-def test_other_seeds_draw_other_actions() -> None:
-    one, same, other = (actions_of(Scores(), seed=seed) for seed in (0, 0, 1))
-    assert np.array_equal(one, same) and abs((one == other).mean() - (one == np.roll(one, 1, 0)).mean()) < 0.05
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["normal", "independent"])
-def test_normal_distributions(kind: str) -> None:
-    space = spaces.Box(-9, 9, (3,), np.float32)
-    mean = torch.tensor([0.5, -2.0, 1.0])
-    assert np.allclose(actions_of(Scores(kind, mean), space, deterministic=True), mean)
-    drawn = actions_of(Scores(kind, mean), space)
-    assert np.allclose(drawn.mean(0), mean, atol=0.06) and np.allclose(drawn.std(0), 0.5, atol=0.04)
-    flat = (drawn - drawn.mean(0)).reshape(len(drawn), 12)
-    assert np.abs(np.corrcoef(flat.T) - np.eye(12)).max() < 0.12
-    inside = (np.abs(flat) < 0.5).mean(0)
-    assert np.allclose(inside, 0.683, atol=0.05)
-
-
 @in_turn("policy", [Scores("", torch.tensor([5.0, -5.0])), Scores("normal", torch.tensor([5.0, -5.0]))], kept=1)
 def test_continuous_actions_are_clipped(policy: nn.Module) -> None:
     space = spaces.Box(np.array([-1, -2], np.float32), np.array([1, 2], np.float32))
@@ -208,51 +187,10 @@ def test_random_actions_are_all_as_likely() -> None:
 # ---------------------------------------------------------------------- stacked networks
 
 
-def hooked() -> nn.Module:
-    network = mlp(0, 4, 5)
-    network[1].register_forward_hook(lambda module, given, found: -found)
-    return network
-
-
-class Own(nn.Sequential):
-    """A Sequential that is not one."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return -super().forward(x)
-
-
 def by_torch(network: nn.Module, space: spaces.Space[Any] = BOX, actions: spaces.Space[Any] = FIVE) -> bool:
     source = as_policy(network, space, actions)
     assert source is not None
     return not source.policy.by_row
-
-
-NOT_PLAIN: dict[str, Any] = {
-    "hook": hooked(),
-    "own class": Own(*mlp(0, 4, 5)),
-    "no layers": Residual(0, 4, 5),
-    "convolution": nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 2), nn.Flatten(), nn.Linear(6, 5)),
-    "softmax inside": nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, 5)),
-    "sigmoid": nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Sigmoid(), nn.Linear(8, 5)),
-    "parametrised": nn.utils.parametrizations.weight_norm(nn.Sequential(nn.Linear(4, 8))[0]),
-    "double": mlp(0, 4, 5).double(),
-}
-
-
-@pytest.mark.parametrize("kind", NOT_PLAIN)
-def test_what_is_no_plain_sequence_is_left_to_torch(kind: str) -> None:
-    network = NOT_PLAIN[kind]
-    assert by_torch(network)
-    if kind in ("parametrised", "double"):  # cannot be asked here
-        return
-    report = ran(Herd, {"all": network}, steps=45)
-    found = report.trajectories
-    seen, done = (found[name][found["acted"]] for name in ("observations.0", "actions.0"))
-    with torch.inference_mode():
-        scores = network(torch.from_numpy(seen)).numpy()
-    best = np.sort(scores, 1)
-    clear = best[:, -1] - best[:, -2] > 1e-4  # else rounding may decide
-    assert clear.mean() > 0.9 and np.array_equal(done[clear], scores.argmax(1)[clear])
 
 
 def test_networks_of_different_shapes_side_by_side() -> None:
@@ -302,27 +240,6 @@ def made_by(algorithm: Any, env: gymnasium.Env[Any, Any], policy: str = "MlpPoli
     return model
 
 
-@in_turn("whole", [True, False], ids=["model", "policy"], kept=1)
-@pytest.mark.parametrize(
-    ("algorithm", "space"),
-    [
-        (A2C, FIVE),
-        (PPO, SMALL),
-        (PPO, spaces.MultiDiscrete([3, 4])),
-    ],
-    ids=str,
-)
-def test_models_act_as_they_predict(algorithm: Any, space: Any, whole: bool) -> None:
-    model = made_by(algorithm, Trained(space))
-    report = ran(partial(Herd, actions=space), {"all": model if whole else model.policy}, steps=60)
-    found = report.trajectories
-    seen, done = (found[name][found["acted"]] for name in ("observations.0", "actions.0"))
-    expected, _ = model.predict(seen, deterministic=True)
-    assert np.allclose(done, expected, atol=1e-6) and np.ptp(done) > 0
-    if space is SMALL and algorithm is PPO:
-        assert (done == space.low).any() and (done == space.high).any()
-
-
 @pytest.mark.parametrize("algorithm", [PPO, DQN])
 def test_models_act_for_agents_whose_actions_begin_elsewhere(algorithm: Any) -> None:
     """SB3 counts actions from 0."""
@@ -358,15 +275,6 @@ def test_models_that_draw_side_by_side_do_not_disturb_each_other() -> None:
         found = ran(env_fn, policies, 4, steps=400, deterministic=False, **place)
         assert found.fingerprint == expected.fingerprint
     assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_values_are_no_probabilities(deterministic: bool) -> None:
-    """A DQN model takes what it values most."""
-    model = made_by(DQN, Trained())
-    with torch.inference_mode():
-        best = int(model.policy.q_net(torch.from_numpy(Still().sight[None])).argmax())
-    assert set(actions_of(model, deterministic=deterministic).ravel().tolist()) == {best}
 
 
 def test_plain_models_are_evaluated_together() -> None:
@@ -413,15 +321,6 @@ def test_who_draws_by_itself_cannot_be_told_what_is_forbidden() -> None:
     model = PPO(Own, Trained(), device="cpu", policy_kwargs={"net_arch": [8]})
     with pytest.raises(TypeError, match="'all' draws its actions in a way of its own"):
         ran(partial(Herd, "info"), {"all": model}, steps=6)
-
-
-def test_a_model_in_a_real_environment() -> None:
-    env_fn = partial(simple_spread_v3.parallel_env, N=2, max_cycles=10)
-    spaces_of = env_fn()
-    model = made_by(PPO, Trained(spaces_of.action_space("agent_0"), spaces_of.observation_space("agent_0")))
-    found = ran(env_fn, {"all": model}, steps=45).trajectories
-    expected, _ = model.predict(found["observations.0"].reshape(-1, 12), deterministic=True)
-    assert np.array_equal(found["actions.0"].reshape(-1), expected)
 
 
 # ---------------------------------------------------------------------- functions

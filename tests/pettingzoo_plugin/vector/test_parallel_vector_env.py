@@ -51,24 +51,6 @@ def test_views() -> None:
         assert not np.shares_memory(first, envs.step(np.zeros(8, int))[0])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_simple_spread(mode: AutoresetMode) -> None:
-    simple_spread_v3 = pytest.importorskip("mpe2.simple_spread_v3")
-    for place in (PLACES[0], PROCESSES[0]):
-        plays_as_a_loop(padded(partial(simple_spread_v3.parallel_env, max_cycles=25)), mode, 60, **place)
-
-
-@pytest.mark.slow
-def test_knights_archers_zombies() -> None:
-    pytest.importorskip("pygame")
-    from pettingzoo.butterfly.knights_archers_zombies.knights_archers_zombies import parallel_env
-
-    env_fn = partial(parallel_env, spawn_delay=2, max_cycles=150, max_zombies=40)
-    seen = plays_as_a_loop(padded(env_fn), AutoresetMode.SAME_STEP, 160, **PROCESSES[0])
-    assert any(info.get("padded") for now in seen for info in now.infos.values()), "nobody has died"
-
-
 def test_chosen() -> None:
     plays_as_a_loop(padded(Crowd), AutoresetMode.SAME_STEP)
 

@@ -91,19 +91,6 @@ def test_a_round_of_sac_is_what_the_policy_says_for_the_same_noise(name: str) ->
                 np.testing.assert_allclose(actions[step, mine], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["box", "discrete", "dict", "image"])
-def test_td3_acts_as_the_policy_predicts(name: str) -> None:
-    policy, space = SPACES[name]
-    model = new(SyncTD3, policy, partial(Reach, space), gradient_steps=0)
-    assert (model.acting()[1].policy.why_torch is None) == (policy == "MlpPolicy")
-    kept, rows = played(model)
-    seen, actions = observed(model)
-    for step, row in enumerate(rows):
-        expected, _ = kept.predict(of_step(seen, step))
-        np.testing.assert_allclose(row[3], expected, atol=2e-6)
-        np.testing.assert_allclose(actions[step], kept.scale_action(expected), atol=2e-6)
-
-
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("cls", [SyncSAC, SyncTD3])
 def test_actions_of_another_shape_and_type(cls: Any, kind: Any) -> None:

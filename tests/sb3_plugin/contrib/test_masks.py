@@ -8,21 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from contrib_trainers import Masked, ToyOf, make
+from contrib_trainers import ToyOf, make
 from gymnasium import spaces
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from sb3_contrib.common.wrappers import ActionMasker
 from stable_baselines3.common.policies import ActorCriticPolicy
-from trainers import PROCESSES, Toy
+from trainers import Toy
 
 from reactor_sb3.contrib import SyncMaskablePPO
-
-
-class Closed(Masked):
-    """Forbids everything at the third step of an episode."""
-
-    def action_masks(self) -> Any:
-        return np.full(3, self.t != 2)
 
 
 class Own(MaskableActorCriticPolicy):
@@ -34,15 +27,6 @@ class Own(MaskableActorCriticPolicy):
 
 def wrapped() -> Any:
     return ActionMasker(Toy(), lambda env: np.array([True, False, True]))
-
-
-@pytest.mark.parametrize("place", [{}, PROCESSES], ids=str)
-def test_masks_that_forbid_everything(place: dict[str, Any]) -> None:
-    with (
-        make("maskable_ppo", Closed, **place) as model,
-        pytest.raises(ValueError, match=r"row 0 forbid every choice at step"),
-    ):
-        model.learn(64)
 
 
 def test_environments_without_masks() -> None:

@@ -118,7 +118,13 @@ CASES: dict[str, Callable[[], Env]] = {
 }
 
 
-@pytest.mark.parametrize("make", CASES.values(), ids=CASES)
+KEPT = ("Pong", "three frames", "shorter", "Gymnasium, lives", "Gymnasium, short")
+"""In the default set: a game as it comes, skipping of another number of frames, episodes that end on the way, of both libraries."""
+
+
+@pytest.mark.parametrize("make", [
+    pytest.param(make, marks=[pytest.mark.slow] * (name not in KEPT), id=name) for name, make in CASES.items()
+])  # fmt: skip
 def test_the_same_with_and_without(make: Callable[[], Env]) -> None:
     theirs, held = make(), WrapperBypass(make())
     random, looks = np.random.default_rng(0), np.random.default_rng(1)
@@ -371,23 +377,24 @@ def test_what_a_user_sees_of_a_vector_environment(place: dict[str, Any]) -> None
     ours.seed(5), theirs.seed(5)
     same(ours.reset(), theirs.reset())
     random = np.random.default_rng(0)
-    for step in range(160):
+    for step in range(60):
         actions = random.integers(0, 4, 3)
         one, other = ours.step(actions), theirs.step(actions)
         same(list(one[:3]), [np.array(part) for part in other[:3]])
         for info, expected in zip(one[3], other[3], strict=True):
             same(plain([info]), plain([expected]))
-        if step % 40 == 13:
+        if step % 20 == 13:
             same(ours.get_attr("_obs_buffer"), theirs.get_attr("_obs_buffer"))
             same(ours.env_method("_get_obs"), theirs.env_method("_get_obs"))
     ours.close()
     theirs.close()
 
 
-@pytest.mark.parametrize("place", [{"executor": "inline"}, {"executor": "processes", "workers": 2}], ids=str)
+@pytest.mark.parametrize("place", [INLINE, pytest.param(PROCESSES, marks=pytest.mark.slow)], ids=str)
 def test_a_training_learns_the_same(place: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     weights = []
     made = 0
+    small = {"net_arch": [8], "features_extractor_kwargs": {"features_dim": 16}}
     for switch in ("0", "1"):
         monkeypatch.setenv("REACTOR_RL_KERNELS", switch)
         init = unseen.SkippedScreens.__init__
@@ -399,8 +406,8 @@ def test_a_training_learns_the_same(place: dict[str, Any], monkeypatch: pytest.M
 
         monkeypatch.setattr(unseen.SkippedScreens, "__init__", counted)
         env = VecFrameStack(make_atari_env("BreakoutNoFrameskip-v4", n_envs=2, seed=1), 4)
-        with SyncPPO("CnnPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=0, **place) as model:
-            model.learn(192)
+        with SyncPPO("CnnPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=0, policy_kwargs=small, **place) as model:
+            model.learn(128)
             weights.append({name: value.numpy().copy() for name, value in model.policy.state_dict().items()})
         if switch == "0":
             assert not made

@@ -14,9 +14,7 @@ pytest.importorskip("sb3_contrib")
 
 from contrib_trainers import Masked, make
 from sb3_contrib import MaskablePPO
-from sb3_contrib.common.maskable.evaluation import evaluate_policy
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
-from stable_baselines3.common.env_util import make_vec_env
 from trainers import Toy
 
 from reactor_gymnasium import evaluate
@@ -72,24 +70,6 @@ def test_only_what_is_allowed_is_done(name: str, deterministic: bool) -> None:
     ]  # fmt: skip
     reports = [evaluate(model, env, episodes=8, seed=3, deterministic=deterministic, **way) for way in ways]
     assert len({report.fingerprint() for report in reports}) == 1 and "by construction" in reports[0].policy
-
-
-def test_they_act_as_predict_does() -> None:
-    model = model_of(SPACES["discrete"])
-    report = evaluate(model, Varied, episodes=6, seed=3, executor="inline")
-    returns = []
-    for episode in range(6):
-        env, total, over = Varied(), 0.0, False
-        seed = int(np.random.SeedSequence(3, spawn_key=(0, episode)).generate_state(1)[0]) >> 1
-        seen, _ = env.reset(seed=seed)
-        while not over:
-            action = model.predict(seen, deterministic=True, action_masks=env.action_masks())[0]
-            seen, reward, terminated, truncated, _ = env.step(action)
-            total, over = total + float(reward), terminated or truncated
-        returns.append(total)
-    assert report.returns.tolist() == pytest.approx(returns)
-    theirs, _ = evaluate_policy(model, make_vec_env(Varied, 2, seed=0), 6, return_episode_rewards=True)
-    assert len(theirs) == 6  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

@@ -19,7 +19,6 @@ from gymnasium import spaces
 from sb3_contrib import QRDQN, RecurrentPPO
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import nn
@@ -163,15 +162,6 @@ class Killing(gymnasium.Wrapper[Any, Any, Any, Any]):
         return super().step(action)
 
 
-@pytest.mark.parametrize("name", ["dense", "dqn", "dict", "multidiscrete", "pictures"])
-def test_it_acts_as_predict_does(name: str) -> None:
-    """Discrete actions: continuous ones differ in the last bits, where ours are evaluated without torch."""
-    model, env = model_of(name), MODELS[name][1]
-    report = evaluate(model, env, episodes=4, seed=3, executor="inline")
-    by_predict = evaluate(lambda seen: model.predict(seen, deterministic=True)[0], env, episodes=4, seed=3, executor="inline")
-    assert report.digests == by_predict.digests
-
-
 @pytest.mark.parametrize("shape", [(3, 36, 37), (12, 36, 37), (36, 37, 12)])
 def test_images_with_channels_first_or_stacked(shape: tuple[int, ...]) -> None:
     env = partial(Pictures, spaces.Discrete(3), shape)
@@ -182,51 +172,10 @@ def test_images_with_channels_first_or_stacked(shape: tuple[int, ...]) -> None:
     assert report.digests == by_predict.digests and len(set(report.returns)) > 1
 
 
-@pytest.mark.parametrize("name", ["continuous", "sac", "td3", "sde", "sac sde"])
-def test_continuous_actions_are_those_of_predict(name: str) -> None:
-    model = model_of(name)
-    report = evaluate(model, pendulum, episodes=3, executor="inline")
-    by_predict = evaluate(lambda seen: model.predict(seen, deterministic=True)[0], pendulum, episodes=3, executor="inline")
-    assert report.returns == pytest.approx(by_predict.returns, rel=1e-3)
-
-
-@pytest.mark.slow
-def test_drawn_actions_are_spread_as_the_policy_says() -> None:
-    model = model_of("multidiscrete")
-    torch.manual_seed(0)
-    seen = np.zeros((1, 3), np.float32)
-    ours = evaluate(model, MULTI, episodes=200, deterministic=False, executor="inline")
-    theirs = evaluate_policy(model, make_vec_env(MULTI, 4, seed=0), 200, deterministic=False)
-    assert model.predict(seen)[0].shape == (1, 2)
-    assert abs(ours.mean - theirs[0]) < 4 * theirs[1] / np.sqrt(100)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_what_the_extension_evaluates_is_asked_row_by_row(name: str) -> None:
     how = evaluate(model_of(name), MODELS[name][1], episodes=1, executor="inline", deterministic=name != "sac").policy
     assert ("by construction" in how) == (name not in ("dict", "sac sde"))
-
-
-@pytest.mark.parametrize("deterministic", [True, False])
-@pytest.mark.parametrize("name", ["dense", "dict", "lstm"])
-def test_answers_that_are_no_numbers_are_refused(name: str, deterministic: bool) -> None:
-    model = MODELS[name][0]()
-    nn.init.constant_(model.policy.action_net.bias, np.nan)
-    with pytest.raises(ValueError, match=f"{type(model.policy).__name__} answered"):
-        evaluate(model, MODELS[name][1], episodes=1, executor="inline", deterministic=deterministic)
-
-
-def test_observations_are_normalised_as_they_were_learned() -> None:
-    env = VecNormalize(make_vec_env("CartPole-v1", 2))
-    model = PPO("MlpPolicy", env, n_steps=64, **small())
-    model.learn(256)
-    report = evaluate(model, "CartPole-v1", episodes=5, executor="inline")
-    env.training = False
-    by_hand = evaluate(
-        lambda seen: model.predict(env.normalize_obs(seen), deterministic=True)[0], "CartPole-v1", episodes=5, executor="inline"
-    )
-    assert report.digests == by_hand.digests
-    assert report.digests != evaluate(model.policy, "CartPole-v1", episodes=5, executor="inline").digests
 
 
 class Shown:
@@ -278,26 +227,6 @@ def test_models_that_remember_or_explore_see_normalised_observations(kind: Any, 
     callback.on_training_end()
     if ours:
         model.close()
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "part"),
-    [
-        *((PPO, part) for part in ("features_extractor", "mlp_extractor.policy_net", "action_net")),
-        *((DQN, part) for part in ("q_net", "q_net.features_extractor")),
-        *((SAC, part) for part in ("actor.features_extractor", "actor.latent_pi")),
-        *((TD3, part) for part in ("actor", "actor.features_extractor")),
-    ],
-)
-def test_hooks_act_as_they_do_in_predict(algorithm: Any, part: str) -> None:
-    env = "CartPole-v1" if algorithm in (PPO, DQN) else "Pendulum-v1"
-    model = algorithm("MlpPolicy", env, seed=3, device="cpu")
-    plain = evaluate(model, env, episodes=2, executor="inline")
-    model.policy.get_submodule(part).register_forward_hook(lambda module, given, found: 1 - 3 * found)
-    report = evaluate(model, env, episodes=2, executor="inline")
-    assert "by construction" in plain.policy and "in batches" in report.policy
-    by_predict = evaluate(lambda seen: model.predict(seen, deterministic=True)[0], env, episodes=2, executor="inline")
-    assert report.returns == pytest.approx(by_predict.returns, rel=1e-3) != plain.returns
 
 
 def test_modules_of_torch() -> None:

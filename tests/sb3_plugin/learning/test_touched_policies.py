@@ -13,7 +13,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
-from trainers import Toy, new
+from trainers import Toy
 
 from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncTD3
 
@@ -111,13 +111,6 @@ def test_what_acts_is_what_the_policy_computes(policy: Any, actions: Any) -> Non
     assert model.nets.compiled == (plain or policy is Headless)
     if policy in (Hooked, Replaced, Shared):
         assert model.acting()[1].policy.why_torch is not None
-
-
-def test_hooks_of_q_networks() -> None:
-    model = new("dqn")
-    assert model.nets.compiled and model.acting()[1].policy.why_torch is None
-    model.q_net.q_net[0].register_forward_hook(lambda module, given, found: found * 2)
-    assert model.acting()[1].policy.why_torch is not None
 
 
 class Boltzmann(DQNPolicy):

@@ -6,8 +6,6 @@ import copy
 import csv
 import inspect
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +27,7 @@ from trainers import BOX, INLINE, PLACES, SPACES, Grainy, Toy
 
 from reactor_sb3 import SaveCheckpoint, SyncPPO
 from reactor_sb3.acting.forwards import copied
-from reactor_sb3.algorithms.ppo import PPOBatch
-from reactor_torch import AskedNet, DenseNet, ImageNet, Networks, TorchNet, kernels, normalized
+from reactor_torch import AskedNet, DenseNet, ImageNet, TorchNet, kernels
 
 Array = npt.NDArray[Any]
 ACTIONS: dict[str, gymnasium.Space[Any]] = {
@@ -130,40 +127,6 @@ def test_updates_are_those_of_sb3(acted: str, variant: str, monkeypatch: pytest.
         assert len(model.rounds) == 2 and model.n_updates < 2 * model.n_epochs
 
 
-@pytest.mark.parametrize("way", ["dense", "autograd"])
-@in_turn("acted", ACTIONS, kept=2)
-def test_each_update_is_that_of_sb3(acted: str, way: str) -> None:
-    """Begun from SB3's own state, every single one ends with SB3's weights to 1e-5."""
-    network = {"activation_fn": nn.Tanh if way == "dense" else nn.ELU}
-    model = watched(partial(Toy, BOX, ACTIONS[acted]), ent_coef=0.01, clip_range_vf=0.2, policy_kwargs=network)
-    assert {"dense": "gradients='compiled'", "autograd": "gradients='autograd', why="}[way] in repr(model)
-    other = sb3_with(model, 1)
-    get, compared = other.rollout_buffer.get, []
-
-    def watched_get(batch_size: int | None = None) -> Iterator[Any]:
-        for batch in get(batch_size):
-            policy: Any = copied(other.policy, {})
-            nets = Networks(
-                {"policy": replace(model.nets.parts["policy"], module=policy, optimizer=policy.optimizer)}, model.losses()
-            )
-            nets.begin_round(model.losses())
-            actions = batch.actions.long().flatten() if acted == "discrete" else batch.actions
-            numbers = batch.advantages, batch.returns, batch.old_log_prob, batch.old_values
-            given = PPOBatch(model.seen(batch.observations), actions, *numbers)
-            given.advantages = normalized(given.advantages, len(given))
-            nets.gradients("policy", given)
-            nets.step("policy")
-            before = {name: weights.clone() for name, weights in other.policy.state_dict().items()}
-            yield batch
-            for name, weights in other.policy.state_dict().items():
-                torch.testing.assert_close(policy.state_dict()[name], weights, rtol=0, atol=1e-5)
-            compared.append(any((before[name] != weights).any() for name, weights in other.policy.state_dict().items()))
-
-    other.rollout_buffer.get = watched_get  # type: ignore[method-assign]
-    other.train()
-    assert compared == [True] * 8
-
-
 # ---------------------------------------------------------------------- a rollout is SB3's
 
 
@@ -239,24 +202,6 @@ def test_what_actors_compute(name: str) -> None:
         before = copied(model.policy, {})
         model.learn(1)
         check_round(model, before)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("acted", ACTIONS)
-@pytest.mark.parametrize("observed", SPACES)
-def test_spaces(observed: str, acted: str) -> None:
-    policy, space = SPACES[observed]
-    with new(partial(Toy, space, ACTIONS[acted]), policy, n_actors=2, envs_per_actor=2, n_steps=32, batch_size=32) as model:
-        before = copied(model.policy, {})
-        model.learn(1)
-        check_round(model, before)
-        found = round_of(model)
-        assert all(map(model.action_space.contains, found["actions"].reshape(-1, *found["actions"].shape[3:])))
-        if isinstance(model.action_space, spaces.Box):
-            assert np.array_equal(
-                found["actions"], np.clip(found["policy_actions"], model.action_space.low, model.action_space.high)
-            )
-            assert (found["actions"] != found["policy_actions"]).any()
 
 
 # ---------------------------------------------------------------------- one result
