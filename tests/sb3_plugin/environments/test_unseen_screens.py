@@ -21,6 +21,7 @@ from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.atari import unseen
 from reactor_gymnasium.cli import doctor
 from reactor_gymnasium.environments.bypass import WrapperBypass
+from reactor_gymnasium.native import guards
 from reactor_sb3 import ReactorVecEnv, SyncPPO
 
 ale_py = pytest.importorskip("ale_py", reason="ale-py is not installed")
