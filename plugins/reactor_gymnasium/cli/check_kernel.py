@@ -6,6 +6,7 @@ import argparse
 import linecache
 import sys
 import warnings
+from ast import literal_eval
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType
@@ -13,7 +14,6 @@ from typing import Any
 
 import gymnasium
 
-from reactor_gymnasium.cli.targets import without_banner
 from reactor_gymnasium.native.guards import compared
 from reactor_gymnasium.native.kernel import ROOTS, BlockKernel
 from reactor_gymnasium.native.takeover import kernel_class
@@ -37,10 +37,12 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("id", metavar="ENV_ID", help="an id of Gymnasium's")
     parser.add_argument("--steps", type=int, default=100_000, help="steps of all rows together (default: 100,000)")
+    parser.add_argument("kwargs", metavar="NAME=VALUE", nargs="*", help="arguments of the environment")
     options = parser.parse_args(argv)
     if options.steps < 1:
         raise UsageError("--steps must be at least 1")
-    make, kernel = _kernel(options.id)
+    make = partial(_made, options.id, dict(map(_argument, options.kwargs)))
+    kernel = _kernel(options.id, make)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for seed, (rows, limit) in enumerate(CASES):
@@ -57,24 +59,33 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _kernel(name: str) -> tuple[Callable[[], Any], type[BlockKernel]]:
-    """What makes environments of an id, and their kernel."""
+def _argument(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"{text!r} is no NAME=VALUE")
     try:
-        env = without_banner(name).unwrapped
+        return name, literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def _made(name: str, kwargs: dict[str, Any]) -> Any:
+    return gymnasium.make(name, **kwargs).unwrapped
+
+
+def _kernel(name: str, make: Callable[[], Any]) -> type[BlockKernel]:
+    """The kernel for an environment."""
+    try:
+        env = make()
         env.reset(seed=0)
-    except (gymnasium.error.Error, ImportError) as error:
+    except Exception as error:
         raise UsageError(f"{name!r} cannot be made: {error}") from error
-    kind = type(env)
-    kernel = kernel_class(kind)
-    why = f"there is no kernel for {kind.__name__}" if kernel is None else kernel.unavailable() or unmodified(kind, ROOTS)
-    why = why or (kernel and kernel.misfit(env))
-    if kernel is None or why:
+    kernel = kernel_class(type(env))
+    if kernel is None:
+        raise UsageError(f"there is no kernel for {type(env).__name__}")
+    if why := kernel.unavailable() or unmodified(type(env), ROOTS) or kernel.misfit(env):
         raise UsageError(f"{name!r} cannot be compared: {why}")
-    return partial(_inner, name), kernel
-
-
-def _inner(name: str) -> Any:
-    return without_banner(name).unwrapped
+    return kernel
 
 
 def never_run(kernel: type[BlockKernel], make: Callable[[], Any]) -> Iterator[str]:

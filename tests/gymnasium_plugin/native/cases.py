@@ -75,6 +75,19 @@ MUJOCO: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 
+RELEASE = ".".join(gymnasium.__version__.split(".")[:2])
+OTHERS = {
+    "1.2": ("Humanoid-v4", "Humanoid-v5", "HumanoidStandup-v5", "Blackjack-v1", "Taxi-v3", "Taxi-v4"),
+    "1.3": ("Humanoid-v5", "HumanoidStandup-v5"),
+}.get(RELEASE, ())
+"""Environments whose code of this release no kernel was written from."""
+
+
+def of_another_release(case: str) -> bool:
+    """Whether Python steps a case, or an environment, here."""
+    return (CASES | MUJOCO).get(case, (case,))[0] in OTHERS
+
+
 HELD: list[Any] = []
 """What makers of environments keep."""
 
