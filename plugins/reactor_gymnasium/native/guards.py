@@ -57,7 +57,11 @@ def unlike(kind: type, written_from: tuple[str, ...], by: str = "") -> str | Non
     if kind not in _known:
         if why := unmodified(kind, ROOTS):
             return why
-        if why := unmodified(kind, ROOTS, written_from):
+        try:
+            why = unmodified(kind, ROOTS, written_from)
+        except (OSError, SyntaxError) as error:
+            return f"the source of {kind.__name__} cannot be read: {error}"
+        if why:
             _warn(kind, by)
             return why
         _known.add(kind)
@@ -79,7 +83,7 @@ def _warn(kind: type, by: str) -> None:
             f"`python -m reactor_rl check-kernel {max(ids, default=kind.__name__)}` compares them"
         )
     else:
-        warn_caller(f"{release} is not the one that is left out for speed ({found}): it is called, with the same results")
+        warn_caller(f"{release} is not the one that a faster form was written from ({found}): it is called, with the same results")
 
 
 def distrusted(kernel: type[BlockKernel]) -> str | None:

@@ -71,6 +71,16 @@ def test_another_release_means_python_and_a_warning(monkeypatch: pytest.MonkeyPa
     envs.close()
 
 
+def test_a_class_without_source_means_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(function: Any) -> str:
+        raise OSError("could not get source code")
+
+    kind = type("CartPoleEnv", (cartpole.CartPoleEnv,), {"__module__": cartpole.__name__})
+    monkeypatch.setattr(cartpole, "CartPoleEnv", kind)
+    monkeypatch.setattr("inspect.getsource", missing)
+    assert choose_kernel(kind) == "the source of CartPoleEnv cannot be read: could not get source code"
+
+
 @pytest.mark.parametrize("kind", guards.PASSING)
 def test_wrappers_of_another_release_are_called(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     held = bypass.WrapperBypass(gymnasium.make("CartPole-v1"))

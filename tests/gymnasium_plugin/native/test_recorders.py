@@ -154,7 +154,7 @@ def test_another_release_means_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guards, "_known", set())
     monkeypatch.setattr(recorders.EpisodeStatistics, "written_from", ("0" * 12,))
     guards._warn.cache_clear()
-    with pytest.warns(RuntimeWarning, match="RecordEpisodeStatistics of gymnasium .* is not the one that is left out for speed"):
+    with pytest.warns(RuntimeWarning, match="RecordEpisodeStatistics of gymnasium .* is not the one that a faster"):
         envs = ReactorVectorEnv([partial(recorded, "CartPole-v1")] * 2, workers=1)
     with envs:
         assert "no kernel: it was not written from this RecordEpisodeStatistics (656d2a395c96)" in repr(envs)
