@@ -20,7 +20,8 @@ from reactor_gymnasium.native.recorders import KNOWN, Recorder, left_out
 from reactor_gymnasium.native.watching import Watch, watch_of
 
 __all__ = [
-    "KERNELS", "KernelKind", "Takeover", "choose_kernel", "forecast", "in_words", "kernel_class", "kernel_kind", "take_over", "within",
+    "KERNELS", "KernelKind", "Takeover", "choose_kernel", "forecast", "in_words", "kernel_class", "kernel_kind", "take_over",
+    "within",
 ]  # fmt: skip
 
 Env = gymnasium.Env[Any, Any]
