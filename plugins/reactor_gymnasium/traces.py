@@ -33,8 +33,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 from gymnasium.vector import VectorWrapper
-from gymnasium.wrappers import RecordVideo
-from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
+from gymnasium.wrappers import RecordVideo, vector
 
 from reactor_rl.plugin import global_random_state, holding
 
@@ -43,6 +42,7 @@ __all__ = ["Traces", "looked_at", "no_traces", "without_films"]
 _Env = TypeVar("_Env")
 _Seen = TypeVar("_Seen")
 
+FILMS: tuple[type, ...] = (RecordVideo, *filter(None, [getattr(vector, "RecordVideo", None)]))  # which came with Gymnasium 1.3
 COPIED = 1 << 26
 """Bytes of the longest file that is copied to be appended to."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
@@ -86,7 +86,7 @@ def without_films(env: Any) -> Any:
     """Return the part of an environment to time: the one inside all recorders, because an encoder's files cannot be undone."""
     inner = env
     while isinstance(inner, (gymnasium.Wrapper, VectorWrapper)):
-        if isinstance(inner, (RecordVideo, VectorRecordVideo)):
+        if isinstance(inner, FILMS):
             env = inner.env
         inner = inner.env
     return env

@@ -12,20 +12,24 @@ was, buffers of pictures included; see :mod:`reactor_gymnasium.environments.bypa
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from functools import cache
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeAlias
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.wrappers import PassiveEnvChecker
+from gymnasium.wrappers import PassiveEnvChecker, RecordEpisodeStatistics
 
 from reactor_gymnasium.atari.game import ColourFrames, CompiledFrames, kernel_missing
 from reactor_gymnasium.environments.owning import ours_alone
-from reactor_gymnasium.native.guards import switched_off, unknown_source
-from reactor_gymnasium.native.kernel import StandsFor, found_by_name, name_of
+from reactor_gymnasium.native.guards import PASSING, switched_off, unlike
+from reactor_gymnasium.native.kernel import ROOTS, found_by_name, name_of
+from reactor_gymnasium.native.recorders import KNOWN
+from reactor_gymnasium.native.watching import Watch
+from reactor_rl.plugin import code_of
 
 __all__ = ["UnseenScreens", "checked", "unseen_screens"]
 
@@ -34,30 +38,29 @@ Name: TypeAlias = tuple[str, str]
 Results: TypeAlias = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 _SB3, _PREPROCESSING, _GAME = "stable_baselines3.common.atari_wrappers", "gymnasium.wrappers.atari_preprocessing", "ale_py.env"
-_CORE, _COMMON, _MONITOR = "gymnasium.core", "gymnasium.wrappers.common", "stable_baselines3.common.monitor"
-_OF_GYMNASIUM: tuple[Name, ...] = tuple(
-    (_COMMON, name) for name in ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics")
-)
 _FIRE = _SB3, "FireResetEnv"
-_OF_SB3: tuple[Name, ...] = (
-    _FIRE, *((_SB3, name) for name in ("NoopResetEnv", "EpisodicLifeEnv", "StickyActionEnv")), (_MONITOR, "Monitor")
-)  # fmt: skip
+_OF_GYMNASIUM: tuple[Name, ...] = tuple(map(name_of, PASSING))
+_OF_SB3: tuple[Name, ...] = (_FIRE, *((_SB3, name) for name in ("NoopResetEnv", "EpisodicLifeEnv", "StickyActionEnv")))
+_WRITTEN_FROM: dict[Name, tuple[str, ...]] = {
+    **{name_of(kind): known for kind, known in PASSING.items()},
+    **{name: recorder.written_from for name, recorder in KNOWN.items()},
+    _FIRE: ("e2cdd5327436",),
+    (_SB3, "NoopResetEnv"): ("beb1ed30ae50",),
+    (_SB3, "EpisodicLifeEnv"): ("f2fae046ade6",),
+    (_SB3, "StickyActionEnv"): ("f3ec178bcec2",),
+    (_SB3, "WarpFrame"): ("0e8455a60a6a",),
+    (_SB3, "MaxAndSkipEnv"): ("a32cffd5de3b",),
+    (_PREPROCESSING, "AtariPreprocessing"): ("6bb6078a3a3d",),
+    (_GAME, "AtariEnv"): ("4b188173451c", "7acda467b80c", "c08db739901b", "5f2e53322653"),  # of ale-py 0.11.0 to 0.12.1
+}
+"""By class the fingerprints of what all this was written from."""
 _AROUND = "gymnasium.wrappers.", "stable_baselines3.common.", "reactor_sb3.environments.wrapped_alone"
 """Where wrappers are from that look at nothing but what the wrappers inside of them return."""
 _SCREEN = object()
 """The observation in the place of a picture in colour of what the emulator shows."""
 
 
-def _calls(*classes: Name) -> tuple[Name, ...]:
-    """The methods by which observations go through wrappers, and those of the environment."""
-    through = (*classes, (_CORE, "Wrapper"), (_CORE, "ObservationWrapper"), (_GAME, "AtariEnv"))
-    return (
-        *((module, f"{name}.{method}") for module, name in through for method in ("step", "reset")),
-        (_GAME, "AtariEnv._get_obs"),
-    )
-
-
-class UnseenScreens(StandsFor):
+class UnseenScreens(ABC):
     """The screens of an Atari game that are not fetched, and what its wrappers do instead.
 
     Args:
@@ -68,7 +71,6 @@ class UnseenScreens(StandsFor):
 
     looking: ClassVar[tuple[Name, ...]]
     """The classes of these wrappers."""
-    looked_into = False
     handing_on: ClassVar[tuple[Name, ...]]
     """Those inside that hand observations on and do not look at them, but for the first ones (``PassiveEnvChecker``)."""
     make_frames: ClassVar[type[Any]]
@@ -87,6 +89,16 @@ class UnseenScreens(StandsFor):
         return _SCREEN
 
     @classmethod
+    def unlike(cls) -> str | None:
+        """Complain of a class that is not what this was written from, or that somebody has changed."""
+        return next(filter(None, (unlike(kind, _WRITTEN_FROM[name_of(kind)]) for kind in _classes(cls))), None)
+
+    @classmethod
+    def changed(cls) -> str | None:
+        """Complain of what somebody has changed since it was first asked; asked before each step."""
+        return _watch(cls).changed()
+
+    @classmethod
     @abstractmethod
     def misfit(cls, *wrappers: Any) -> bool:
         """Whether these wrappers do something else than is done here."""
@@ -100,10 +112,8 @@ class UnseenScreens(StandsFor):
 class SkippedScreens(UnseenScreens):
     """``WarpFrame`` around ``MaxAndSkipEnv``, both of SB3."""
 
-    title, module, owner = "MaxAndSkipEnv", _SB3, "MaxAndSkipEnv"
-    looking, handing_on = ((_SB3, "WarpFrame"), (_SB3, "MaxAndSkipEnv")), (*_OF_GYMNASIUM, *_OF_SB3)
-    helpers = (*_calls(*handing_on, looking[0]), (_SB3, "WarpFrame.observation"))
-    sources, make_frames = (_GAME, _MONITOR), ColourFrames
+    looking = (_SB3, "WarpFrame"), (_SB3, "MaxAndSkipEnv")
+    handing_on, make_frames = (*_OF_GYMNASIUM, *KNOWN, *_OF_SB3), ColourFrames
 
     def __init__(self, game: Any, frames: ColourFrames, warp: Any, skip: Any) -> None:
         super().__init__(game, frames)
@@ -176,10 +186,8 @@ class SkippedScreens(UnseenScreens):
 class PreprocessedScreens(UnseenScreens):
     """Gymnasium's ``AtariPreprocessing``."""
 
-    title, module, owner = "AtariPreprocessing", _PREPROCESSING, "AtariPreprocessing"
-    methods = "step", "reset", "_get_obs"
-    looking, handing_on = ((_PREPROCESSING, "AtariPreprocessing"),), _OF_GYMNASIUM
-    helpers, sources, make_frames = _calls(*handing_on), (_GAME,), CompiledFrames
+    looking = ((_PREPROCESSING, "AtariPreprocessing"),)
+    handing_on, make_frames = (*_OF_GYMNASIUM, name_of(RecordEpisodeStatistics)), CompiledFrames
 
     def __init__(self, game: Any, frames: CompiledFrames, wrapper: Any) -> None:
         super().__init__(game, frames)
@@ -351,12 +359,22 @@ class _Pictures:
         out[...] = self.greys[self.screen]
 
 
+def _classes(kind: type[UnseenScreens]) -> list[type]:
+    names = *kind.looking, *kind.handing_on, (_GAME, "AtariEnv")
+    return [getattr(import_module(module), name) for module, name in names]
+
+
+@cache
+def _watch(kind: type[UnseenScreens]) -> Watch:
+    return Watch(*[code_of(cls, ROOTS) for cls in _classes(kind)])
+
+
 @cache
 def _untrue(kind: type[UnseenScreens]) -> str | None:
     """Why frames may not be made in the place of wrappers here, ``None`` if they may. Found out once a process."""
     random = np.random.default_rng(0)
     try:
-        if why := kernel_missing() or unknown_source(kind):
+        if why := kernel_missing() or kind.unlike():
             return why
         return "OpenCV makes other frames here" if kind.differs(_Pictures(random), random) else None
     except Exception as error:

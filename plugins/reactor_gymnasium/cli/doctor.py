@@ -1,11 +1,13 @@
-"""``doctor`` on environments (whether they repeat themselves, what a step takes) and on compiled frames."""
+"""``doctor`` on environments (whether they repeat themselves, what a step takes), their kernels, and compiled frames."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -18,13 +20,15 @@ from reactor_gymnasium.cli.targets import without_banner
 from reactor_gymnasium.environments.bypass import WrapperBypass
 from reactor_gymnasium.environments.saving import probe_save_strategy, why_not_saved
 from reactor_gymnasium.make import find_spec
-from reactor_gymnasium.native.takeover import forecast
+from reactor_gymnasium.native.kernel import ROOTS
+from reactor_gymnasium.native.takeover import KERNELS, choose_kernel, forecast, in_words
 from reactor_gymnasium.placement import choose_executor, env_costs, info_cost, late_helpers, random_actions
 from reactor_rl.plugin import (
     UsageError,
     canonical,
     changed_generators,
     compiled_kernel,
+    fingerprint,
     generator_states,
     global_random_state,
     new_hash,
@@ -32,7 +36,7 @@ from reactor_rl.plugin import (
     usable_cores,
 )
 
-__all__ = ["difference", "global_draws", "environment", "frames"]
+__all__ = ["difference", "global_draws", "environment", "frames", "kernels"]
 
 Env = gymnasium.Env[Any, Any]
 SEED = 20_231
@@ -292,3 +296,18 @@ def frames() -> Iterator[tuple[str, str, str | None]]:
     return compiled_kernel(
         "Atari frames", "reactor_gymnasium.atari._frames", "portable", "OpenCV makes them, in about ten times as long"
     )
+
+
+def kernels() -> Iterator[Line]:
+    """Report of each class that has a kernel whether that steps it here, and the fingerprint of its code."""
+    for module, owner in KERNELS:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                kind = getattr(import_module(module), owner)
+                found, chosen = fingerprint(kind, ROOTS), choose_kernel(kind)
+            except (ImportError, OSError, gymnasium.error.DependencyNotInstalled) as error:
+                yield "kernel", f"{owner} of {module.rpartition('.')[2]}: none, {_line(error)}", None
+                continue
+        words = [str(one.message) for one in said if one.category is RuntimeWarning]
+        yield "kernel", f"{owner} of {module.rpartition('.')[2]} ({found}): {in_words(chosen)}", words[0] if words else None

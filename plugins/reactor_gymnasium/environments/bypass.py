@@ -15,6 +15,7 @@ Atari games in the wrappers of Gymnasium and SB3 fetch no screens that nobody lo
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -23,8 +24,10 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.atari.unseen import UnseenScreens, checked, unseen_screens
 from reactor_gymnasium.environments.owning import ours_alone
-from reactor_gymnasium.native.kernel import as_written
-from reactor_gymnasium.native.watching import Watch, Watched
+from reactor_gymnasium.native.guards import PASSING, unlike
+from reactor_gymnasium.native.kernel import ROOTS
+from reactor_gymnasium.native.watching import Watch
+from reactor_rl.plugin import code_of
 
 __all__ = ["LEFT_OUT", "NO_LIMIT", "WATCHED", "WRAPPERS", "Bypassed", "WrapperBypass", "counts_plainly", "wrappers_pristine"]
 
@@ -162,16 +165,19 @@ def counts_plainly(clock: Any) -> bool:
     return whole and abs(int(limit)) <= LONGEST and abs(elapsed or 0) <= LONGEST
 
 
-LEFT_OUT = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+LEFT_OUT = tuple(PASSING)
 """The wrappers that are left out, the outermost one first."""
-WATCHED = tuple(Watched(cls.__module__, cls.__name__, ("step", "reset")) for cls in LEFT_OUT)
-"""The methods of the wrappers that are left out."""
+WATCHED = tuple(code_of(cls, ROOTS, ("env_reset_passive_checker", "env_step_passive_checker")) for cls in LEFT_OUT)
+"""All that their methods come to, but for the checks, which are over when they are left out."""
 WRAPPERS = Watch(*WATCHED)
 """Over these methods: what steps and resets ask of :func:`wrappers_pristine`, without a call of Python's."""
-_AS_WRITTEN = all(map(as_written, WATCHED))
-"""Whether nobody had changed the wrappers' classes before this was imported."""
 
 
 def wrappers_pristine() -> bool:
-    """Whether the wrappers' classes have the methods that Gymnasium gave them, and these their code."""
-    return _AS_WRITTEN and WRAPPERS.same([], object)
+    """Whether the wrappers' classes are those that this was written from, and nobody has changed them."""
+    return WRAPPERS.same([], object) and _as_written()
+
+
+@cache
+def _as_written() -> bool:
+    return not any(unlike(cls, known) for cls, known in PASSING.items())

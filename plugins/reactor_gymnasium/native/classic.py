@@ -15,8 +15,6 @@ __all__ = ["Acrobot", "CartPole", "MountainCar", "MountainCarContinuous", "Pendu
 
 Env = gymnasium.Env[Any, Any]
 
-SCREEN = frozenset({"screen", "clock", "isopen", "screen_width", "screen_height", "screen_dim", "surf", "last_u"})
-UTILS = "gymnasium.envs.classic_control.utils"
 PAIR, AN_ARRAY, STOPPED = range(3)
 
 
@@ -41,8 +39,6 @@ def discrete(env: Env, n: int) -> str | None:
 class Classic(CompiledKernel):
     names: ClassVar[tuple[str, ...]]
     """Names of constants."""
-    sources = (UTILS,)
-    helpers: ClassVar[tuple[tuple[str, str], ...]] = ((UTILS, "maybe_parse_reset_bounds"),)
     dtypes: ClassVar[tuple[type, ...]] = (np.float64,)
     """Dtypes that a state may have."""
     choices: ClassVar[int] = 0
@@ -87,12 +83,11 @@ class Classic(CompiledKernel):
 class CartPole(Classic):
     title, code = "CartPole", "cartpole"
     module, owner = "gymnasium.envs.classic_control.cartpole", "CartPoleEnv"
+    written_from = ("16ee44652d69",)
     names = (
         "gravity", "masspole", "total_mass", "length", "polemass_length", "force_mag", "tau", "theta_threshold_radians",
         "x_threshold", "_sutton_barto_reward",
     )  # fmt: skip
-    known = SCREEN | frozenset((*names, "masscart", "kinematics_integrator", "state", "steps_beyond_terminated"))
-    states = ("state", "steps_beyond_terminated")
     bounds = (-0.05, 0.05)
     shape, choices, length = (4,), 2, 4
     divisors, positive, farthest = ("total_mass", "length"), ("total_mass", "masspole", "length"), MOST
@@ -132,11 +127,8 @@ class CartPole(Classic):
 class Pendulum(Classic):
     title, code = "Pendulum", "pendulum"
     module, owner = "gymnasium.envs.classic_control.pendulum", "PendulumEnv"
+    written_from = ("b9ac5c3d0823",)
     names = ("max_speed", "max_torque", "dt", "g", "m", "l")
-    known = SCREEN | frozenset((*names, "state"))
-    states = ("state", "last_u")
-    methods = ("step", "reset", "_get_obs")
-    helpers = ((UTILS, "verify_number_and_cast"), (module, "angle_normalize"), (module, "DEFAULT_X"), (module, "DEFAULT_Y"))
     actions = (np.dtype(np.float32), np.dtype(np.float64))
     bounds = (-pi, pi, -1.0, 1.0)
     shape, summed = (3,), np.float64
@@ -170,9 +162,8 @@ class Pendulum(Classic):
 class MountainCar(Classic):
     title, code = "MountainCar", "car"
     module, owner = "gymnasium.envs.classic_control.mountain_car", "MountainCarEnv"
+    written_from = ("c27baadce401",)
     names = ("min_position", "max_position", "max_speed", "goal_position", "goal_velocity", "force", "gravity")
-    known = SCREEN | frozenset((*names, "low", "high", "state"))
-    states = ("state",)
     bounds = (-0.6, -0.4)
     shape, choices = (2,), 3
     positive = ("max_speed",)
@@ -207,9 +198,8 @@ class MountainCar(Classic):
 class MountainCarContinuous(Classic):
     title, code = "MountainCarContinuous", "engine"
     module, owner = "gymnasium.envs.classic_control.continuous_mountain_car", "Continuous_MountainCarEnv"
+    written_from = ("e1e7ed2781c9",)
     names = ("min_position", "max_position", "max_speed", "goal_position", "goal_velocity", "power")
-    known = SCREEN | frozenset((*names, "low_state", "high_state", "state", "min_action", "max_action"))
-    states = ("state",)
     actions = (np.dtype(np.float32),)
     bounds = (-0.6, -0.4)
     shape, dtypes = (2,), (np.float32, np.float64)
@@ -243,16 +233,10 @@ def crossed(env: Any) -> str | None:
 class Acrobot(Classic):
     title, code = "Acrobot", "acrobot"
     module, owner = "gymnasium.envs.classic_control.acrobot", "AcrobotEnv"
+    written_from = ("044683f9d03f",)
     names = (
         "LINK_MASS_1", "LINK_MASS_2", "LINK_LENGTH_1", "LINK_COM_POS_1", "LINK_COM_POS_2", "LINK_MOI", "dt", "MAX_VEL_1",
         "MAX_VEL_2",
-    )  # fmt: skip
-    known = SCREEN | frozenset((*names, "state", "LINK_LENGTH_2", "book_or_nips"))
-    states = ("state",)
-    methods = ("step", "reset", "_get_ob", "_terminal", "_dsdt")
-    helpers = (
-        (UTILS, "maybe_parse_reset_bounds"), (module, "rk4"), (module, "bound"), (module, "wrap"), (module, "sin"), (module, "cos"),
-        (module, "pi"),
     )  # fmt: skip
     bounds = (-0.1, 0.1)
     shape, choices, length, dtypes = (6,), 3, 4, (np.float32, np.float64)
@@ -264,8 +248,9 @@ class Acrobot(Classic):
 
     @classmethod
     def senseless(cls, env: Any) -> str | None:
-        if env.AVAIL_TORQUE != [-1.0, 0.0, 1.0] or env.torque_noise_max != 0.0:
-            return "its torques are not the usual ones"
+        for name, usual in (("AVAIL_TORQUE", [-1.0, 0.0, 1.0]), ("torque_noise_max", 0.0)):
+            if getattr(env, name) != usual:
+                return f"its {name} is {getattr(env, name)!r}"
         return super().senseless(env)
 
     def load(self) -> None:

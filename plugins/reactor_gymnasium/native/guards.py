@@ -1,71 +1,39 @@
-"""Whether a kernel is true here: written from these sources, and equal to what Python does on this machine.
+"""Whether something is true here: written from this very code, and equal to what Python does on this machine.
 
-A kernel is used only where each of its sources is known. After a new release of Gymnasium whose file differs, the kernel is
-compared with it, the tests of ``tests/gymnasium_plugin/native`` are run with it, and its digest is added to :data:`KNOWN`.
+After a release of Gymnasium in which the code of a class is another, ``python -m reactor_rl check-kernel`` compares its kernel with
+it. If all is equal, the fingerprint is added to ``written_from`` of the kernel.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
+import sys
 import warnings
 from functools import cache
-from importlib import import_module
-from pathlib import Path
+from multiprocessing import parent_process
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.environments.owning import same_bits
-from reactor_gymnasium.native.kernel import BlockKernel, StandsFor, Taken, as_written, watch_of
-from reactor_rl.plugin import global_random_state
+from reactor_gymnasium.native.kernel import ROOTS, BlockKernel, Taken
+from reactor_gymnasium.native.watching import watch_of
+from reactor_rl.plugin import code_of, fingerprint, global_random_state, unmodified, warn_caller
 
-__all__ = ["KNOWN", "digest", "distrusted", "sources_of", "switched_off", "unknown_source"]
+__all__ = ["PASSING", "compared", "distrusted", "switched_off", "unlike"]
 
 VARIABLE = "REACTOR_RL_KERNELS"
 
-KNOWN: dict[str, tuple[str, ...]] = {
-    "cartpole.py": ("8c034275500ff9c6",),
-    "pendulum.py": ("f349a2160b54fce7",),
-    "mountain_car.py": ("37ab120a8e931da6",),
-    "continuous_mountain_car.py": ("3ad16d3f27bfb867",),
-    "acrobot.py": ("4ea2699f41516c61",),
-    "utils.py": ("5077e47a6ef0e49a", "3739667fe0ded696"),
-    "frozen_lake.py": ("d640d8289c7046eb",),
-    "cliffwalking.py": ("24f48ac450a39935",),
-    "taxi.py": ("63c51638c652f31b",),
-    "blackjack.py": ("8774358584c30a76",),
-    "mujoco_env.py": ("77e8205c380d8e0d",),
-    "ant_v4.py": ("a27201f0fe071608",),
-    "ant_v5.py": ("03be9596a1fbc171",),
-    "half_cheetah_v4.py": ("4810409fe42f8d2d",),
-    "half_cheetah_v5.py": ("c6520e364985f471",),
-    "hopper_v4.py": ("2148f81627c28abf",),
-    "hopper_v5.py": ("daa2951970f5f558",),
-    "humanoid_v4.py": ("7e309f094c6bfc26",),
-    "humanoid_v5.py": ("53792f8fd48efbee",),
-    "humanoidstandup_v4.py": ("4ddefc45628ead5d",),
-    "humanoidstandup_v5.py": ("ff0524040964ebd6",),
-    "inverted_double_pendulum_v4.py": ("43d80146560c39b8",),
-    "inverted_double_pendulum_v5.py": ("a4ce6cadb4daf557",),
-    "inverted_pendulum_v4.py": ("201ae53714cd8e89",),
-    "inverted_pendulum_v5.py": ("860e8436475689a4",),
-    "pusher_v5.py": ("e51893fd93ab0e72",),
-    "reacher_v4.py": ("a06022f166ef32bb",),
-    "reacher_v5.py": ("be2f75d48b6b19e6",),
-    "swimmer_v4.py": ("b8698696c7ec5ac7",),
-    "swimmer_v5.py": ("5bdb513ea955bc2e",),
-    "walker2d_v4.py": ("bc4b14f1c27d1584",),
-    "walker2d_v5.py": ("10219f0e6b5208d6",),
-    "common.py": ("ef31d8b3c302ba12",),
-    "atari_preprocessing.py": ("23ab5a578ee04df9", "abbf79c1a65e7260", "9d37dc8b68297130"),
-    "atari_wrappers.py": ("a7d00cf945809aab", "4e1a42ae65a568ad"),
-    "env.py": ("67f96880539dfc1c", "72af67f64444cbc9", "e9b70f7a6b99c7f7", "eca5ad0607935fed"),
-    "monitor.py": ("e2267b522427acfc", "123c968eff11deb8", "f3c9dd25dee5b613", "0b1eb191650a498d"),
+PASSING: dict[type, tuple[str, ...]] = {
+    TimeLimit: ("66185d30d8da",),
+    OrderEnforcing: ("97cbc1952505",),
+    PassiveEnvChecker: ("d1a404bb8133", "11f1eacb90a7", "8b79bfc12c97"),  # of Gymnasium 1.2, 1.3, 1.4
 }
-"""By name of a file the first 16 digits of its sha256: of Gymnasium 1.4, for its ``AtariPreprocessing`` from 1.2 on, of
-Stable-Baselines3 2.7 to 2.9, and of ale-py 0.11 and 0.12."""
+"""The wrappers of ``gymnasium.make``, which pass on what they are given, and fingerprints of those that are known to."""
+_known: set[type] = set()  # that are what something was written from
 
 LIMIT, EVERY = 17, 10
 """Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""
@@ -76,62 +44,84 @@ def switched_off() -> str | None:
     return f"{VARIABLE}=0" if os.environ.get(VARIABLE, "1").strip().lower() in ("0", "no", "off", "false") else None
 
 
+def unlike(kind: type, written_from: tuple[str, ...], by: str = "") -> str | None:
+    """Complain of a class that is not what something was written from, by its release or because somebody has changed it.
+
+    Of another release there is a warning, once a process.
+
+    Args:
+        kind: The class.
+        written_from: Fingerprints.
+        by: Which kernel was written from it, if one was.
+    """
+    if kind not in _known:
+        if why := unmodified(kind, ROOTS):
+            return why
+        try:
+            why = unmodified(kind, ROOTS, written_from)
+        except (OSError, SyntaxError) as error:
+            return f"the source of {kind.__name__} cannot be read: {error}"
+        if why:
+            _warn(kind, by)
+            return why
+        _known.add(kind)
+    return watch_of(code_of(kind, ROOTS)).changed()
+
+
 @cache
-def digest(path: Path) -> str:
-    """A short hash of the content of a source file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def sources_of(kernel: type[StandsFor]) -> list[Path]:
-    """The files that a kernel, or what stands for a wrapper, was written from."""
-    modules = [import_module(name) for name in (kernel.module, *kernel.sources)]
-    return [Path(module.__file__ or "") for module in modules]
+def _warn(kind: type, by: str) -> None:
+    if parent_process() is not None:  # the caller's process has warned
+        return
+    package = kind.__module__.partition(".")[0]
+    release = f"{kind.__name__} of {package} {getattr(sys.modules[package], '__version__', '')}"
+    found = fingerprint(kind, ROOTS)
+    if by:
+        point = f"{kind.__module__}:{kind.__qualname__}"
+        ids = [name for name, spec in gymnasium.registry.items() if spec.entry_point == point and "/" not in name]
+        warn_caller(
+            f"{release} is not the one that the {by} kernel was written from ({found}): Python steps it, with the same results. "
+            f"`python -m reactor_rl check-kernel {max(ids, default=kind.__name__)}` compares them"
+        )
+    else:
+        warn_caller(f"{release} is not the one that a faster form was written from ({found}): it is called, with the same results")
 
 
 def distrusted(kernel: type[BlockKernel]) -> str | None:
-    """Why a kernel may not be used here, ``None`` if it may. Found out once a process, but for what somebody may change later."""
-    return _untrue(kernel) or kernel.changed()
-
-
-def unknown_source(kernel: type[StandsFor]) -> str | None:
-    """Complain of what is not as it was written, or was not yet known when this was."""
-    if not as_written(kernel.watched()):
-        return f"somebody has changed {kernel.module}"
-    if why := watch_of(kernel).strange():
-        return why
-    for path in sources_of(kernel):
-        if digest(path) not in KNOWN.get(path.name, ()):
-            return f"it was not written from this version of {path.name}"
-    return None
+    """Why a kernel may not be used here, ``None`` if it may. Compared once a process, but for what somebody may change later."""
+    return kernel.unavailable() or unlike(kernel.original(), kernel.written_from, kernel.title) or _untrue(kernel)
 
 
 @cache
 def _untrue(kernel: type[BlockKernel]) -> str | None:
-    if why := kernel.unavailable():
-        return why
     try:
-        if why := unknown_source(kernel):
-            return why
         with global_random_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            different = _compared(kernel)
+            steps, rows = kernel.compared
+            different = compared(kernel, kernel.make(2 * rows), steps)
     except Exception as error:
         return f"it could not be compared with Python: {error!r}"
     return f"it does not do here what Python does: {different}" if different else None
 
 
-def _compared(kernel: type[BlockKernel]) -> str | None:
-    """Step throw-away environments in Python and by the kernel; what differs, ``None`` if nothing does."""
-    steps, rows = kernel.compared
-    envs = kernel.make(2 * rows)
+def compared(kernel: type[BlockKernel], envs: list[Any], steps: int, limit: int = LIMIT, seed: int = 0) -> str | None:
+    """Step throw-away environments in Python and by a kernel; return what differs, ``None`` if nothing does.
+
+    Args:
+        kernel: The kernel.
+        envs: The environments; Python steps one half of them.
+        steps: How many.
+        limit: Steps after which an episode is truncated.
+        seed: Of actions, and of the environments of the first row; that of each other row is one more.
+    """
+    rows = len(envs) // 2
     theirs, ours = envs[:rows], envs[rows:]
-    random = np.random.default_rng(0)
-    shown = [env.reset(seed=row)[0] for row, env in enumerate(theirs)]
-    last = [env.reset(seed=row)[0] for row, env in enumerate(ours)]
-    left = [LIMIT - 3 * row for row in range(rows)]
+    random = np.random.default_rng(seed)
+    shown = [env.reset(seed=seed + row)[0] for row, env in enumerate(theirs)]
+    last = [env.reset(seed=seed + row)[0] for row, env in enumerate(ours)]
+    left = [max(1, limit - 3 * row) for row in range(rows)]
     for step in range(steps):
         if step % EVERY == 0:
-            taken = kernel(Taken(ours, list(left), [LIMIT] * rows, [False] * rows, last, AutoresetMode.SAME_STEP))
+            taken = kernel(Taken(ours, list(left), [limit] * rows, [False] * rows, last, AutoresetMode.SAME_STEP))
         actions = kernel.draw(theirs[0], random, rows)
         count = taken.step(actions, None, None)
         infos, ended = taken.infos_by_row(), 0
@@ -147,7 +137,7 @@ def _compared(kernel: type[BlockKernel]) -> str | None:
                 if not (same_bits(taken.final(row), shown[row]) and _same_infos(taken.final_info(row), info)):
                     return f"the end of an episode in step {step}"
                 shown[row], info = env.reset()
-                left[row] = LIMIT
+                left[row] = limit
             if not _same_infos(infos.get(row, {}), info):
                 return f"{infos.get(row)} and {info} in step {step}"
             if np.asarray(shown[row]).tobytes() != np.ascontiguousarray(taken.observations[row]).tobytes():
@@ -157,12 +147,12 @@ def _compared(kernel: type[BlockKernel]) -> str | None:
         if step % EVERY == EVERY - 1:
             last = taken.give_back()
             for one, other in zip(theirs, ours, strict=True):
-                if name := differing(kernel, one, other):
+                if name := _differing(kernel, one, other):
                     return f"the {name} after step {step}"
     return None
 
 
-def differing(kernel: type[BlockKernel], one: Any, other: Any) -> str | None:
+def _differing(kernel: type[BlockKernel], one: Any, other: Any) -> str | None:
     """The first of the states of two environments that differs, in a bit or a type; their generators are states, too."""
     theirs, ours = kernel.state_of(one), kernel.state_of(other)
     for name in theirs:

@@ -6,9 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
-from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import gymnasium
@@ -19,19 +17,19 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.infos import Group, by_row
 from reactor_gymnasium.environments.owning import looked_at, shared
-from reactor_gymnasium.native.watching import Watch, Watched
+from reactor_rl.plugin import Code, code_of
 
 __all__ = [
+    "GENERATOR",
     "REFUSED",
+    "ROOTS",
     "BlockKernel",
     "StandsFor",
     "Taken",
-    "as_written",
     "error_state",
     "found_by_name",
     "name_of",
     "reseeded",
-    "watch_of",
 ]
 
 Array = npt.NDArray[Any]
@@ -40,8 +38,10 @@ Env = gymnasium.Env[Any, Any]
 REFUSED = -1
 """The answer of a kernel if Python has to take a step."""
 
-COMMON = frozenset({"action_space", "observation_space", "render_mode", "spec", "_np_random", "_np_random_seed", "metadata"})
-"""Attributes that any environment may have."""
+ROOTS = ("step", "reset")
+"""The methods that are done otherwise."""
+GENERATOR = frozenset({"_np_random", "_np_random_seed"})
+"""Attributes that ``reset`` writes in any environment."""
 
 
 @dataclass
@@ -74,24 +74,19 @@ class StandsFor(ABC):
     """Module of the class."""
     owner: ClassVar[str]
     """Name of the class."""
-    methods: ClassVar[tuple[str, ...]] = ("step", "reset")
-    """Methods of the class that it stands for; nobody may have changed one."""
-    helpers: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Modules and names, or classes and names, of what these call, likewise."""
-    sources: ClassVar[tuple[str, ...]] = ()
-    """Modules besides the class's own that it was written from."""
-    looked_into: ClassVar[bool] = True
-    """Whether what these functions refer to is watched, too."""
+    written_from: ClassVar[tuple[str, ...]]
+    """Fingerprints of the code that it was written from: of all that ``step`` and ``reset`` come to, in releases that differ."""
 
     @classmethod
-    def watched(cls) -> Watched:
-        """Return the code on which its correctness depends."""
-        return Watched(cls.module, cls.owner, cls.methods, cls.helpers, cls.sources if cls.looked_into else None)
+    def original(cls) -> type:
+        """Return the class."""
+        kind: type = getattr(import_module(cls.module), cls.owner)
+        return kind
 
     @classmethod
-    def changed(cls) -> str | None:
-        """Complain of what somebody has changed since it was first asked; asked before each step."""
-        return watch_of(cls).changed()
+    def comes_to(cls) -> Code:
+        """Find all that the class's methods come to."""
+        return code_of(cls.original(), ROOTS)
 
 
 class BlockKernel(StandsFor):
@@ -107,12 +102,8 @@ class BlockKernel(StandsFor):
         pending: Which rows the next step resets.
     """
 
-    known: ClassVar[frozenset[str]]
-    """Attributes that an environment may have besides those that any may."""
-    states: ClassVar[tuple[str, ...]]
-    """Those that steps change."""
     parts: ClassVar[tuple[str, ...]] = ()
-    """Those that steps or resets depend on, and that can be changed from outside."""
+    """Attributes that steps or resets depend on, and that can be changed from outside."""
     actions: ClassVar[tuple[np.dtype[Any], ...]] = (np.dtype(np.int64),)
     """The dtypes of actions that it knows."""
     summed: ClassVar[type[float]] = float
@@ -142,8 +133,8 @@ class BlockKernel(StandsFor):
         """Why it does not fit an environment of its class as it was made, whatever its state; ``None`` if it does."""
         if env.render_mode == "human":
             return "it is rendered for a human at every step"
-        if strange := sorted(vars(env).keys() - cls.known - COMMON):
-            return f"it has an attribute {strange[0]!r} of its own"
+        if own := vars(env).keys() & cls.comes_to().methods:
+            return f"it has a {min(own)} of its own"
         return cls.strange(env)
 
     @classmethod
@@ -188,13 +179,13 @@ class BlockKernel(StandsFor):
 
     @classmethod
     def state_of(cls, env: Env) -> dict[str, Any]:
-        """The state that steps have left in an environment, besides its random generator."""
-        return {name: getattr(env, name) for name in cls.states}
+        """All that steps and resets write in an environment, besides its random generator."""
+        return {name: getattr(env, name) for name in sorted(cls.comes_to().written - GENERATOR)}
 
     @classmethod
     def make(cls, n: int) -> list[Any]:
         """Environments to compare it with."""
-        return [getattr(import_module(cls.module), cls.owner)() for _ in range(n)]
+        return [cls.original()() for _ in range(n)]
 
     @classmethod
     def draw(cls, env: Env, random: np.random.Generator, n: int) -> Array:
@@ -309,24 +300,3 @@ def reseeded(env: Env, seed: int) -> np.random.Generator:
     generator, env._np_random_seed = seeding.np_random(seed)
     env._np_random = generator
     return generator
-
-
-@cache
-def watch_of(*kinds: type[StandsFor] | Watched) -> Watch:
-    """Watch the code on which the work of some classes depends, from the first call on."""
-    return Watch(*[kind if isinstance(kind, Watched) else kind.watched() for kind in kinds])
-
-
-def as_written(kind: Watched) -> bool:
-    """Whether the functions that something stands for are those of their files, and a class's those of its own."""
-    return all(_as_written(home, vars(home).get(name)) for home, name in kind.parts())
-
-
-def _as_written(home: type | ModuleType, part: Any) -> bool:
-    value = part.fget if isinstance(part, property) else part
-    if not isinstance(value, FunctionType):
-        return value is None or isinstance(home, ModuleType)
-    file = getattr(sys.modules.get(value.__module__), "__file__", None)
-    if isinstance(home, type) and value.__module__ != home.__module__:
-        return False
-    return value.__code__.co_filename == file and not hasattr(value, "__wrapped__")

@@ -36,6 +36,7 @@ class _Healthy(Simulated):
 class HalfCheetah(v5.HalfCheetah):
     title = "HalfCheetah-v4"
     module = PACKAGE + "half_cheetah_v4"
+    written_from = ("7eb902f5c490",)
 
     def tell(self) -> dict[str, Array]:
         return {
@@ -46,6 +47,7 @@ class HalfCheetah(v5.HalfCheetah):
 class Walker2d(_Healthy, v5.Walker2d):
     title = "Walker2d-v4"
     module = PACKAGE + "walker2d_v4"
+    written_from = ("50004e1e7135",)
 
     def tell(self) -> dict[str, Array]:
         return {"x_position": self.qpos[:, 0], "x_velocity": self.velocity}
@@ -54,6 +56,7 @@ class Walker2d(_Healthy, v5.Walker2d):
 class Hopper(_Healthy, v5.Hopper):
     title = "Hopper-v4"
     module = PACKAGE + "hopper_v4"
+    written_from = ("39d44534f8b0",)
 
     def tell(self) -> dict[str, Array]:
         return {"x_position": self.qpos[:, 0], "x_velocity": self.velocity}
@@ -62,6 +65,7 @@ class Hopper(_Healthy, v5.Hopper):
 class Swimmer(v5.Swimmer):
     title = "Swimmer-v4"
     module = PACKAGE + "swimmer_v4"
+    written_from = ("77398652a441",)
 
     def tell(self) -> dict[str, Array]:
         vx, vy = self.velocities.T
@@ -74,6 +78,7 @@ class Swimmer(v5.Swimmer):
 class InvertedPendulum(v5.InvertedPendulum):
     title = "InvertedPendulum-v4"
     module = PACKAGE + "inverted_pendulum_v4"
+    written_from = ("875be15a1e91",)
     weights: ClassVar[Names] = ()
 
     def pay(self, actions: Array) -> None:
@@ -87,6 +92,7 @@ class InvertedPendulum(v5.InvertedPendulum):
 class InvertedDoublePendulum(v5.InvertedDoublePendulum):
     title = "InvertedDoublePendulum-v4"
     module = PACKAGE + "inverted_double_pendulum_v4"
+    written_from = ("2ff90335a78e",)
     weights: ClassVar[Names] = ()
     forces = 3
 
@@ -100,6 +106,7 @@ class InvertedDoublePendulum(v5.InvertedDoublePendulum):
 class Reacher(v5.Reacher):
     title = "Reacher-v4"
     module = PACKAGE + "reacher_v4"
+    written_from = ("1f2605c03993",)
     weights: ClassVar[Names] = ()
     axes = 3
 
@@ -115,9 +122,9 @@ class Reacher(v5.Reacher):
 class Ant(_Healthy, v5.Ant):
     title = "Ant-v4"
     module = PACKAGE + "ant_v4"
+    written_from = ("823596739dbd",)
     weights: ClassVar[Names] = (v5.CONTROL, v5.NOISE, v5.HEALTHY, "_contact_cost_weight")
     flags: ClassVar[Names] = (v5.EXCLUDE, v5.TERMINATE, "_use_contact_forces")
-    others: ClassVar[Names] = ()
     python = frozenset({"reward_survive"})
     untouched = 0
 
@@ -146,7 +153,7 @@ class Ant(_Healthy, v5.Ant):
 class Humanoid(_Healthy, v5.Humanoid):
     title = "Humanoid-v4"
     module = PACKAGE + "humanoid_v4"
-    helpers = (*Simulated.helpers, (module, "mass_center"))
+    written_from = ("ae1cfe63c4cb",)
     weights: ClassVar[Names] = (v5.FORWARD, v5.CONTROL, v5.NOISE, v5.HEALTHY)
     ranges: ClassVar[Names] = (v5.HEIGHT,)
     flags: ClassVar[Names] = (v5.EXCLUDE, v5.TERMINATE)
@@ -171,6 +178,7 @@ class Humanoid(_Healthy, v5.Humanoid):
 class HumanoidStandup(v5.HumanoidStandup):
     title = "HumanoidStandup-v4"
     module = PACKAGE + "humanoidstandup_v4"
+    written_from = ("8ef0271129bb",)
     weights: ClassVar[Names] = ()
     ranges: ClassVar[Names] = ()
     flags: ClassVar[Names] = ()

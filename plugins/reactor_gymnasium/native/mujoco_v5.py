@@ -42,6 +42,7 @@ def sums_of_squares(rows: Array) -> Array:
 class HalfCheetah(Simulated):
     title = "HalfCheetah-v5"
     module, owner = PACKAGE + "half_cheetah_v5", "HalfCheetahEnv"
+    written_from = ("26ae769ca816",)
     weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE)
     flags: ClassVar[Names] = (EXCLUDE,)
     skipped = 1
@@ -74,6 +75,7 @@ class HalfCheetah(Simulated):
 class Walker2d(HalfCheetah):
     title = "Walker2d-v5"
     module, owner = PACKAGE + "walker2d_v5", "Walker2dEnv"
+    written_from = ("061f9c2d1f6e",)
     weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY)
     flags: ClassVar[Names] = (EXCLUDE, TERMINATE)
     ranges: ClassVar[Names] = (HEIGHT, ANGLE)
@@ -108,6 +110,7 @@ class Walker2d(HalfCheetah):
 class Hopper(Walker2d):
     title = "Hopper-v5"
     module, owner = PACKAGE + "hopper_v5", "HopperEnv"
+    written_from = ("121e8bfcdca0",)
     ranges: ClassVar[Names] = (HEIGHT, ANGLE, "_healthy_state_range")
     python = frozenset({"reward_survive"})
 
@@ -121,6 +124,7 @@ class Hopper(Walker2d):
 class Swimmer(HalfCheetah):
     title = "Swimmer-v5"
     module, owner = PACKAGE + "swimmer_v5", "SwimmerEnv"
+    written_from = ("044312c4436e",)
     skipped = 2
 
     def bind(self) -> None:
@@ -144,6 +148,7 @@ class Swimmer(HalfCheetah):
 class InvertedPendulum(Simulated):
     title = "InvertedPendulum-v5"
     module, owner = PACKAGE + "inverted_pendulum_v5", "InvertedPendulumEnv"
+    written_from = ("6a8bb42fabd8",)
     weights: ClassVar[Names] = (NOISE,)
     python, summed = frozenset({"reward_survive"}), float
 
@@ -162,6 +167,7 @@ class InvertedPendulum(Simulated):
 class InvertedDoublePendulum(Simulated):
     title = "InvertedDoublePendulum-v5"
     module, owner = PACKAGE + "inverted_double_pendulum_v5", "InvertedDoublePendulumEnv"
+    written_from = ("ccd124ca0428",)
     weights: ClassVar[Names] = (NOISE, HEALTHY)
     python = frozenset({"reward_survive"})
     forces = 1
@@ -196,8 +202,8 @@ class InvertedDoublePendulum(Simulated):
 class Reacher(Simulated):
     title = "Reacher-v5"
     module, owner = PACKAGE + "reacher_v5", "ReacherEnv"
+    written_from = ("5c7681379f10",)
     weights: ClassVar[Names] = ("_reward_dist_weight", "_reward_control_weight")
-    others: ClassVar[Names] = ("goal",)
     axes = 2
 
     def bind(self) -> None:
@@ -227,8 +233,8 @@ class Reacher(Simulated):
 class Pusher(Simulated):
     title = "Pusher-v5"
     module, owner = PACKAGE + "pusher_v5", "PusherEnv"
+    written_from = ("f96989ea9925",)
     weights: ClassVar[Names] = ("_reward_near_weight", "_reward_dist_weight", "_reward_control_weight")
-    others: ClassVar[Names] = ("goal_pos", "cylinder_pos")
 
     def bind(self) -> None:
         self.places = self.bodies("tips_arm", "object", "goal")
@@ -251,10 +257,10 @@ class Pusher(Simulated):
 class Ant(Swimmer):
     title = "Ant-v5"
     module, owner = PACKAGE + "ant_v5", "AntEnv"
+    written_from = ("7688273c4e3b",)
     weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight")
     ranges: ClassVar[Names] = (HEIGHT, "_contact_force_range")
     flags: ClassVar[Names] = (EXCLUDE, TERMINATE, "_include_cfrc_ext_in_observation")
-    others: ClassVar[Names] = ("_main_body",)
     untouched = 6
     """Forces that are not observed: those of the world."""
 
@@ -317,6 +323,7 @@ INCLUDED = (
 class HumanoidStandup(Simulated):
     title = "HumanoidStandup-v5"
     module, owner = PACKAGE + "humanoidstandup_v5", "HumanoidStandupEnv"
+    written_from = ("490b5c522d7a",)
     weights: ClassVar[Names] = ("_uph_cost_weight", CONTROL, NOISE, "_impact_cost_weight")
     ranges: ClassVar[Names] = ("_impact_cost_range",)
     flags: ClassVar[Names] = (EXCLUDE, *INCLUDED)
@@ -360,7 +367,7 @@ class HumanoidStandup(Simulated):
 class Humanoid(HumanoidStandup):
     title = "Humanoid-v5"
     module, owner = PACKAGE + "humanoid_v5", "HumanoidEnv"
-    helpers = (*Simulated.helpers, (module, "mass_center"))
+    written_from = ("8be90eda8a3e",)
     weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight")
     ranges: ClassVar[Names] = (HEIGHT, "_contact_cost_range")
     flags: ClassVar[Names] = (EXCLUDE, TERMINATE, *INCLUDED)

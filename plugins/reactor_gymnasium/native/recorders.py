@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import gymnasium
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.owning import shared
-from reactor_gymnasium.native.guards import unknown_source
+from reactor_gymnasium.native.guards import unlike
 from reactor_gymnasium.native.kernel import BlockKernel, StandsFor, found_by_name, name_of
 
 __all__ = ["KNOWN", "EpisodeStatistics", "Monitor", "Recorder", "left_out"]
@@ -199,6 +198,7 @@ class Monitor(Recorder):
     """
 
     title, module, owner = "Monitor", "stable_baselines3.common.monitor", "Monitor"
+    written_from = ("1a003521a1ab",)
 
     def __init__(self, wrappers: Sequence[Any], summed: type[float]) -> None:
         super().__init__(wrappers, summed)
@@ -275,7 +275,7 @@ class EpisodeStatistics(Recorder):
     """Gymnasium's."""
 
     title, module, owner = "RecordEpisodeStatistics", "gymnasium.wrappers.common", "RecordEpisodeStatistics"
-    helpers = (("gymnasium.core", "Wrapper.step"), ("gymnasium.core", "Wrapper.reset"))
+    written_from = ("656d2a395c96",)
 
     @classmethod
     def misfit(cls, wrapper: Any, over: bool) -> str | None:
@@ -308,9 +308,4 @@ def left_out(env: Env, over: bool = False) -> type[Recorder] | str | None:
     recorder = KNOWN.get(name_of(kind))
     if recorder is None or not found_by_name(kind):
         return None
-    return _unknown(recorder) or recorder.changed() or recorder.misfit(env, over) or recorder
-
-
-@cache
-def _unknown(recorder: type[Recorder]) -> str | None:
-    return unknown_source(recorder)
+    return unlike(kind, recorder.written_from) or recorder.misfit(env, over) or recorder

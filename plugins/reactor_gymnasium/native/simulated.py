@@ -28,16 +28,6 @@ Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
 
 PACKAGE = "gymnasium.envs.mujoco."
-BASE = PACKAGE + "mujoco_env"
-_OF_BASE = (
-    "reset", "reset_model", "_get_reset_info", "do_simulation", "_step_mujoco_simulation", "set_state", "state_vector",
-    "get_body_com", "dt",
-)  # fmt: skip
-_OF_MUJOCO = ("mj_step", "mj_rnePostConstraint", "mj_resetData", "mj_forward")
-_FIELDS = (
-    "time", "qpos", "qvel", "act", "ctrl", "qacc", "qacc_warmstart", "xpos", "xipos", "site_xpos", "cinert", "cvel", "cfrc_ext",
-    "qfrc_actuator", "qfrc_constraint", "ten_length", "ten_velocity",
-)  # fmt: skip
 
 
 def _alone() -> tuple[int, int]:
@@ -52,6 +42,10 @@ def _alone() -> tuple[int, int]:
 
 
 MODEL, DATA = _alone()
+
+
+INTEGRATED = mujoco.mjtState.mjSTATE_INTEGRATION
+"""All numbers on which the next steps of a simulation depend."""
 
 
 class Field:
@@ -92,8 +86,6 @@ class Simulated(BlockKernel):
     """Those that are a lowest and a highest number."""
     flags: ClassVar[tuple[str, ...]] = ()
     """Those that are true or false."""
-    others: ClassVar[tuple[str, ...]] = ()
-    """Attributes besides, that a reset may set."""
     skipped: ClassVar[int] = 0
     """Positions that are not observed, if the environment leaves out some."""
     python: ClassVar[frozenset[str]] = frozenset()
@@ -101,24 +93,9 @@ class Simulated(BlockKernel):
 
     failures: list[tuple[int, Exception]]
 
-    methods = (
-        "step", *_OF_BASE, "_get_obs", "_get_rew", "control_cost", "contact_cost", "contact_forces", "healthy_reward", "is_healthy",
-        "terminated",
-    )  # fmt: skip
-    helpers = (*[(BASE, f"MujocoEnv.{name}") for name in _OF_BASE], *[("mujoco", name) for name in _OF_MUJOCO])
-    sources = (BASE,)
     actions = (np.dtype(np.float32), np.dtype(np.float64))
-    states = _FIELDS
     summed: ClassVar[type[float]] = np.float64
     compared, timed_rows = (36, 2), 4
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.known = frozenset((
-            "_ezpickle_args", "_ezpickle_kwargs", "fullpath", "width", "height", "model", "data", "init_qpos", "init_qvel",
-            "frame_skip", "camera_name", "camera_id", "mujoco_renderer", "observation_structure",
-            *cls.weights, *cls.ranges, *cls.flags, *cls.others,
-        ))  # fmt: skip
 
     # ------------------------------------------------------------------ what fits
 
@@ -164,8 +141,11 @@ class Simulated(BlockKernel):
 
     @classmethod
     def state_of(cls, env: Any) -> dict[str, Any]:
-        found = {name: getattr(env.data, name) for name in cls.states}
-        return found | {name: vars(env).get(name) for name in ("init_qpos", *cls.others)}
+        size = mujoco.mj_stateSize(env.model, INTEGRATED)
+        mujoco.mj_getState(env.model, env.data, state := np.empty(size), INTEGRATED)
+        read = {name: getattr(env.data, name) for name in sorted(cls.comes_to().names) if hasattr(env.data, name)}
+        seen = {name: value for name, value in read.items() if isinstance(value, np.ndarray)}
+        return super().state_of(env) | seen | {"state of the simulation": state, "init_qpos": env.init_qpos}
 
     @classmethod
     def make(cls, n: int) -> list[Any]:

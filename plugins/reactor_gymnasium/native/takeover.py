@@ -15,11 +15,14 @@ from reactor_gymnasium.environments.bypass import LEFT_OUT, NO_LIMIT, WATCHED, B
 from reactor_gymnasium.environments.owning import referred_to
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, StepBuffers, kept_whole
 from reactor_gymnasium.native.guards import distrusted, switched_off
-from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Taken, error_state, found_by_name, name_of, watch_of
+from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Taken, error_state, found_by_name, name_of
 from reactor_gymnasium.native.recorders import KNOWN, Recorder, left_out
-from reactor_gymnasium.native.watching import Watch
+from reactor_gymnasium.native.watching import Watch, watch_of
 
-__all__ = ["KernelKind", "Takeover", "choose_kernel", "forecast", "in_words", "kernel_kind", "take_over", "within"]
+__all__ = [
+    "KERNELS", "KernelKind", "Takeover", "choose_kernel", "forecast", "in_words", "kernel_class", "kernel_kind", "take_over",
+    "within",
+]  # fmt: skip
 
 Env = gymnasium.Env[Any, Any]
 KernelKind = Literal["compiled", "simulated"]
@@ -83,7 +86,7 @@ def _as_made(env: Env) -> Env:
     """The environment inside of the wrappers that ``gymnasium.make`` adds."""
     for wrapper in LEFT_OUT:
         if type(env) is wrapper and (type(env) is not TimeLimit or counts_plainly(env)):
-            env = env.env
+            env = env.env  # type: ignore[attr-defined]
     return env
 
 
@@ -335,8 +338,8 @@ class Takeover:
             self._later()
             return None
         self.kernel, self._since = kernel, envs.now
-        recorders = () if self._recorder is None else (type(self._recorder),)
-        self._watch, self._kind = watch_of(type(kernel), *recorders, *WATCHED), type(envs.targets[0])
+        recorders = () if self._recorder is None else (self._recorder.comes_to(),)
+        self._watch, self._kind = watch_of(kernel.comes_to(), *recorders, *WATCHED), type(envs.targets[0])
         self.observations[:] = kernel.rows()
         return kernel
 

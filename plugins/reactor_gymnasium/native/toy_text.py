@@ -23,7 +23,6 @@ __all__ = ["Blackjack", "CliffWalking", "FrozenLake", "Taxi"]
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
 
-UTILS = "gymnasium.envs.toy_text.utils"
 OUTCOMES = 3
 STATE, IS_INT64, LAST_ACTION, FICKLE = range(4)
 
@@ -33,8 +32,6 @@ class Table(CompiledKernel):
 
     code, shape, dtype = "table", (), np.int64
     places_dtype = np.dtype((np.int64, 4))
-    sources = (UTILS,)
-    states: ClassVar[tuple[str, ...]] = ("s", "lastaction")
     state_type: ClassVar[type] = int
     choices: ClassVar[int] = 4
     parts: ClassVar[tuple[str, ...]] = ("P", "initial_state_distrib", "action_space")
@@ -156,39 +153,20 @@ def _arrays(table: Any, actions: int) -> tuple[Array, Array]:
 class FrozenLake(Table):
     title = "FrozenLake"
     module, owner = "gymnasium.envs.toy_text.frozen_lake", "FrozenLakeEnv"
-    helpers = ((module, "categorical_sample"), (UTILS, "categorical_sample"))
-    known = frozenset({
-        "desc", "nrow", "ncol", "reward_range", "initial_state_distrib", "P", "window_size", "cell_size", "window_surface", "clock",
-        "ice_img", "ice_crack_imgs", "hole_img", "agent_img", "goal_flag_img", "letter_s_img", "letter_g_img", "hole_image",
-        "goal_img", "cracked_hole_img", "elf_images", "start_img", "s", "lastaction",
-    })  # fmt: skip
+    written_from = ("bf25682da0ef",)
 
 
 class CliffWalking(Table):
     title, state_type = "CliffWalking", np.int64
     module, owner = "gymnasium.envs.toy_text.cliffwalking", "CliffWalkingEnv"
-    helpers = ((module, "categorical_sample"), (UTILS, "categorical_sample"))
-    known = frozenset({
-        "shape", "start_state_index", "nS", "nA", "is_slippery", "_cliff", "P", "initial_state_distrib", "cell_size", "window_size",
-        "window_surface", "clock", "agent_img", "start_img", "goal_img", "goal_flag_img", "cliff_imgs", "ground_img", "cliff_img",
-        "elf_images", "mountain_bg_img", "near_cliff_imgs", "s", "lastaction",
-    })  # fmt: skip
+    written_from = ("bf25682da0ef",)
 
 
 class Taxi(Table):
     title, choices = "Taxi", 6
     module, owner = "gymnasium.envs.toy_text.taxi", "TaxiEnv"
-    methods = ("step", "reset", "encode", "decode", "action_mask")
-    helpers = ((module, "categorical_sample"), (UTILS, "categorical_sample"))
-    states = ("s", "lastaction", "fickle_step", "taxi_orientation")
+    written_from = ("f6e4b0c69c1f",)
     parts = (*Table.parts, "desc", "locs")
-    known = frozenset({
-        "desc", "locs", "locs_colors", "rainy_probability", "_rainy_lateral_probability", "fickle_probability", "max_row",
-        "max_col",
-        "initial_state_distrib", "P", "fickle_passenger", "fickle_step", "lastaction", "window", "clock", "cell_size", "taxi_imgs",
-        "taxi_full_imgs", "taxi_orientation", "passenger_img", "destination_img", "house_img", "background_img", "s",
-        "median_horiz", "median_vert",
-    })  # fmt: skip
 
     @classmethod
     def make(cls, n: int) -> list[Any]:
@@ -264,17 +242,10 @@ HAND = np.dtype([("sum", np.uint8), ("ace", np.uint8), ("count", np.uint8), ("ca
 class Blackjack(CompiledKernel):
     title, code = "Blackjack", "blackjack"
     module, owner = "gymnasium.envs.toy_text.blackjack", "BlackjackEnv"
+    written_from = ("17faf22680fd",)
     shape, dtype = (3,), np.int64
     places_dtype = np.dtype([("player", HAND), ("dealer", HAND), ("suit", np.uint8), ("face", np.uint8), ("unused", np.uint8, 8)])
-    methods = ("step", "reset", "_get_obs")
-    helpers = (
-        (module, "cmp"), (module, "deck"), (module, "draw_card"), (module, "draw_hand"), (module, "usable_ace"),
-        (module, "sum_hand"),
-        (module, "is_bust"), (module, "score"), (module, "is_natural"), (module, "_hand_sum_and_usable_ace"),
-    )  # fmt: skip
-    states = ("player", "dealer", "dealer_top_card_suit", "dealer_top_card_value_str")
     parts = ("player", "dealer", "action_space")
-    known = frozenset((*states, "natural", "sab", "screen", "clock"))
 
     @classmethod
     def constants(cls, env: Any) -> tuple[Any, ...]:

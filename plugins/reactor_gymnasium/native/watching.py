@@ -1,8 +1,8 @@
 """Watch the Python code that a kernel stands for: functions, what their code refers to, attributes of classes.
 
 A user may replace a function, its code (as IPython's ``%autoreload`` does), a constant that it refers to, a function that it calls,
-or an attribute of its class. All these are found once, by the names that the code mentions. They are checked before each step of a
-kernel: by C where it was compiled.
+or an attribute of its class. The functions are those of a :class:`reactor_rl.plugin.Code`; all that they mention is noted once, and
+checked before each step of a kernel: by C where it was compiled.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 import builtins
 import ctypes
 import gc
-import sys
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import cache
-from importlib import import_module
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from reactor_rl.plugin import compiled_module
+from reactor_rl.plugin import Code, compiled_module
 
-__all__ = ["Watch", "Watched"]
+__all__ = ["Watch", "watch_of"]
 
 Namespace = dict[str, Any]
 
@@ -28,40 +26,9 @@ _kernels = compiled_module("reactor_gymnasium.native._kernels")  # else Python l
 
 MUTABLE = (list, dict, set)
 """Constants of these types are compared with copies."""
-SPECIAL = ("__getattribute__", "__getattr__", "__setattr__")
+SPECIAL = frozenset({"__getattribute__", "__getattr__", "__setattr__"})
 """Methods that decide what any attribute is."""
-NOT_CALLED = frozenset({"render", "logger", "super", "type", "isinstance", "__class__"})
-"""Names that the code mentions, and that are not called where a kernel steps, or that are the language's own."""
 PARTS = ("__code__", "__defaults__", "__kwdefaults__")
-
-
-class Watched(NamedTuple):
-    """The parts to watch for one class.
-
-    Attributes:
-        module: Its module.
-        owner: Its name.
-        methods: Its methods.
-        helpers: Modules and names, or classes and names, of what these call.
-        sources: Further modules whose functions are looked into; ``None`` to look into no function at all.
-    """
-
-    module: str
-    owner: str
-    methods: tuple[str, ...]
-    helpers: tuple[tuple[str, str], ...] = ()
-    sources: tuple[str, ...] | None = None
-
-    def parts(self) -> Iterator[tuple[type | ModuleType, str]]:
-        """Of each method and helper the class or module that may have it, and its name there."""
-        owner = getattr(import_module(self.module), self.owner)
-        yield from ((owner, name) for name in self.methods)
-        for where, path in self.helpers:
-            *classes, name = path.split(".")
-            home: Any = sys.modules[where]
-            for one in classes:
-                home = vars(home)[one]
-            yield home, name
 
 
 class _Entry(NamedTuple):
@@ -78,20 +45,26 @@ class Watch:
     """The code on which the work of several classes depends, as it is now.
 
     Args:
-        *kinds: The classes.
+        *codes: All that their methods come to.
 
     Attributes:
         look: The quick way to ask :meth:`same`, which may say no where yes is right.
     """
 
-    def __init__(self, *kinds: Watched) -> None:
+    def __init__(self, *codes: Code) -> None:
         self._entries: dict[tuple[int, str], _Entry] = {}
         self._absent: dict[tuple[int, str], _Entry] = {}  # names whose values would be seen if there were any
         self._functions: dict[int, tuple[FunctionType, tuple[Any, ...], str]] = {}
-        self._found: list[tuple[FunctionType, str, str]] = []  # each with where it was found
         self._orders: dict[int, tuple[type, tuple[type, ...], str]] = {}
-        for kind in kinds:
-            _Search(self, kind)
+        for code in codes:
+            self._orders[id(code.kind)] = code.kind, code.kind.__mro__, code.kind.__module__
+            for home, name, _ in code.places.values():
+                self._note(_namespace(home), name, _module(home))
+            for name in sorted(code.names | SPECIAL):
+                self._note_attribute(code.kind, name)
+            for function in code.functions.values():
+                self._note_function(function)
+                self._note_names(function)
         self.look = self._looking()
 
     def same(self, objects: list[Any], kind: type) -> bool:
@@ -118,15 +91,6 @@ class Watch:
             if cls.__mro__ is not order:
                 return f"somebody has changed the bases of {cls.__name__} of {module}"
         self.look = self._looking()  # something has changed that is of no account, as the number of a module's names
-        return None
-
-    def strange(self) -> str | None:
-        """Complain of a function whose code is not that of its file, where the file exists; return ``None`` if all match."""
-        for function, name, module in self._found:
-            file = getattr(sys.modules.get(module), "__file__", None)
-            codes = _codes_of(str(file))
-            if codes is not None and function.__code__ not in codes.get(name, ()):
-                return f"somebody has changed {name} of {module}"
         return None
 
     def _looking(self) -> Any:
@@ -156,97 +120,66 @@ class Watch:
 
         return look
 
+    # ------------------------------------------------------------------ what is noted
 
-class _Search:
-    """Finds what a class's methods depend on, and adds it to a watch."""
-
-    def __init__(self, watch: Watch, kind: Watched) -> None:
-        self._watch, self._kind = watch, kind
-        self._owner: type = getattr(import_module(kind.module), kind.owner)
-        self._family = {kind.module, *(kind.sources or ()), "gymnasium.core"}
-        for home, name in kind.parts():
-            if isinstance(home, type):
-                self._attribute(home, name)
-            else:
-                self._global(vars(home), name, home.__name__, self._owner)
-        for cls in _classes(self._owner) if kind.sources is not None else ():
-            for name in SPECIAL:
-                self._of_class(cls, name, self._owner)
-
-    def _attribute(self, owner: type, name: str) -> None:
-        """A name that a class or one of its bases may have."""
-        classes = _classes(owner)
-        if self._kind.sources is not None:
-            self._watch._orders.setdefault(id(owner), (owner, owner.__mro__, owner.__module__))
-        for cls in classes:
-            self._of_class(cls, name, owner)
-            functions = [*_functions_of(_namespace(cls).get(name))]
-            if functions and not any("super" in function.__code__.co_names for function in functions):
-                break  # what it overrides is not called
-
-    def _of_class(self, cls: type, name: str, owner: type) -> None:
-        self._note(_namespace(cls), name, cls.__module__, f"{cls.__qualname__}.{name}", owner)
-
-    def _global(self, namespace: Namespace, name: str, module: str, owner: type) -> None:
-        self._note(namespace, name, module, name, owner)
-
-    def _note(self, namespace: Namespace, name: str, module: str, qualname: str, owner: type) -> None:
-        key, watch = (id(namespace), name), self._watch
-        if key in watch._entries or key in watch._absent:
+    def _note(self, namespace: Namespace, name: str, module: str) -> None:
+        """A name of a class or a module, and its value, if there is one."""
+        key = id(namespace), name
+        if key in self._entries or key in self._absent:
             return
         if name not in namespace:
-            watch._absent[key] = _Entry(namespace, name, None, None, module)
+            self._absent[key] = _Entry(namespace, name, None, None, module)
             return
         value = namespace[name]
-        copy = deepcopy(value) if type(value) in MUTABLE else None
-        watch._entries[key] = _Entry(namespace, name, value, copy, module)
-        if name in NOT_CALLED:
-            return
+        self._entries[key] = _Entry(namespace, name, value, deepcopy(value) if type(value) in MUTABLE else None, module)
         for function in _functions_of(value):
-            self._function(function, module, qualname, owner)
+            self._note_function(function)
 
-    def _function(self, function: FunctionType, module: str, qualname: str, owner: type) -> None:
-        watch = self._watch
-        if id(function) in watch._functions:
-            return
-        watch._functions[id(function)] = function, _parts(function), module
-        known = module in self._family
-        if known:
-            home = function.__module__ if function.__module__ in self._family else module  # where it was imported from
-            watch._found.append((function, function.__name__ if home != module else qualname, home))
-        if self._kind.sources is None or not known:
-            return
+    def _note_attribute(self, kind: type, name: str) -> None:
+        """A name that a class or one of its bases may have."""
+        for cls in kind.__mro__:
+            if cls.__module__ not in ("builtins", "typing", "abc"):
+                self._note(_namespace(cls), name, cls.__module__)
+                if name in vars(cls):
+                    break  # what it overrides is not called, but by super(), which has a place of its own
+
+    def _note_function(self, function: FunctionType) -> None:
+        self._functions.setdefault(id(function), (function, _parts(function), function.__module__))
+
+    def _note_names(self, function: FunctionType) -> None:
+        """All globals that code mentions, of any package, and of modules among these what it mentions of them."""
         defaults: Namespace = function.__kwdefaults__ or {}  # which can be changed
         for name in defaults:
-            self._global(defaults, name, module, owner)
+            self._note(defaults, name, function.__module__)
         names, globals_ = _names_of(function.__code__), function.__globals__
-        for name in sorted(names - NOT_CALLED):
-            if name in globals_:
-                self._global(globals_, name, function.__module__, owner)
-                value = globals_[name]
-                if isinstance(value, ModuleType):
-                    for attribute in sorted(names & vars(value).keys()):
-                        self._global(vars(value), attribute, value.__name__, owner)
-            elif name in vars(builtins) and not _is_error(vars(builtins)[name]):
-                self._global(globals_, name, function.__module__, owner)  # which would hide that
-                self._global(vars(builtins), name, "builtins", owner)
-            self._attribute(owner, name)
+        for name in sorted(names):
+            if name in globals_ or name in vars(builtins):
+                self._note(globals_, name, function.__module__)  # which would hide what is built in
+            value = globals_.get(name)
+            if isinstance(value, ModuleType):
+                for part in sorted(names & vars(value).keys()):
+                    self._note(vars(value), part, value.__name__)
+            elif name in vars(builtins) and name not in globals_:
+                self._note(vars(builtins), name, "builtins")
 
 
-def _is_error(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseException)
+@cache
+def watch_of(*codes: Code) -> Watch:
+    """Watch what some classes come to, from the first call on."""
+    return Watch(*codes)
 
 
-def _classes(owner: type) -> list[type]:
-    """A class and its bases, but for Python's own."""
-    return [cls for cls in owner.__mro__ if cls.__module__ not in ("builtins", "typing", "abc")]
-
-
-def _namespace(cls: type) -> Namespace:
-    """The very dict of a class's attributes, of which ``vars()`` is a view."""
-    (found,) = gc.get_referents(vars(cls))
+def _namespace(home: type | ModuleType) -> Namespace:
+    """The very dict of the attributes, of which ``vars()`` of a class is a view."""
+    if isinstance(home, ModuleType):
+        return vars(home)
+    (found,) = gc.get_referents(vars(home))
     assert type(found) is dict
     return found
+
+
+def _module(home: type | ModuleType) -> str:
+    return home.__module__ if isinstance(home, type) else home.__name__
 
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:
@@ -262,24 +195,6 @@ def _names_of(code: CodeType) -> set[str]:
     """Names of globals and attributes that code mentions."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*map(_names_of, inner))
-
-
-@cache
-def _codes_of(file: str) -> dict[str, list[CodeType]] | None:
-    """The code of each function of a file, by qualified name; ``None`` if there is no such file."""
-    try:
-        with open(file, "rb") as source:
-            whole = compile(source.read(), file, "exec", dont_inherit=True)
-    except (OSError, SyntaxError, ValueError):
-        return None
-    found: dict[str, list[CodeType]] = {}
-    inside: list[CodeType] = [whole]
-    while inside:
-        for constant in inside.pop().co_consts:
-            if isinstance(constant, CodeType):
-                found.setdefault(constant.co_qualname, []).append(constant)
-                inside.append(constant)
-    return found
 
 
 @cache

@@ -20,7 +20,7 @@ from reactor_gymnasium.native.compiled import missing
 from reactor_gymnasium.native.takeover import choose_kernel
 from tests.every_other import in_turn
 from tests.gymnasium_plugin.native import cases
-from tests.gymnasium_plugin.native.cases import Counted, same
+from tests.gymnasium_plugin.native.cases import Counted, of_another_release, same
 
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
@@ -38,8 +38,8 @@ CLASSES = {
 @pytest.fixture(autouse=True, scope="module")
 def known() -> None:
     """Kernels are compared with Python before anything is changed."""
-    for kind in CLASSES.values():
-        assert isinstance(choose_kernel(kind), type)
+    for env, kind in CLASSES.items():
+        assert isinstance(choose_kernel(kind), type) is not of_another_release(env)
 
 
 def played(env: Any, change: Callable[[ReactorVectorEnv], None], kernels: bool, steps: int = 6) -> tuple[list[Any], str]:
@@ -155,6 +155,7 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "a wrapper's reset": ("CartPole-v1", put(TimeLimit, "reset", reset_to_ones)),
     "a wrapper's base": ("CartPole-v1", put(gymnasium.Wrapper, "reset", reset_to_ones)),
 }
+CHANGES = {name: case for name, case in CHANGES.items() if not of_another_release(case[0])}
 
 
 @in_turn("case", CHANGES, kept=10)
@@ -425,6 +426,7 @@ PARTS: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "a bound method": ("CartPole-v1", lambda env: env.unwrapped.step, lambda held: setattr(held.__self__, "gravity", 1.0)),
     "the action space": ("CartPole-v1", lambda env: env.unwrapped.action_space, lambda held: setattr(held, "n", np.int64(1))),
 }
+PARTS = {name: case for name, case in PARTS.items() if not of_another_release(case[0])}
 
 
 @pytest.mark.parametrize("case", PARTS)

@@ -13,7 +13,6 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from reactor_gymnasium import ReactorVectorEnv, evaluate
 from reactor_gymnasium.native import guards, recorders
 from reactor_gymnasium.native.compiled import missing
-from reactor_gymnasium.native.guards import digest
 from tests.gymnasium_plugin.native.cases import CASES, MODES, MUJOCO, ROWS, Counted, Policy, maker, same
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -145,18 +144,17 @@ def test_evaluations_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("recorder", recorders.KNOWN.values())
-def test_every_source_is_known(recorder: type[recorders.Recorder]) -> None:
-    """If this fails, there is a new release: compare its file with native/recorders.py, run the tests, and add the digest."""
+def test_it_was_written_from_this_release(recorder: type[recorders.Recorder]) -> None:
+    """If this fails, there is a new release: compare the class with native/recorders.py, run the tests, and add the fingerprint."""
     pytest.importorskip(recorder.module)
-    unknown = {path.name: digest(path) for path in guards.sources_of(recorder) if digest(path) not in guards.KNOWN[path.name]}
-    assert unknown == {}
+    assert recorder.comes_to().fingerprint in recorder.written_from
 
 
-def test_an_unknown_source_means_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(guards.KNOWN, "common.py", ("0" * 16,))
-    recorders._unknown.cache_clear()
-    try:
-        with ReactorVectorEnv([partial(recorded, "CartPole-v1")] * 2, workers=1) as envs:
-            assert "no kernel: it was not written from this version of common.py" in repr(envs)
-    finally:
-        recorders._unknown.cache_clear()
+def test_another_release_means_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "_known", set())
+    monkeypatch.setattr(recorders.EpisodeStatistics, "written_from", ("0" * 12,))
+    guards._warn.cache_clear()
+    with pytest.warns(RuntimeWarning, match="RecordEpisodeStatistics of gymnasium .* is not the one that a faster"):
+        envs = ReactorVectorEnv([partial(recorded, "CartPole-v1")] * 2, workers=1)
+    with envs:
+        assert "no kernel: it was not written from this RecordEpisodeStatistics (656d2a395c96)" in repr(envs)

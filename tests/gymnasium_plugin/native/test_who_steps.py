@@ -11,7 +11,7 @@ import pytest
 
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.native.compiled import missing
-from tests.gymnasium_plugin.native.cases import Counted
+from tests.gymnasium_plugin.native.cases import Counted, of_another_release
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
@@ -37,6 +37,11 @@ CASES: dict[str, tuple[list[Any], str]] = {
     "noise": ([partial(made, "Acrobot-v1", [("torque_noise_max", 1.0)])] * 2, "torque_noise_max"),
     "bounds": ([partial(made, "MountainCar-v0", [("min_position", 0.7)])] * 2, "min_position"),
     "a wrapper": ([lambda: Mine(made("CartPole-v1"))] * 2, "none steps Mine"),
+    "a method of its own": (
+        [partial(made, "Pendulum-v1", [("_get_obs", partial(np.zeros, 3, np.float32))])] * 2,
+        "it has a _get_obs of its own",
+    ),
+    "an attribute of its own": ([partial(made, "CartPole-v1", [("note", print)])] * 2, "stepped by the CartPole kernel"),
     "a limit": ([partial(made, "CartPole-v1", max_episode_steps=10**20)] * 2, "none steps TimeLimit"),
 }
 
@@ -76,6 +81,7 @@ def test_what_happens_later_is_said_later() -> None:
     envs.close()
 
 
+@pytest.mark.skipif(of_another_release("Taxi-v4"), reason="it has other code")
 @pytest.mark.parametrize("how", [{"executor": "processes"}, {"executor": "threads"}], ids=str)
 def test_shards_elsewhere_tell_it_too(how: dict[str, Any]) -> None:
     makers = [partial(made, "Taxi-v4", fickle_passenger=fickle) for fickle in (False, False, True, False)]
