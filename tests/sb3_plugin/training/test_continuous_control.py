@@ -24,10 +24,7 @@ Reach = partial(Toy, actions=WIDE)
 """Actions are two numbers, of different bounds."""
 
 
-LEARNING: dict[str, dict[str, Any]] = {
-    "sac": {},
-    "td3": {"action_noise": NormalActionNoise(np.zeros(1), np.full(1, 0.3))},
-}
+LEARNING: dict[str, dict[str, Any]] = {"sac": {}, "td3": {"action_noise": NormalActionNoise(np.zeros(1), np.full(1, 0.3))}}
 
 
 @pytest.mark.slow
