@@ -264,7 +264,7 @@ UNREADABLE: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), UNREADABLE, ids=[said for _, said in UNREADABLE])
+@in_turn("change, said", UNREADABLE, kept=5, ids=[said for _, said in UNREADABLE])
 def test_what_could_not_be_read_is_not_written(change: Any, said: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
     with new("dqn") as model:
