@@ -26,9 +26,7 @@ pytestmark = [
 SUITE = "tests/python/test_atari_vector_env.py"
 THEIRS = "ale_py.vector_env:AtariVectorEnv"
 
-NOT_OURS = {
-    "test_invalid_reset_masks": "calls ALE's C++ object, and expects ALE's words in messages",
-}
+NOT_OURS = {"test_invalid_reset_masks": "calls ALE's C++ object, and expects ALE's words in messages"}
 """Tests that contradict what ours promises."""
 
 

@@ -17,10 +17,7 @@ from reactor_rl import Output, Program, Reactor, Recover, RecoveryWarning, Timer
 from reactor_rl.federation.in_process import InProcess
 from reactor_rl.runtime import arithmetic
 
-pytestmark = [
-    pytest.mark.skipif(arithmetic._libc is None, reason="no fesetenv"),
-    pytest.mark.timeout(120),
-]
+pytestmark = [pytest.mark.skipif(arithmetic._libc is None, reason="no fesetenv"), pytest.mark.timeout(120)]
 WAYS: list[dict[str, Any]] = [
     {"executor": "inline"},
     {"executor": "threads", "workers": 3},

@@ -33,11 +33,7 @@ from reactor_rl import (
     reaction,
 )  # fmt: skip
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.timeout(60),
-    pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc"),
-]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(60), pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")]
 
 
 class Each(Reactor):

@@ -23,11 +23,7 @@ from reactor_rl.runtime import channel, launch, shared_memory
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.shared_memory import SharedMemory
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.timeout(60),
-    pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc"),
-]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(60), pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")]
 
 
 class Each(Reactor):

@@ -18,11 +18,7 @@ from stable_baselines3 import PPO
 
 from reactor_sb3 import SyncPPO, Trial
 
-SPACE = {
-    "x": FloatDistribution(0, 4),
-    "width": IntDistribution(8, 32, step=8),
-    "how": CategoricalDistribution(["tanh", "relu"]),
-}
+SPACE = {"x": FloatDistribution(0, 4), "width": IntDistribution(8, 32, step=8), "how": CategoricalDistribution(["tanh", "relu"])}
 STEPS = (100, 200, 300)
 
 

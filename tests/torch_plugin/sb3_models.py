@@ -13,10 +13,9 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, RolloutBufferSamples
 
-from reactor_sb3.algorithms import sync_dqn
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
-from reactor_sb3.learned import read_actor_critic, read_q_net
-from reactor_torch import Network, Networks, TransitionBatch, normalized
+from reactor_sb3.learned import read_actor_critic
+from reactor_torch import Network, Networks, normalized
 
 FEATURES = 5
 NUMBERS = spaces.Box(-np.inf, np.inf, (FEATURES,), np.float32)
@@ -122,20 +121,6 @@ def ppo_batch(model: PPO, given: RolloutBufferSamples) -> PPOBatch:
     actions = given.actions.long().flatten() if isinstance(model.action_space, spaces.Discrete) else given.actions
     advantages = normalized(given.advantages, len(given.advantages)) if model.normalize_advantage else given.advantages
     return PPOBatch(given.observations, actions, advantages, given.returns, given.old_log_prob, given.old_values)
-
-
-def dqn_learner(model: DQN, way: str, double_q: bool = False, kind: Any = "huber") -> Learner:
-    read = read_q_net if way == "dense" else None
-    parts = {
-        "q_net": Network(model.q_net, model.policy.optimizer, model.max_grad_norm, read=read),
-        "q_net_target": Network(model.q_net_target, fixed=True, read=read),
-    }
-    return Learner(Networks(parts, {"q_net": sync_dqn.DQNLoss(double_q, kind)}), "q_net", way)
-
-
-def dqn_batch(model: DQN, given: ReplayBufferSamples) -> TransitionBatch:
-    discounts = model.gamma if given.discounts is None else given.discounts
-    return TransitionBatch(given.observations, given.actions, given.next_observations, given.dones, given.rewards, discounts)
 
 
 def load_state(ours: Any, theirs: Any) -> None:

@@ -12,10 +12,10 @@ import pytest
 import torch
 from every_other import in_turn
 from gymnasium import spaces
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import DictRolloutBuffer
 from stable_baselines3.common.logger import configure
-from torch_plugin.sb3_models import WAYS, dqn, dqn_batch, dqn_learner, load_state, ppo, ppo_batch, ppo_learner, replay, rollout
+from torch_plugin.sb3_models import WAYS, load_state, ppo, ppo_batch, ppo_learner, rollout
 
 ROWS = 16
 CLOSE = 1e-5
@@ -101,21 +101,3 @@ def test_sb3_saves_and_loads_ppo(way: str) -> None:
             one.update(batch)
         assert torch.equal(one.flat.data, learner.flat.data)
         assert torch.equal(torch.nn.utils.parameters_to_vector(model.policy.parameters()), one.flat.data)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_sb3_saves_and_loads_dqn(way: str) -> None:
-    model, generator = dqn(), np.random.default_rng(0)
-    learner = dqn_learner(model, way)
-    batches = [dqn_batch(model, replay(32, generator)) for _ in range(4)]
-    learner.begin()
-    for batch in batches[:2]:
-        learner.update(batch)
-    file = io.BytesIO()
-    model.save(file)
-    other = dqn_learner(DQN.load(file, device="cpu"), way)
-    for one in (learner, other):
-        one.begin()
-        for batch in batches[2:]:
-            one.update(batch)
-    assert torch.equal(other.flat.data, learner.flat.data)

@@ -90,13 +90,7 @@ class Layers:
     def __init__(self, rng: np.random.Generator, rows: int, widths: list[int], kinds: list[int], types: list[str]) -> None:
         for at, kind in enumerate(types):
             widths[at + 1] = widths[at] if kind != LINEAR else widths[at + 1]
-        self.rows, self.widths, self.kinds, self.types, between = (
-            rows,
-            widths,
-            kinds,
-            types,
-            list(pairwise(widths)),
-        )
+        self.rows, self.widths, self.kinds, self.types, between = (rows, widths, kinds, types, list(pairwise(widths)))
         self.weights = [
             normal(rng, outputs) if kind != LINEAR else normal(rng, outputs, inputs) / np.float32(math.sqrt(inputs))
             for kind, (inputs, outputs) in zip(types, between, strict=True)
@@ -187,8 +181,7 @@ def test_all_kinds_of_processors_give_the_same_bits(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "widths"),
-    [(512, [256, 256]), (130, [520, 1024, 520]), (97, [6, 300, 20]), (30, [1100, 40, 2100]), (1500, [40, 33])],
+    ("rows", "widths"), [(512, [256, 256]), (130, [520, 1024, 520]), (97, [6, 300, 20]), (30, [1100, 40, 2100]), (1500, [40, 33])]
 )
 def test_so_do_wide_layers(rows: int, widths: list[int]) -> None:
     layers = Layers(np.random.default_rng(0), rows, widths, [1, 2][: len(widths) - 1], [LINEAR] * (len(widths) - 1))

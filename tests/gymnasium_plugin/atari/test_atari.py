@@ -32,10 +32,7 @@ STEPS = int(os.environ.get("REACTOR_RL_ATARI_STEPS", "60"))
 """How long what is compared with ALE is played."""
 LONG = STEPS >= 1000
 
-pytestmark = [
-    pytest.mark.timeout(120 + STEPS // 8),
-    pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning"),
-]
+pytestmark = [pytest.mark.timeout(120 + STEPS // 8), pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")]
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="ALE's random no-ops are those of the GNU library")
 

@@ -40,11 +40,7 @@ def screens() -> list[list[Any]]:
 
 @in_turn(
     "place",
-    [
-        {"executor": "inline"},
-        {"executor": "processes", "workers": 2},
-        {"executor": "threads", "workers": 2, "batch_size": 2},
-    ],
+    [{"executor": "inline"}, {"executor": "processes", "workers": 2}, {"executor": "threads", "workers": 2, "batch_size": 2}],
     ids=str,
     kept=1,
 )

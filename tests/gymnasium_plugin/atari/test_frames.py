@@ -19,11 +19,7 @@ Bytes = npt.NDArray[np.uint8]
 KERNEL = module._frames
 NO_KERNEL = pytest.mark.skipif(KERNEL is None, reason="the extension is not compiled here")
 NO_AVX2 = pytest.mark.skipif(KERNEL is None or not KERNEL.AVX2, reason="no extension, or no AVX2 in this processor")
-KINDS = [
-    "opencv",
-    pytest.param("portable", marks=NO_KERNEL),
-    pytest.param("avx2", marks=NO_AVX2),
-]
+KINDS = ["opencv", pytest.param("portable", marks=NO_KERNEL), pytest.param("avx2", marks=NO_AVX2)]
 PIECES = {"step": "fl", "last": "l", "first": "f", "neither": "", "restart": "r"}
 """What is seen before a frame is finished: a whole step, and all that early breaks leave of one."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from every_other import every_other
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import RecordEpisodeStatistics
@@ -52,8 +53,7 @@ def made(env_id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
     return gymnasium.make(env_id, max_episode_steps=7, **kwargs)
 
 
-@pytest.mark.parametrize("maker", [made, recorded])
-@pytest.mark.parametrize("env_id", LOOKS)
+@every_other(env_id=LOOKS, maker=[made, recorded])
 def test_whoever_looks_sees_what_is_played(env_id: str, maker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if env_id.startswith("Half"):
         pytest.importorskip("mujoco")

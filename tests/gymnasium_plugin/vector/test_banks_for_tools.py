@@ -39,9 +39,7 @@ def envpool_loop(envs: Any, steps: int) -> dict[int, list[Any]]:
 
 
 @pytest.mark.parametrize(
-    "place",
-    [{"executor": "inline"}, {"executor": "threads", "workers": 3}, {"executor": "processes", "workers": 2}],
-    ids=str,
+    "place", [{"executor": "inline"}, {"executor": "threads", "workers": 3}, {"executor": "processes", "workers": 2}], ids=str
 )
 def test_envpools_loop(place: dict[str, Any]) -> None:
     """The same of each environment, in batches of every size, as of all of them step by step."""

@@ -11,10 +11,7 @@ import pytest
 
 from reactor_gymnasium import rollout
 
-GOLDEN = {
-    "Blackjack-v1": "6bf23c7cd5bd82c03cf51451a0d7a474",
-    "FrozenLake-v1": "a664cd55b33db0260a99bbf9723be064",
-}
+GOLDEN = {"Blackjack-v1": "6bf23c7cd5bd82c03cf51451a0d7a474", "FrozenLake-v1": "a664cd55b33db0260a99bbf9723be064"}
 
 ATARI = {0: "275d77fbd4aaaab820787e21a4315ecf", 2: "4544f7838f01ec1954f905a43e809707"}
 """By ``batch_size``: it decides which results come when."""

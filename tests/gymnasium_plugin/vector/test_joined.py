@@ -408,11 +408,7 @@ def unpicklable() -> Callable[[], Any]:
         ),
         ([partial(Simulator, 1), unlike(metadata={})], RuntimeError, "shard 1 has the autoreset mode None, and shard 0 has Auto"),
         ([unlike(batch_size=1)], ValueError, "shard 0 steps 1 of its 2 environments at a time: make it without batch_size"),
-        (
-            [unpicklable()],
-            ProgramError,
-            r"vector_env_fns\[0\] of ReactorVectorEnv.of cannot be pickled",
-        ),
+        ([unpicklable()], ProgramError, r"vector_env_fns\[0\] of ReactorVectorEnv.of cannot be pickled"),
     ],
 )
 def test_what_does_not_go_together_is_refused(makers: list[Any], kind: type[Exception], message: str) -> None:

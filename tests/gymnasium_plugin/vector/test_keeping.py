@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same
-from every_other import in_turn
+from every_other import every_other, in_turn
 from places import INLINE, PROCESSES
 from stable_baselines3.common.env_util import make_vec_env
 
@@ -189,8 +189,7 @@ REFUSED: dict[str, Any] = {
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
-@pytest.mark.parametrize("cls", [ReactorVectorEnv, AtariVectorEnv, ReactorVecEnv])
+@every_other(cls=[ReactorVectorEnv, AtariVectorEnv, ReactorVecEnv], make=REFUSED.values())
 def test_what_was_not_made_ends_in_silence(cls: Any, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Any] = []
     monkeypatch.setattr("sys.unraisablehook", said.append)

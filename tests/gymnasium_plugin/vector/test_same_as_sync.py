@@ -89,7 +89,7 @@ def spaces_of(leaves: list[Any]) -> st.SearchStrategy[Any]:
     return st.recursive(st.sampled_from(leaves), combined, max_leaves=5)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(spaces_of(FIXED), modes, places, copies, st.booleans(), seeds)
 def test_observations_of_a_fixed_size(space: Any, mode: Any, place: Any, copy: bool, memory: bool, seed: int) -> None:
     env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
@@ -111,7 +111,7 @@ def test_every_space_in_processes(mode: AutoresetMode) -> None:
         assert_like_sync(env_fns, rollout(), autoreset_mode=mode, shared_memory=memory, executor="processes", workers=2)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @example(3, [3, None, 1], MODES[0], 2)
 @given(st.integers(1, 5), st.none() | seeds | st.lists(st.none() | seeds, min_size=5, max_size=5), modes, st.integers(1, 4))
 def test_seeds(n: int, seed: Any, mode: Any, workers: int) -> None:
@@ -119,7 +119,7 @@ def test_seeds(n: int, seed: Any, mode: Any, workers: int) -> None:
     assert_like_sync(facts(n), rollout(seed, steps=20), autoreset_mode=mode, executor="threads", workers=workers)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.lists(st.sampled_from(sorted(INFOS)), min_size=4, max_size=4), st.booleans(), modes, places)
 def test_infos(kinds: list[str], one: bool, mode: Any, place: Any) -> None:
     env_fns = [partial(Facts, i, infos=kinds[0] if one else kind) for i, kind in enumerate(kinds)]
@@ -168,7 +168,7 @@ ACTIONS: list[tuple[Any, Any]] = [
 ]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.sampled_from(ACTIONS), places)
 def test_actions_arrive_as_they_would_in_sync_and_may_be_kept(case: tuple[Any, Any], place: dict[str, Any]) -> None:
     space, actions = case

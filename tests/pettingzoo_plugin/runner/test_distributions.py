@@ -183,12 +183,7 @@ def test_what_is_no_action_is_refused_before_a_step() -> None:
         assert "Bernoulli" in refused(BITS, lambda n: D.Normal(torch.full((n, 2), 0.5), 1.0), TypeError, deterministic)
         said = refused(FIVE, lambda n: D.Binomial(2, torch.full((n, 5), 0.5)), ValueError, deterministic)
         assert "(4, 5)" in said and "(4,)" in said
-        assert "(4, 2)" in refused(
-            ONE,
-            lambda n: D.Laplace(torch.zeros(n, 2), 1.0),
-            ValueError,
-            deterministic,
-        )
+        assert "(4, 2)" in refused(ONE, lambda n: D.Laplace(torch.zeros(n, 2), 1.0), ValueError, deterministic)
     assert "sample()" in refused(ONE, Unsaid, TypeError) and "no mode" in refused(ONE, Unsaid, TypeError, True)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from every_other import in_turn
+from every_other import every_other, in_turn
 from gymnasium import spaces
 from mpe2 import simple_spread_v3, simple_tag_v3
 from pettingzoo import AECEnv
@@ -183,8 +183,7 @@ def test_agents_of_different_spaces() -> None:
     assert report.policy_of == names
 
 
-@pytest.mark.parametrize("masks", ["", "observation", "info"])
-@pytest.mark.parametrize("kind", ["stacked", "module", "function"])
+@every_other(masks=["", "observation", "info"], kind=["stacked", "module", "function"])
 def test_agents_that_die_and_join(masks: str, kind: str) -> None:
     names = Herd.possible_agents
     policies: dict[str, Any] = {

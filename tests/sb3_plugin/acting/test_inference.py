@@ -20,15 +20,7 @@ from torch import nn
 
 from reactor_sb3.acting.forwards import held_forward, sent
 from reactor_sb3.policies import network_of as read
-from reactor_torch import (
-    Calls,
-    ConvolvedForward,
-    DenseForward,
-    ImageNet,
-    TorchForward,
-    TorchNet,
-    kernels,
-)
+from reactor_torch import Calls, ConvolvedForward, DenseForward, ImageNet, TorchForward, TorchNet, kernels
 from reactor_torch.dense import Layer
 from reactor_torch.forward import BoundDense, bind_compiled, bind_torch
 from reactor_torch.parameters import FILLING, parameter_record, write_parameters

@@ -387,11 +387,7 @@ class Mute(Painted):
 
 
 MISTAKES = [
-    (
-        {"watch": "run.avi"},
-        ValueError,
-        r"choose .human., .tensorboard., or a path that ends with .gif or .mp4",
-    ),
+    ({"watch": "run.avi"}, ValueError, r"choose .human., .tensorboard., or a path that ends with .gif or .mp4"),
     ({"watch": 3}, TypeError, "watch=3 is neither a string nor a path"),
     ({"watch": f"{__file__}/run.gif"}, NotADirectoryError, "test_viewer.py is not a folder"),
     ({"watch": "run.gif", "watch_every": 0}, ValueError, "watch_every"),

@@ -702,17 +702,11 @@ def test_other_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 8"):
         SyncDQN.resume(changed_manifest(path, format=99))
     manifest = json.loads(zipfile.ZipFile(path).read("manifest.json"))
-    versions, machine = (
-        {**manifest["versions"], "torch": "1.0"},
-        {**manifest["machine"], "learner's layers": "a slide rule"},
-    )
+    versions, machine = ({**manifest["versions"], "torch": "1.0"}, {**manifest["machine"], "learner's layers": "a slide rule"})
     with pytest.warns(UserWarning, match="was written with") as given:
         resume("dqn", changed_manifest(path, versions=versions, machine=machine)).close()
     (warning,) = given
-    assert re.search(
-        r"was written with torch 1\.0 \(now .*learner's layers a slide rule \(now .*last bits",
-        str(warning.message),
-    )
+    assert re.search(r"was written with torch 1\.0 \(now .*learner's layers a slide rule \(now .*last bits", str(warning.message))
     assert warning.filename == __file__
     resume("dqn", path).close()  # without one
 

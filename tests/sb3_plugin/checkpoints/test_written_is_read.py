@@ -40,7 +40,7 @@ def resumed(model: Any, path: Path) -> None:
 BOUNDS = [2**62 - 1, 2**62, 2**63 - 1, 0x9E3779B97F4A7C15]
 
 
-@pytest.mark.parametrize(("algorithm", "entropy"), [(name, BOUNDS[at % len(BOUNDS)]) for at, name in enumerate(sorted(EVERY))])
+@in_turn("algorithm, entropy", [(name, BOUNDS[at % len(BOUNDS)]) for at, name in enumerate(sorted(EVERY))], kept=4)
 def test_without_a_seed(algorithm: str, entropy: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever is drawn: one of the bounds for each algorithm, since all draw it in one place."""
 
@@ -111,7 +111,7 @@ CHANGED: list[tuple[str, str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("algorithm", "name", "value"), CHANGED, ids=[f"{one} {name}" for one, name, _ in CHANGED])
+@in_turn("algorithm, name, value", CHANGED, kept=4, ids=[f"{one} {name}" for one, name, _ in CHANGED])
 def test_attributes_that_were_changed(algorithm: str, name: str, value: Any, tmp_path: Path) -> None:
     model = new(algorithm, n_actors=2)
     setattr(model, name, value)
@@ -264,7 +264,7 @@ UNREADABLE: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), UNREADABLE, ids=[said for _, said in UNREADABLE])
+@in_turn("change, said", UNREADABLE, kept=5, ids=[said for _, said in UNREADABLE])
 def test_what_could_not_be_read_is_not_written(change: Any, said: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
     with new("dqn") as model:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from contrib_trainers import ToyOf, make
+from every_other import in_turn
 from gymnasium import spaces
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from sb3_contrib.common.wrappers import ActionMasker
@@ -119,7 +120,7 @@ MASKS: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(len(NO_MASKS)))
+@in_turn("number", range(len(NO_MASKS)), kept=7)
 def test_masks_that_are_none(number: int) -> None:
     space, answer, said = NO_MASKS[number]
     with make("maskable_ppo", lambda: Answering(space, answer), n_actors=2) as model:
@@ -128,7 +129,7 @@ def test_masks_that_are_none(number: int) -> None:
     assert "raised in environment 0" in raised.value.__notes__
 
 
-@pytest.mark.parametrize("number", range(len(MASKS)))
+@in_turn("number", range(len(MASKS)), kept=5)
 def test_masks_of_every_kind(number: int) -> None:
     space, answer = MASKS[number]
     with make("maskable_ppo", lambda: Answering(space, answer), n_actors=2, evaluate_every=1) as model:

@@ -29,11 +29,7 @@ from tests.sb3_plugin.environments.test_vec_env import same
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 INLINE: dict[str, Any] = {"workers": 1}
-PLACES = [
-    INLINE,
-    THREADS,
-    *(PROCESSES | {"workers": workers, "caller_works": workers > 1} for workers in (1, 2, 3, 4)),
-]
+PLACES = [INLINE, THREADS, *(PROCESSES | {"workers": workers, "caller_works": workers > 1} for workers in (1, 2, 3, 4))]
 ROWS = 5
 LIMITS = {"CartPole-v1": 60, "FrozenLake-v1": 9, "Blackjack-v1": None, "Pendulum-v1": 20, "HalfCheetah-v5": 23}
 KEPT = ("rewards", "total_steps", "episode_returns", "episode_lengths", "needs_reset", "current_reset_info")

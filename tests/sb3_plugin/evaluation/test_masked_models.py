@@ -19,11 +19,7 @@ from trainers import Toy
 
 from reactor_gymnasium import evaluate
 
-SPACES = {
-    "discrete": spaces.Discrete(3),
-    "multidiscrete": spaces.MultiDiscrete([2, 3]),
-    "multibinary": spaces.MultiBinary(3),
-}
+SPACES = {"discrete": spaces.Discrete(3), "multidiscrete": spaces.MultiDiscrete([2, 3]), "multibinary": spaces.MultiBinary(3)}
 
 
 class Varied(Masked):

@@ -22,11 +22,7 @@ from reactor_torch import draws
 
 IMAGES = spaces.Box(0, 255, (4, 36, 36), np.uint8)
 NUMBERS = spaces.Box(-1, 1, (3,), np.float32)
-TRIED = {
-    "MlpPolicy": NUMBERS,
-    "CnnPolicy": IMAGES,
-    "MultiInputPolicy": spaces.Dict(numbers=NUMBERS, images=IMAGES),
-}
+TRIED = {"MlpPolicy": NUMBERS, "CnnPolicy": IMAGES, "MultiInputPolicy": spaces.Dict(numbers=NUMBERS, images=IMAGES)}
 
 
 def classes_below(parent: type) -> Iterator[type]:

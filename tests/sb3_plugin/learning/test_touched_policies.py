@@ -26,13 +26,6 @@ class Hooked(ActorCriticPolicy):
         self.value_net.register_forward_hook(lambda module, given, found: 100 * torch.tanh(found / 100) + 7)
 
 
-class Replaced(ActorCriticPolicy):
-    def _build(self, lr_schedule: Any) -> None:
-        super()._build(lr_schedule)
-        forward = self.action_net.forward
-        self.action_net.forward = lambda given: 0.5 * forward(given)  # type: ignore[method-assign]
-
-
 class Shifted(ActorCriticPolicy):
     """Whose values have an offset that is not learned."""
 
@@ -101,15 +94,14 @@ def taught(policy: Any, actions: Any) -> SyncPPO:
 @pytest.mark.parametrize(
     ("policy", "actions"),
     [
-        (Hooked, BOX), (Replaced, spaces.Discrete(3)), (Shifted, spaces.Discrete(3)), (Fixed, BOX), (One, BOX),
-        (Shared, spaces.Discrete(3)), (Headless, spaces.MultiBinary(3)), (ActorCriticPolicy, BOX),
+        (Hooked, BOX), (Shifted, spaces.Discrete(3)), (Fixed, BOX), (One, BOX),
+        (Shared, spaces.Discrete(3)), (Headless, spaces.MultiBinary(3)),
     ],
 )  # fmt: skip
 def test_what_acts_is_what_the_policy_computes(policy: Any, actions: Any) -> None:
     model = taught(policy, actions)
-    plain = policy is ActorCriticPolicy
-    assert model.nets.compiled == (plain or policy is Headless)
-    if policy in (Hooked, Replaced, Shared):
+    assert model.nets.compiled == (policy is Headless)
+    if policy in (Hooked, Shared):
         assert model.acting()[1].policy.why_torch is not None
 
 

@@ -14,13 +14,7 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
-from trainers import (
-    INLINE,
-    AfterRounds,
-    Toy,
-    new,
-    same_draws,
-)
+from trainers import INLINE, AfterRounds, Toy, new, same_draws
 
 from reactor_sb3 import PQN, SyncDQN
 from reactor_sb3.streams import Purpose, stream
