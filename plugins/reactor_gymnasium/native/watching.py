@@ -67,6 +67,8 @@ class Watch:
                 self._note_function(function)
                 self._note_names(function)
         for code in called:
+            for name in sorted(code.methods):
+                self._note_attribute(code.kind, name)
             for home, name, _ in code.places.values():
                 if isinstance(home, type):
                     self._note(_namespace(home), name, home.__module__)
