@@ -366,7 +366,7 @@ def _classes(kind: type[UnseenScreens]) -> list[type]:
 
 @cache
 def _watch(kind: type[UnseenScreens]) -> Watch:
-    return Watch(*[code_of(cls, ROOTS) for cls in _classes(kind)])
+    return Watch(called=tuple([code_of(cls, ROOTS) for cls in _classes(kind)]))
 
 
 @cache

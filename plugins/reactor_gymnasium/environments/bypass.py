@@ -169,7 +169,7 @@ LEFT_OUT = tuple(PASSING)
 """The wrappers that are left out, the outermost one first."""
 WATCHED = tuple(code_of(cls, ROOTS, ("env_reset_passive_checker", "env_step_passive_checker")) for cls in LEFT_OUT)
 """All that their methods come to, but for the checks, which are over when they are left out."""
-WRAPPERS = Watch(*WATCHED)
+WRAPPERS = Watch(called=WATCHED)
 """Over these methods: what steps and resets ask of :func:`wrappers_pristine`, without a call of Python's."""
 
 

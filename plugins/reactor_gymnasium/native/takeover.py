@@ -339,7 +339,7 @@ class Takeover:
             return None
         self.kernel, self._since = kernel, envs.now
         recorders = () if self._recorder is None else (self._recorder.comes_to(),)
-        self._watch, self._kind = watch_of(kernel.comes_to(), *recorders, *WATCHED), type(envs.targets[0])
+        self._watch, self._kind = watch_of(kernel.comes_to(), *recorders, called=WATCHED), type(envs.targets[0])
         self.observations[:] = kernel.rows()
         return kernel
 

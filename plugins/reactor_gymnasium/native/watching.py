@@ -46,12 +46,13 @@ class Watch:
 
     Args:
         *codes: All that their methods come to.
+        called: The same of classes of which only methods are watched, and nothing that these mention.
 
     Attributes:
         look: The quick way to ask :meth:`same`, which may say no where yes is right.
     """
 
-    def __init__(self, *codes: Code) -> None:
+    def __init__(self, *codes: Code, called: tuple[Code, ...] = ()) -> None:
         self._entries: dict[tuple[int, str], _Entry] = {}
         self._absent: dict[tuple[int, str], _Entry] = {}  # names whose values would be seen if there were any
         self._functions: dict[int, tuple[FunctionType, tuple[Any, ...], str]] = {}
@@ -65,6 +66,12 @@ class Watch:
             for function in code.functions.values():
                 self._note_function(function)
                 self._note_names(function)
+        for code in called:
+            for name in sorted(code.methods):
+                self._note_attribute(code.kind, name)
+            for home, name, _ in code.places.values():
+                if isinstance(home, type):
+                    self._note(_namespace(home), name, home.__module__)
         self.look = self._looking()
 
     def same(self, objects: list[Any], kind: type) -> bool:
@@ -164,9 +171,9 @@ class Watch:
 
 
 @cache
-def watch_of(*codes: Code) -> Watch:
+def watch_of(*codes: Code, called: tuple[Code, ...] = ()) -> Watch:
     """Watch what some classes come to, from the first call on."""
-    return Watch(*codes)
+    return Watch(*codes, called=called)
 
 
 def _namespace(home: type | ModuleType) -> Namespace:
