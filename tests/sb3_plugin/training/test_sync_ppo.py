@@ -350,3 +350,18 @@ def test_callbacks_find_what_the_policy_has_said(tmp_path: Path) -> None:
     assert any((step["actions"] != step["clipped_actions"]).any() for step in looking.steps)
     logged = [row["my/rounds"] for row in csv.DictReader((tmp_path / "progress.csv").read_text().splitlines())]
     assert logged == ["1", "2", "3"]
+
+
+def test_save_load_and_predict(tmp_path: Path) -> None:
+    observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    with new(gamma=0.9) as model:
+        model.learn(128)
+        model.save(tmp_path / "model")
+        actions = model.predict(observations, deterministic=True)[0]
+    with SyncPPO.load(tmp_path / "model", env="CartPole-v1") as loaded:
+        assert (loaded.gamma, loaded.num_timesteps, loaded.n_envs) == (0.9, 128, 4)
+        assert np.array_equal(loaded.predict(observations, deterministic=True)[0], actions)
+        loaded.learn(64, reset_num_timesteps=False)
+        assert loaded.num_timesteps == 192 and loaded.fingerprint() != model.fingerprint()
+    plain = PPO.load(tmp_path / "model", custom_objects={"env": None})
+    assert np.array_equal(plain.predict(observations, deterministic=True)[0], actions)
