@@ -21,7 +21,7 @@ from reactor_sb3.learned import read_actor, read_critics
 from reactor_sb3.policies import check_squashed, read_policy
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Loss, Network, Update, squashed_sample, td_loss, weighted_sum
+from reactor_torch import Loss, Network, Update, scaled, squashed_sample, td_loss, weighted_sum
 
 __all__ = ["ActorLoss", "CriticLoss", "SACBatch", "SyncSAC"]
 
@@ -78,7 +78,7 @@ class ActorLoss(Loss):
         values, by_actions = nets["critic"].action_gradient(batch.observations, actions)
         loss = weighted_sum(log_prob, batch.ent_coef * share, values, -share)
         mean_log_prob = weighted_sum(log_prob, share)
-        nets["actor"].backward(by_actions.mul_(-share), batch.ent_coef * share)
+        nets["actor"].backward(scaled(by_actions, -share), batch.ent_coef * share)
         return loss, mean_log_prob
 
 
