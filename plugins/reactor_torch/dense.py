@@ -286,7 +286,7 @@ def forward_all(networks: Sequence[Dense], inputs: torch.Tensor, training: bool 
 
 
 def backward_all(networks: Sequence[Dense], gradients: Sequence[Array]) -> list[torch.Tensor]:
-    """As :meth:`Dense.through` of each, from the gradient of what it gave; of those that pass nothing on, nothing that is of use."""
+    """As :meth:`Dense.through` of each, from the gradient of what it gave; what networks give that pass nothing on is of no use."""
     passes = [network._passes for network in networks]
     if not _all_compute(passes):
         return [network.through(torch.from_numpy(gradient)) for network, gradient in zip(networks, gradients, strict=True)]
