@@ -135,10 +135,10 @@ class QuantileCritics(Critics):
         """See :meth:`Critics.action_gradient`."""
         said, features = self.quantiles(observations, actions), observations.shape[1]
         weight = 1 / (said.shape[0] * said.shape[2])
-        gradient = torch.zeros_like(actions)
+        gradient = np.zeros(actions.shape, np.float32)
         for found in input_gradients(self.networks, features, weight):
-            gradient.add_(found)
-        return torch.from_numpy(said.numpy().mean(2).mean(0)), gradient
+            gradient += found.numpy()
+        return torch.from_numpy(said.numpy().mean(2).mean(0)), torch.from_numpy(gradient)
 
 
 class QuantileNetwork:

@@ -159,9 +159,11 @@ def quantile_targets(batch: Any, following: torch.Tensor) -> torch.Tensor:
         batch: Transitions.
         following: Quantiles of what comes after them, ``(rows, n)``; overwritten.
     """
-    rows = len(following)
-    discounts = batch.discounts.view(rows, 1) if isinstance(batch.discounts, torch.Tensor) else batch.discounts
-    return following.mul_(1 - batch.dones.view(rows, 1)).mul_(discounts).add_(batch.rewards.view(rows, 1))
+    array, rows = following.numpy(), len(following)
+    array *= 1 - batch.dones.numpy().reshape(rows, 1)
+    array *= batch.discounts.numpy().reshape(rows, 1) if isinstance(batch.discounts, torch.Tensor) else batch.discounts
+    array += batch.rewards.numpy().reshape(rows, 1)
+    return following
 
 
 def quantile_loss(quantiles: torch.Tensor, returns: torch.Tensor, share: float) -> tuple[float, torch.Tensor]:
