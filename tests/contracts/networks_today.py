@@ -82,7 +82,7 @@ def team(threads: int) -> Iterator[None]:
     helpers.close()
 
 
-NO_LOSSES = {"adam", "check", "exp", "gather", "kinds", "norm", "pack_panels", "polyak", "standardize", "use", "using"}
+NO_LOSSES = {"adam", "add", "check", "exp", "gather", "kinds", "norm", "pack_panels", "polyak", "standardize", "use", "using"}
 """Functions of the extension that are no part of a loss or a distribution."""
 
 
