@@ -278,7 +278,10 @@ def multi_agent_training(result: Result) -> str:
 
 
 def learner(result: Result) -> str:
-    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="an update", shown=_milliseconds)
+    """The products alone are no rival, but what all of ours is compared with."""
+    others = {name: of for name, of in _others(result, "reactor_rl").items() if name != "products"}
+    limit = "the products' share" if any("of_limit" in found for found in result["cases"].values()) else ""
+    return rates(result, "reactor_rl", rivals=others, unit="an update", shown=_milliseconds, limit=limit)
 
 
 def learner_busy(result: Result) -> str:

@@ -313,6 +313,14 @@ def polyak(target: _Floats, weights: _Floats, tau: float, /) -> None:
         target![r] weights[r] tau:float
     """
 
+def add(sum: _Floats, more: _Floats, /) -> None:
+    """Add numbers to others.
+
+    ::
+
+        sum![r,n] more[r,n]
+    """
+
 def norm(gradients: _Floats, /) -> float:
     """The Euclidean norm.
 

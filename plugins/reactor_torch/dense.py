@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
@@ -243,11 +244,11 @@ class Dense:
         assert isinstance(self._passes, _Compiled), "forward first"
         return self._passes.input_gradient(self._ones(rows, weight), rows, first)
 
-    def _ones(self, rows: torch.Tensor | None, weight: float) -> torch.Tensor:
+    def _ones(self, rows: torch.Tensor | None, weight: float) -> Array:
         """The gradient of a weighted sum of what was given for some rows, by that."""
         assert self.layers[0].kind in ("linear", "renormalised"), "gradients by inputs go through a linear layer first"
         shape = (self._rows if rows is None else rows.shape[0], self.layers[-1].outputs)
-        return torch.full(shape, weight, device=self.flat.device)
+        return np.full(shape, weight, np.float32)
 
     def _at(self, rows: int) -> _Compiled | _Nothing:
         """The layers for so many rows, which those are from now on that gradients are about."""
@@ -284,16 +285,16 @@ def forward_all(networks: Sequence[Dense], inputs: torch.Tensor, training: bool 
     return [one.out for one in passes]
 
 
-def backward_all(networks: Sequence[Dense], gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """As :meth:`Dense.through` of each, from the gradient of what it gave."""
+def backward_all(networks: Sequence[Dense], gradients: Sequence[Array]) -> list[torch.Tensor]:
+    """As :meth:`Dense.through` of each, from the gradient of what it gave; what networks give that pass nothing on is of no use."""
     passes = [network._passes for network in networks]
     if not _all_compute(passes):
-        return [network.through(gradient) for network, gradient in zip(networks, gradients, strict=True)]
+        return [network.through(torch.from_numpy(gradient)) for network, gradient in zip(networks, gradients, strict=True)]
     given: list[Any] = []
     for one, gradient in zip(passes, gradients, strict=True):
-        given += [one.network, gradient.numpy()]
+        given += [one.network, gradient]
     given[0].back(*given[1:])
-    return [gradient if one.below is None else one.below for one, gradient in zip(passes, gradients, strict=True)]
+    return [one.out if one.below is None else one.below for one in passes]
 
 
 def input_gradients(networks: Sequence[Dense], first: int, weight: float) -> list[torch.Tensor]:
@@ -302,13 +303,13 @@ def input_gradients(networks: Sequence[Dense], first: int, weight: float) -> lis
     if not _all_compute(passes):
         return [network.input_gradient(None, first, weight) for network in networks]
     given: list[Any] = []
-    found = []
+    found: list[Array] = []
     for network, one in zip(networks, passes, strict=True):
         gradient = network._ones(None, weight)
-        found.append(out := torch.empty(gradient.shape[0], one.inputs - first))
-        given += [one.network, gradient.numpy(), None, *([] if given else [first]), out.numpy()]
+        found.append(out := np.empty((len(gradient), one.inputs - first), np.float32))
+        given += [one.network, gradient, None, *([] if given else [first]), out]
     given[0].slopes(*given[1:])
-    return found
+    return [torch.from_numpy(out) for out in found]
 
 
 def least_and_slopes(networks: Sequence[Dense], values: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -321,10 +322,11 @@ def least_and_slopes(networks: Sequence[Dense], values: torch.Tensor, first: int
     """
     passes = [network._passes for network in networks]
     assert _all_compute(passes), "forward first, by the extension"
-    least, slopes = torch.empty(values.shape[1]), torch.empty(values.shape[1], passes[0].inputs - first)
+    rows = values.shape[1]
+    least, slopes = np.empty(rows, np.float32), np.empty((rows, passes[0].inputs - first), np.float32)
     one, *others = [each.network for each in passes]
-    one.least(values.numpy(), first, least.numpy(), slopes.numpy(), *others)
-    return least, slopes
+    one.least(values.numpy(), first, least, slopes, *others)
+    return torch.from_numpy(least), torch.from_numpy(slopes)
 
 
 def _all_compute(passes: Sequence[_Compiled | _Nothing | None]) -> TypeGuard[Sequence[_Compiled]]:
@@ -387,10 +389,10 @@ class _Compiled:
         self.network.back(gradient.numpy())
         return gradient if self.below is None else self.below
 
-    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
-        out = torch.empty(gradient.shape[0], self.inputs - first)
-        self.network.slopes(gradient.numpy(), None if rows is None else rows.numpy(), first, out.numpy())
-        return out
+    def input_gradient(self, gradient: Array, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        out = np.empty((len(gradient), self.inputs - first), np.float32)
+        self.network.slopes(gradient, None if rows is None else rows.numpy(), first, out)
+        return torch.from_numpy(out)
 
 
 class _Nothing:

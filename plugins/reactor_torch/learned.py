@@ -55,12 +55,14 @@ class Critics:
         ]
         self._of_rows: dict[int, torch.Tensor] = {}
         self._outputs: dict[int, torch.Tensor] = {}
+        self._values: dict[int, torch.Tensor] = {}  # the first number that each critic says, (critics, rows)
 
     def _room(self, number: int, rows: int) -> torch.Tensor:
         """Where the extension puts what a critic says: they lie below each other."""
         room = self._outputs.get(rows)
         if room is None:
             room = keep(self._outputs, rows, torch.zeros(len(self.networks), rows, self.outputs))
+            keep(self._values, rows, room[:, :, 0])
             if len(self._outputs) == 1:  # the others are forgotten, and so are the layers that write there
                 for network in self.networks:
                     network.forget()
@@ -73,7 +75,11 @@ class Critics:
             observations: ``(rows, features)``, float32.
             actions: ``(rows, n)``, float32.
         """
-        return self.outputs_of(self.inputs_of(observations, actions))[:, :, 0]
+        return self._values_of(self.inputs_of(observations, actions))
+
+    def _values_of(self, inputs: torch.Tensor) -> torch.Tensor:
+        forward_all(self.networks, inputs)
+        return self._values[inputs.shape[0]]
 
     def outputs_of(self, inputs: torch.Tensor, training: bool = False) -> torch.Tensor:
         """Each critic's outputs, ``(critics, rows, outputs)``; ``training`` as for :meth:`Dense.forward`."""
@@ -82,7 +88,8 @@ class Critics:
 
     def backward(self, gradient: torch.Tensor) -> None:
         """Overwrite the gradients of the parameters, from those of the loss by what was given last, of the same shape."""
-        backward_all(self.networks, gradient.view(*gradient.shape[:2], self.outputs).unbind())
+        array = gradient.numpy()
+        backward_all(self.networks, list(array.reshape(*array.shape[:2], self.outputs)))
 
     def action_gradient(
         self, observations: torch.Tensor, actions: torch.Tensor, first: bool = False
@@ -102,7 +109,7 @@ class Critics:
         if first or len(self.networks) == 1:
             values = self.networks[0].forward(inputs).view(-1)
             return values, self.networks[0].input_gradient(None, features)
-        return least_and_slopes(self.networks, self.outputs_of(inputs)[:, :, 0], features)
+        return least_and_slopes(self.networks, self._values_of(inputs), features)
 
     def inputs_of(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """The input of each critic, ``(rows, features + n)``."""
@@ -126,10 +133,10 @@ class QuantileCritics(Critics):
         """See :meth:`Critics.action_gradient`."""
         said, features = self.quantiles(observations, actions), observations.shape[1]
         weight = 1 / (said.shape[0] * said.shape[2])
-        gradient = torch.zeros_like(actions)
+        gradient = np.zeros(actions.shape, np.float32)
         for found in input_gradients(self.networks, features, weight):
-            gradient.add_(found)
-        return torch.from_numpy(said.numpy().mean(2).mean(0)), gradient
+            gradient += found.numpy()
+        return torch.from_numpy(said.numpy().mean(2).mean(0)), torch.from_numpy(gradient)
 
 
 class QuantileNetwork:
@@ -212,7 +219,8 @@ class SquashedActor:
         """
         assert self._squashed is not None, "act first"
         below, more = backward_all(self.heads, self._squashed.backward(by_actions, by_log_prob))
-        self.body.backward(below.add_(more))
+        kernels.compiled.add(below.numpy(), more.numpy())
+        self.body.backward(below)
 
 
 class _Squashed:
@@ -220,11 +228,9 @@ class _Squashed:
 
     def __init__(self, like: torch.Tensor) -> None:
         self.kernels: Any = kernels.compiled
-        self.actions, self.by_mean, self.by_log_std = (torch.zeros_like(like) for _ in range(3))
-        self.log_prob = torch.zeros(len(like))
-        spread, slack = np.zeros(like.shape, np.float32), np.zeros(like.shape, np.float32)
+        self.actions, self.log_prob = torch.zeros_like(like), torch.zeros(len(like))
+        spread, slack, *self.gradients = (np.zeros(like.shape, np.float32) for _ in range(4))
         self.made = [self.actions.numpy(), spread, slack]
-        self.gradients = [one.numpy() for one in (self.by_mean, self.by_log_std)]
         self.raw: Array = spread
 
     def forward(self, mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -233,11 +239,11 @@ class _Squashed:
         self.kernels.squashed_gaussian(*given, *self.made, self.log_prob.numpy(), self.gradients[0], LOWEST, HIGHEST)
         return self.actions, self.log_prob
 
-    def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> list[Array]:
         """Gradients by means and by logarithms of standard deviations."""
         by = np.ascontiguousarray(by_actions.numpy())
         self.kernels.squashed_gaussian_backward(by, by_log_prob, *self.made, self.raw, *self.gradients, LOWEST, HIGHEST)
-        return self.by_mean, self.by_log_std
+        return self.gradients
 
 
 # ---------------------------------------------------------------------- actor and critic
@@ -303,7 +309,7 @@ class ActorCritic:
         """
         assert self._evaluated is not None, "evaluate first"
         self._evaluated.differentiate(by_log_prob, by_entropy)
-        below = backward_all((self.actor, self.critic), (self._evaluated.gradient, torch.from_numpy(by_values[:, None])))
+        below = backward_all((self.actor, self.critic), (self._evaluated.gradient.numpy(), by_values[:, None]))
         if self.features is not None:
             self.features.backward(below[0].add_(below[1]))
 

@@ -372,6 +372,7 @@ def test_threads_and_networks_beside_change_no_bit(kind: str) -> None:
     for rows, widths, types, count in (
         (256, [23, 256, 256, 1], [LINEAR, LINEAR, LINEAR], 2),  # critics
         (300, [17, 257, 100], [LINEAR, LINEAR], 1),
+        (300, [256, 6], [LINEAR], 2),  # heads of an actor
         (600, [64, 100, 100, 100], [LINEAR, NORMALISED, LINEAR], 1),
         (130, [100, 300, 300, 6], [LINEAR, PLAIN, LINEAR], 3),
         (200, [40, 128, 128], [RENORMALISED, LINEAR], 2),
@@ -388,6 +389,19 @@ def test_threads_and_networks_beside_change_no_bit(kind: str) -> None:
             assert all(map(same_bits, found, wanted)), (rows, widths, types, count)
     for team in teams:
         team.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_add_up(kind: str) -> None:
+    products.use(kind)
+    rng = np.random.default_rng(0)
+    for shape in ((1, 1), (7, 5), (300, 257)):
+        total, more = normal(rng, *shape), normal(rng, *shape)
+        for threads in (1, 2, 4):
+            found = total.copy()
+            with products.Team(threads):
+                products.add(found, more)
+            assert same_bits(found, total + more)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

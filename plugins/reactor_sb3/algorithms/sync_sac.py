@@ -17,7 +17,7 @@ from torch.nn.functional import mse_loss
 
 from reactor_sb3.algorithms.sac import SACBatch, SACTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Loss, squashed_sample, td_loss, weighted_sum
+from reactor_torch import Loss, scaled, squashed_sample, td_loss, weighted_sum
 
 __all__ = ["ActorLoss", "CriticLoss", "SACBatch", "SyncSAC"]
 
@@ -74,7 +74,7 @@ class ActorLoss(Loss):
         values, by_actions = nets["critic"].action_gradient(batch.observations, actions)
         loss = weighted_sum(log_prob, batch.ent_coef * share, values, -share)
         mean_log_prob = weighted_sum(log_prob, share)
-        nets["actor"].backward(by_actions.mul_(-share), batch.ent_coef * share)
+        nets["actor"].backward(scaled(by_actions, -share), batch.ent_coef * share)
         return loss, mean_log_prob
 
 

@@ -21,7 +21,7 @@ from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Loss, Network, TransitionBatch, Update, td_loss, weighted_sum
+from reactor_torch import Loss, Network, TransitionBatch, Update, scaled, td_loss, weighted_sum
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncTD3", "TD3Batch"]
 
@@ -76,7 +76,7 @@ class ActorLoss(Loss):
         actions = nets["actor"].forward(batch.observations)
         values, by_actions = nets["critic"].action_gradient(batch.observations, actions, first=True)
         loss = weighted_sum(values, -share)
-        nets["actor"].backward(by_actions.mul_(-share))
+        nets["actor"].backward(scaled(by_actions, -share))
         return (loss,)
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, ClassVar, Unpack
 
 import gymnasium
-import numpy as np
 import torch
 from sb3_contrib import TQC
 from sb3_contrib.common.utils import quantile_huber_loss
@@ -50,10 +49,11 @@ class CriticLoss(Loss):
     def fast(self, nets: Mapping[str, Any], batch: SACBatch, share: float) -> tuple[float, ...]:
         """The same by the extension; critics give ``(critics, rows, quantiles)``."""
         actions, log_prob = nets["actor"].act(batch.next_observations, batch.next_noise)
-        following = nets["critic_target"].quantiles(batch.next_observations, actions).transpose(0, 1).flatten(1)
-        ascending = torch.from_numpy(np.sort(following.numpy(), 1))
-        kept = ascending[:, : following.shape[1] - self.drop]
-        returns = quantile_targets(batch, kept - batch.ent_coef * log_prob[:, None])
+        following = nets["critic_target"].quantiles(batch.next_observations, actions).numpy().swapaxes(0, 1)
+        ascending = following.reshape(len(actions), -1)
+        ascending.sort(1)
+        kept = ascending[:, : ascending.shape[1] - self.drop] - batch.ent_coef * log_prob.numpy()[:, None]
+        returns = quantile_targets(batch, torch.from_numpy(kept))
         quantiles = nets["critic"].quantiles(batch.observations, batch.actions)
         of_pair = share / (quantiles.shape[0] * quantiles.shape[2] * returns.shape[1])
         loss, by_quantiles = quantile_loss(quantiles, returns, of_pair)

@@ -98,6 +98,8 @@ class ReplaySampler:
             steps = (self._random.randint(1, buffer.buffer_size, size=self.batch_size) + buffer.pos) % buffer.buffer_size
         else:
             steps = self._random.randint(0, buffer.size(), size=self.batch_size)
+        if buffer.n_envs == 1:  # of one, SB3 draws nothing either
+            return steps, np.zeros_like(steps)
         return steps, self._random.randint(0, buffer.n_envs, size=self.batch_size)
 
     def _of_n_steps(self, buffer: NStepReplayBuffer, steps: Array, envs: Array) -> tuple[Array, Array, Array, Array]:

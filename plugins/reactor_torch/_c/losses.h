@@ -231,16 +231,20 @@ NAME(quantile_loss)(const Sizes *size, const Value *v)
         for (long at = begin * critics; at < end * critics; at++) {
             long row = at / critics, first = (at % critics * rows + row) * n;
             const float *known = returns + row * m;
+            float last[16] = {0}; /* those that are fewer than 16, which are computed at once, too */
+            memcpy(last, known + whole, (size_t)(m - whole) * sizeof(float));
             for (long i = 0; i < n; i++) {
                 float value = values[first + i], above = ((float)i + 0.5f) / (float)n, below = 1.0f - above;
                 float losses[16] = {0}, slopes[16] = {0};
-                for (long p = 0; p < whole; p += 16) {
-                    for (int e = 0; e < 16; e++) {
-                        NAME(quantile_error)(known[p + e], value, below, above, &losses[e], &slopes[e]);
+                for (long p = 0; p < m; p += 16) {
+                    const float *some = p < whole ? known + p : last;
+                    int count = m - p < 16 ? (int)(m - p) : 16;
+                    EACH for (int e = 0; e < 16; e++) {
+                        float loss = losses[e], slope = slopes[e];
+                        NAME(quantile_error)(some[e], value, below, above, &loss, &slope);
+                        losses[e] = e < count ? loss : losses[e];
+                        slopes[e] = e < count ? slope : slopes[e];
                     }
-                }
-                for (long p = whole; p < m; p++) {
-                    NAME(quantile_error)(known[p], value, below, above, &losses[p - whole], &slopes[p - whole]);
                 }
                 sum = fmaf(NAME(folded)(losses), share, sum);
                 grad_values[first + i] = -share * NAME(folded)(slopes);

@@ -2,6 +2,8 @@
 
 typedef struct LayerType LayerType;
 
+enum { THIN = 24 }; /* numbers: a layer of fewer takes about as long, as tiles and vectors are not full */
+
 typedef struct {
     const LayerType *type;
     Kind kind;
@@ -9,7 +11,7 @@ typedef struct {
     float epsilon;
     const float *w, *b;
     float *dw, *db, *y, *dx;
-    long products; /* multiply-adds for each output */
+    long products; /* multiply-adds for each output, or what takes as long */
     int learns, of_bytes; /* whether there are gradients of its parameters; whether inputs may be bytes */
     void *own;     /* what its type needs besides */
 } Layer;
@@ -230,7 +232,7 @@ add_layer(Network *self, PyObject *given, long *width)
     self->renormalises |= type->of_batches, self->convolves |= type->convolves;
     self->passes = self->passes && (self->layers == 1 || layer->dx != NULL);
     self->learns = self->learns && self->passes && (!type->signature.count || layer->dw != NULL);
-    self->work += self->rows * n * layer->products;
+    self->work += self->rows * (n > THIN ? n : THIN) * layer->products;
     *width = n;
     return 0;
 }

@@ -4,6 +4,7 @@
     FUNCTION(adam, "rectified:bool decoupled:bool weights![r] gradients[r] first![r] second![r] steps:int lr:float beta1:float " \
              "beta2:float epsilon:float decay:float", "One step of Adam, or of RAdam if it is rectified.") \
     FUNCTION(polyak, "target![r] weights[r] tau:float", "Move a target `tau` of the way towards weights.") \
+    FUNCTION(add, "sum![r,n] more[r,n]", "Add numbers to others.") \
     FUNCTION(norm, "gradients[r] : float", "The Euclidean norm.")
 
 static double
@@ -41,6 +42,14 @@ polyak_part(void *what, long part)
     const Step *step = what;
     long begin = begin_of(step->size, part, step->parts, EVEN), end = begin_of(step->size, part + 1, step->parts, EVEN);
     step->with->polyak(end - begin, step->w + begin, step->g + begin, step->tau, step->rest);
+}
+
+static void
+add_part(void *what, long part)
+{
+    const Step *step = what;
+    long begin = begin_of(step->size, part, step->parts, EVEN), end = begin_of(step->size, part + 1, step->parts, EVEN);
+    step->with->add(step->w + begin, step->g + begin, end - begin);
 }
 
 /* Each number is for itself. */
@@ -90,6 +99,14 @@ polyak(const Kernels *with, const Sizes *n, const Value *v)
     double tau = v[2].number;
     Step step = {.with = with, .size = n->r, .w = v[0].out, .g = v[1].f, .tau = (float)tau, .rest = (float)(1.0 - tau)};
     over_all(&step, polyak_part);
+    return 0.0;
+}
+
+static double
+add(const Kernels *with, const Sizes *n, const Value *v)
+{
+    Step step = {.with = with, .size = n->r * n->n, .w = v[0].out, .g = v[1].f};
+    over_all(&step, add_part);
     return 0.0;
 }
 

@@ -57,14 +57,16 @@ NAME(tanhf)(float x)
 
 /* The sum of 16 chains. */
 TARGET INLINE float
-NAME(folded)(float *s)
+NAME(folded)(const float *s)
 {
-    for (int half = 8; half; half /= 2) {
-        for (int e = 0; e < half; e++) {
-            s[e] += s[e + half];
-        }
+    float eight[8], four[4]; /* in one array, each would wait for the one before in memory */
+    for (int e = 0; e < 8; e++) {
+        eight[e] = s[e] + s[e + 8];
     }
-    return s[0];
+    for (int e = 0; e < 4; e++) {
+        four[e] = eight[e] + eight[e + 4];
+    }
+    return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 #include "distributions.h"

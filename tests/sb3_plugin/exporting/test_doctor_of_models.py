@@ -32,5 +32,5 @@ def test_torch_does_and_why(tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.zip").write_text("nothing")
-    with pytest.raises(UsageError, match="other.zip"):
+    with pytest.raises(UsageError, match=r"other\.zip"):
         list(model(str(tmp_path / "other.zip")))

@@ -6,7 +6,7 @@
 static int
 linear_make(Network *self, Layer *layer, PyObject *more, Sizes *n)
 {
-    layer->products = layer->k;
+    layer->products = layer->k > THIN ? layer->k : THIN;
     return 0;
 }
 
