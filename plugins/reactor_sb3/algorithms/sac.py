@@ -78,22 +78,18 @@ class SACTrainer(OffPolicyTrainer):
     target_update_interval: int
     tau: float
 
-    def construct(self, host: Any) -> None:
-        """As of every trainer.
+    def networks(self) -> dict[str, Network]:
+        """Critics, actor, the critics' target and, where it is learned, the entropy coefficient.
 
         Raises:
-            ValueError: With ``use_sde=True``, too.
+            ValueError: With ``use_sde=True``.
         """
-        if self.arguments["use_sde"]:
+        policy: Any = self.policy
+        if policy.actor.use_sde:
             raise ValueError(
                 "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
                 f"policy; use {self.host}'s {self.default_log_name}, with ReactorVecEnv"
             )
-        super().construct(host)
-
-    def networks(self) -> dict[str, Network]:
-        """Critics, actor, the critics' target and, where it is learned, the entropy coefficient."""
-        policy: Any = self.policy
         return {
             "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=self._read_critics),
             "actor": Network(policy.actor, policy.actor.optimizer, read=self._read_actor),
