@@ -79,17 +79,8 @@ class SACTrainer(OffPolicyTrainer):
     tau: float
 
     def networks(self) -> dict[str, Network]:
-        """Critics, actor, the critics' target and, where it is learned, the entropy coefficient.
-
-        Raises:
-            ValueError: With ``use_sde=True``.
-        """
+        """Critics, actor, the critics' target and, where it is learned, the entropy coefficient."""
         policy: Any = self.policy
-        if policy.actor.use_sde:
-            raise ValueError(
-                "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
-                f"policy; use {self.host}'s {self.default_log_name}, with ReactorVecEnv"
-            )
         return {
             "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, read=self._read_critics),
             "actor": Network(policy.actor, policy.actor.optimizer, read=self._read_actor),
@@ -98,8 +89,17 @@ class SACTrainer(OffPolicyTrainer):
         }
 
     def acting(self) -> tuple[torch.nn.Module, Behaviour]:
-        """The actor, and how actions are drawn."""
+        """The actor, and how actions are drawn.
+
+        Raises:
+            ValueError: With ``use_sde=True``.
+        """
         policy: Any = self.policy
+        if self.use_sde:
+            raise ValueError(
+                "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
+                f"policy; use {self.host}'s {self.default_log_name}, with ReactorVecEnv"
+            )
         check_squashed(policy.actor, self.actor_base)
         source = read_policy(policy)
         return source.module, Exploring(source.policy, self.action_noise)
