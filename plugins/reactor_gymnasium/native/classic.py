@@ -81,7 +81,7 @@ class Classic(CompiledKernel):
 
 
 class CartPole(Classic):
-    title, code = "CartPole", "cartpole"
+    code = "cartpole"
     module, owner = "gymnasium.envs.classic_control.cartpole", "CartPoleEnv"
     written_from = ("16ee44652d69",)
     names = (
@@ -125,7 +125,7 @@ class CartPole(Classic):
 
 
 class Pendulum(Classic):
-    title, code = "Pendulum", "pendulum"
+    code = "pendulum"
     module, owner = "gymnasium.envs.classic_control.pendulum", "PendulumEnv"
     written_from = ("b9ac5c3d0823",)
     names = ("max_speed", "max_torque", "dt", "g", "m", "l")
@@ -160,7 +160,7 @@ class Pendulum(Classic):
 
 
 class MountainCar(Classic):
-    title, code = "MountainCar", "car"
+    code = "car"
     module, owner = "gymnasium.envs.classic_control.mountain_car", "MountainCarEnv"
     written_from = ("c27baadce401",)
     names = ("min_position", "max_position", "max_speed", "goal_position", "goal_velocity", "force", "gravity")
@@ -196,7 +196,7 @@ class MountainCar(Classic):
 
 
 class MountainCarContinuous(Classic):
-    title, code = "MountainCarContinuous", "engine"
+    code = "engine"
     module, owner = "gymnasium.envs.classic_control.continuous_mountain_car", "Continuous_MountainCarEnv"
     written_from = ("e1e7ed2781c9",)
     names = ("min_position", "max_position", "max_speed", "goal_position", "goal_velocity", "power")
@@ -231,7 +231,7 @@ def crossed(env: Any) -> str | None:
 
 
 class Acrobot(Classic):
-    title, code = "Acrobot", "acrobot"
+    code = "acrobot"
     module, owner = "gymnasium.envs.classic_control.acrobot", "AcrobotEnv"
     written_from = ("044683f9d03f",)
     names = (

@@ -68,8 +68,6 @@ class Taken:
 class StandsFor(ABC):
     """The work of a class's methods, done otherwise."""
 
-    title: ClassVar[str]
-    """Name of the class, for people."""
     module: ClassVar[str]
     """Module of the class."""
     owner: ClassVar[str]
@@ -102,6 +100,8 @@ class BlockKernel(StandsFor):
         pending: Which rows the next step resets.
     """
 
+    title: ClassVar[str]
+    """Its name, for people."""
     parts: ClassVar[tuple[str, ...]] = ()
     """Attributes that steps or resets depend on, and that can be changed from outside."""
     actions: ClassVar[tuple[np.dtype[Any], ...]] = (np.dtype(np.int64),)
@@ -125,6 +125,10 @@ class BlockKernel(StandsFor):
     pending: Array
     failures: Sequence[tuple[int, Exception]] = ()
     """Rows that could not be stepped in the last step, and why; the others were."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.title = cls.__name__
 
     # ------------------------------------------------------------------ what fits
 

@@ -34,7 +34,6 @@ class _Healthy(Simulated):
 
 
 class HalfCheetah(v5.HalfCheetah):
-    title = "HalfCheetah-v4"
     module = PACKAGE + "half_cheetah_v4"
     written_from = ("7eb902f5c490",)
 
@@ -45,7 +44,6 @@ class HalfCheetah(v5.HalfCheetah):
 
 
 class Walker2d(_Healthy, v5.Walker2d):
-    title = "Walker2d-v4"
     module = PACKAGE + "walker2d_v4"
     written_from = ("50004e1e7135",)
 
@@ -54,7 +52,6 @@ class Walker2d(_Healthy, v5.Walker2d):
 
 
 class Hopper(_Healthy, v5.Hopper):
-    title = "Hopper-v4"
     module = PACKAGE + "hopper_v4"
     written_from = ("39d44534f8b0",)
 
@@ -63,7 +60,6 @@ class Hopper(_Healthy, v5.Hopper):
 
 
 class Swimmer(v5.Swimmer):
-    title = "Swimmer-v4"
     module = PACKAGE + "swimmer_v4"
     written_from = ("77398652a441",)
 
@@ -76,7 +72,6 @@ class Swimmer(v5.Swimmer):
 
 
 class InvertedPendulum(v5.InvertedPendulum):
-    title = "InvertedPendulum-v4"
     module = PACKAGE + "inverted_pendulum_v4"
     written_from = ("875be15a1e91",)
     weights: ClassVar[Names] = ()
@@ -90,7 +85,6 @@ class InvertedPendulum(v5.InvertedPendulum):
 
 
 class InvertedDoublePendulum(v5.InvertedDoublePendulum):
-    title = "InvertedDoublePendulum-v4"
     module = PACKAGE + "inverted_double_pendulum_v4"
     written_from = ("2ff90335a78e",)
     weights: ClassVar[Names] = ()
@@ -104,7 +98,6 @@ class InvertedDoublePendulum(v5.InvertedDoublePendulum):
 
 
 class Reacher(v5.Reacher):
-    title = "Reacher-v4"
     module = PACKAGE + "reacher_v4"
     written_from = ("1f2605c03993",)
     weights: ClassVar[Names] = ()
@@ -120,7 +113,6 @@ class Reacher(v5.Reacher):
 
 
 class Ant(_Healthy, v5.Ant):
-    title = "Ant-v4"
     module = PACKAGE + "ant_v4"
     written_from = ("823596739dbd",)
     weights: ClassVar[Names] = (v5.CONTROL, v5.NOISE, v5.HEALTHY, "_contact_cost_weight")
@@ -151,7 +143,6 @@ class Ant(_Healthy, v5.Ant):
 
 
 class Humanoid(_Healthy, v5.Humanoid):
-    title = "Humanoid-v4"
     module = PACKAGE + "humanoid_v4"
     written_from = ("ae1cfe63c4cb",)
     weights: ClassVar[Names] = (v5.FORWARD, v5.CONTROL, v5.NOISE, v5.HEALTHY)
@@ -176,7 +167,6 @@ class Humanoid(_Healthy, v5.Humanoid):
 
 
 class HumanoidStandup(v5.HumanoidStandup):
-    title = "HumanoidStandup-v4"
     module = PACKAGE + "humanoidstandup_v4"
     written_from = ("8ef0271129bb",)
     weights: ClassVar[Names] = ()

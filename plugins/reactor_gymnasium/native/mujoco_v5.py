@@ -40,7 +40,6 @@ def sums_of_squares(rows: Array) -> Array:
 
 
 class HalfCheetah(Simulated):
-    title = "HalfCheetah-v5"
     module, owner = PACKAGE + "half_cheetah_v5", "HalfCheetahEnv"
     written_from = ("26ae769ca816",)
     weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE)
@@ -73,7 +72,6 @@ class HalfCheetah(Simulated):
 
 
 class Walker2d(HalfCheetah):
-    title = "Walker2d-v5"
     module, owner = PACKAGE + "walker2d_v5", "Walker2dEnv"
     written_from = ("061f9c2d1f6e",)
     weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY)
@@ -108,7 +106,6 @@ class Walker2d(HalfCheetah):
 
 
 class Hopper(Walker2d):
-    title = "Hopper-v5"
     module, owner = PACKAGE + "hopper_v5", "HopperEnv"
     written_from = ("121e8bfcdca0",)
     ranges: ClassVar[Names] = (HEIGHT, ANGLE, "_healthy_state_range")
@@ -122,7 +119,6 @@ class Hopper(Walker2d):
 
 
 class Swimmer(HalfCheetah):
-    title = "Swimmer-v5"
     module, owner = PACKAGE + "swimmer_v5", "SwimmerEnv"
     written_from = ("044312c4436e",)
     skipped = 2
@@ -146,7 +142,6 @@ class Swimmer(HalfCheetah):
 
 
 class InvertedPendulum(Simulated):
-    title = "InvertedPendulum-v5"
     module, owner = PACKAGE + "inverted_pendulum_v5", "InvertedPendulumEnv"
     written_from = ("6a8bb42fabd8",)
     weights: ClassVar[Names] = (NOISE,)
@@ -165,7 +160,6 @@ class InvertedPendulum(Simulated):
 
 
 class InvertedDoublePendulum(Simulated):
-    title = "InvertedDoublePendulum-v5"
     module, owner = PACKAGE + "inverted_double_pendulum_v5", "InvertedDoublePendulumEnv"
     written_from = ("ccd124ca0428",)
     weights: ClassVar[Names] = (NOISE, HEALTHY)
@@ -200,7 +194,6 @@ class InvertedDoublePendulum(Simulated):
 
 
 class Reacher(Simulated):
-    title = "Reacher-v5"
     module, owner = PACKAGE + "reacher_v5", "ReacherEnv"
     written_from = ("5c7681379f10",)
     weights: ClassVar[Names] = ("_reward_dist_weight", "_reward_control_weight")
@@ -231,7 +224,6 @@ class Reacher(Simulated):
 
 
 class Pusher(Simulated):
-    title = "Pusher-v5"
     module, owner = PACKAGE + "pusher_v5", "PusherEnv"
     written_from = ("f96989ea9925",)
     weights: ClassVar[Names] = ("_reward_near_weight", "_reward_dist_weight", "_reward_control_weight")
@@ -255,7 +247,6 @@ class Pusher(Simulated):
 
 
 class Ant(Swimmer):
-    title = "Ant-v5"
     module, owner = PACKAGE + "ant_v5", "AntEnv"
     written_from = ("7688273c4e3b",)
     weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight")
@@ -321,7 +312,6 @@ INCLUDED = (
 
 
 class HumanoidStandup(Simulated):
-    title = "HumanoidStandup-v5"
     module, owner = PACKAGE + "humanoidstandup_v5", "HumanoidStandupEnv"
     written_from = ("490b5c522d7a",)
     weights: ClassVar[Names] = ("_uph_cost_weight", CONTROL, NOISE, "_impact_cost_weight")
@@ -365,7 +355,6 @@ class HumanoidStandup(Simulated):
 
 
 class Humanoid(HumanoidStandup):
-    title = "Humanoid-v5"
     module, owner = PACKAGE + "humanoid_v5", "HumanoidEnv"
     written_from = ("8be90eda8a3e",)
     weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight")

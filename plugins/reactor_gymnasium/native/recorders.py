@@ -197,7 +197,7 @@ class Monitor(Recorder):
     One that has no file and no ``info_keywords`` is not called at ends, for that would take longer than all else of a step.
     """
 
-    title, module, owner = "Monitor", "stable_baselines3.common.monitor", "Monitor"
+    module, owner = "stable_baselines3.common.monitor", "Monitor"
     written_from = ("1a003521a1ab",)
 
     def __init__(self, wrappers: Sequence[Any], summed: type[float]) -> None:
@@ -274,7 +274,7 @@ def _plain(wrapper: Any) -> tuple[float, list[float], list[int], list[float]] | 
 class EpisodeStatistics(Recorder):
     """Gymnasium's."""
 
-    title, module, owner = "RecordEpisodeStatistics", "gymnasium.wrappers.common", "RecordEpisodeStatistics"
+    module, owner = "gymnasium.wrappers.common", "RecordEpisodeStatistics"
     written_from = ("656d2a395c96",)
 
     @classmethod

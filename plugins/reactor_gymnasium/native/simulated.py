@@ -97,6 +97,10 @@ class Simulated(BlockKernel):
     summed: ClassVar[type[float]] = np.float64
     compared, timed_rows = (36, 2), 4
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.title = f"{cls.__name__}-{getattr(cls, 'module', '')[-2:]}"  # of which version
+
     # ------------------------------------------------------------------ what fits
 
     @classmethod

@@ -151,19 +151,18 @@ def _arrays(table: Any, actions: int) -> tuple[Array, Array]:
 
 
 class FrozenLake(Table):
-    title = "FrozenLake"
     module, owner = "gymnasium.envs.toy_text.frozen_lake", "FrozenLakeEnv"
     written_from = ("bf25682da0ef",)
 
 
 class CliffWalking(Table):
-    title, state_type = "CliffWalking", np.int64
+    state_type = np.int64
     module, owner = "gymnasium.envs.toy_text.cliffwalking", "CliffWalkingEnv"
     written_from = ("bf25682da0ef",)
 
 
 class Taxi(Table):
-    title, choices = "Taxi", 6
+    choices = 6
     module, owner = "gymnasium.envs.toy_text.taxi", "TaxiEnv"
     written_from = ("f6e4b0c69c1f",)
     parts = (*Table.parts, "desc", "locs")
@@ -240,7 +239,7 @@ HAND = np.dtype([("sum", np.uint8), ("ace", np.uint8), ("count", np.uint8), ("ca
 
 
 class Blackjack(CompiledKernel):
-    title, code = "Blackjack", "blackjack"
+    code = "blackjack"
     module, owner = "gymnasium.envs.toy_text.blackjack", "BlackjackEnv"
     written_from = ("17faf22680fd",)
     shape, dtype = (3,), np.int64
