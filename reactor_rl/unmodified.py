@@ -156,7 +156,7 @@ class Code:
                 self.functions[where] = value
             if _package(value.__module__) in self.packages:
                 self._due.append(value)
-        elif _is_plain(value):
+        elif _is_plain(value) and name != "__file__":  # where a module is installed says nothing of its code
             self.values[where] = value
 
 

@@ -271,3 +271,10 @@ def test_whatever_it_was_not_written_from_is_named() -> None:
     found = fingerprint(Cart, ROOTS)
     assert unmodified(Cart, ROOTS, (found,)) is None
     assert unmodified(Cart, ROOTS, ("0" * 12,)) == f"it was not written from this Cart ({found})"
+
+
+def test_where_a_library_lies_is_no_part_of_a_fingerprint(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "class Thing:\n    def step(self):\n        return open(__file__)\n\n    reset = step\n"
+    one, other = (source_of(f"lying_{place}", text, tmp_path, monkeypatch) for place in ("here", "there"))
+    assert "lying_here.__file__" in code_of(one, ROOTS).places
+    assert fingerprint(one, ROOTS) == fingerprint(other, ROOTS)

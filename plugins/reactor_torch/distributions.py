@@ -291,7 +291,9 @@ class Gaussian(_OfNumbers):
     def mode(self, outputs: Array) -> Array:
         return outputs.reshape(-1, *self.shape)
 
-    def compiled_log_prob(self, compiled: Any, outputs: Array, actions: Array, weights: Array) -> Array:
+    def compiled_log_prob(self, compiled: Any, outputs: Array, actions: Array, weights: Array) -> Array | None:
+        if weights["log_std"].shape != (self.count,):
+            return None
         inverse, distances = np.empty(self.count, np.float32), np.empty_like(outputs)
         log_prob, entropy = np.empty((2, len(outputs)), np.float32)
         compiled.gaussian(outputs, actions, weights["log_std"], inverse, distances, log_prob, entropy)

@@ -31,7 +31,7 @@ from reactor_torch.layers import CompiledLayers
 from reactor_torch.parameters import first_names
 from reactor_torch.streams import draws
 
-__all__ = ["KINDS", "BoundDense", "DenseForward", "HeldForward", "TorchForward"]
+__all__ = ["KINDS", "BoundDense", "DenseForward", "HeldForward", "TorchForward", "views_of_read_only"]
 
 Array = npt.NDArray[Any]
 

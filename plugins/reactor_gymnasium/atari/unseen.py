@@ -51,7 +51,7 @@ _WRITTEN_FROM: dict[Name, tuple[str, ...]] = {
     (_SB3, "WarpFrame"): ("0e8455a60a6a",),
     (_SB3, "MaxAndSkipEnv"): ("a32cffd5de3b",),
     (_PREPROCESSING, "AtariPreprocessing"): ("6bb6078a3a3d",),
-    (_GAME, "AtariEnv"): ("4b188173451c", "7acda467b80c", "c08db739901b", "5f2e53322653"),  # of ale-py 0.11.0 to 0.12.1
+    (_GAME, "AtariEnv"): ("22408d72a402", "46c38d5d5962", "59b769429c9b"),  # of ale-py 0.11.0, 0.11.2, 0.12
 }
 """By class the fingerprints of what all this was written from."""
 _AROUND = "gymnasium.wrappers.", "stable_baselines3.common.", "reactor_sb3.environments.wrapped_alone"
