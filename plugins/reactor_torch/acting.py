@@ -1,11 +1,11 @@
-"""Networks as those who act evaluate them: bound to weights and observations that lie where they are, step by step.
+"""Networks as those who act evaluate them: bound to weights and observations that lie where they are, round by round.
 
 A form of a network is a value without weights, which travels: dense layers, images, LSTMs, or a module of torch for all others. All
 choices are made when it is bound. What it gives then are functions of a step that only do what has to be done: a step of a small
 network takes less than a microsecond, and a look-up in Python a tenth of that.
 
 Weights are a record of parameters and buffers by name. Observations are ``(steps, rows, *shape)`` by key; an array has the key
-``""``. They are written before the step is asked for.
+``""``. They are written before the step is asked for, and weights before a round begins.
 """
 
 from __future__ import annotations

@@ -167,7 +167,9 @@ def _fitting(low: Array, high: Array, squashed: bool) -> Callable[[Array], Array
 
 
 class BoundPolicy(Protocol):
-    """A policy that reads its weights and observations where they lie. What it returns is valid until the next call.
+    """A policy that reads observations where they lie, and its weights where it is bound and where a round begins.
+
+    What it returns is valid until the next call.
 
     Attributes:
         outputs: From a step to what its distribution looks at, ``(rows, n)``, float32; masked choices are low.

@@ -99,7 +99,7 @@ linear_slopes(const Piece *p, float *g, const int64_t *picked, long first, float
 
 static LayerType linear_type = {
     .name = "linear", .parameters = "weight[n,k] bias?[n]", .changes_width = 1, .some_inputs = 1, .make = linear_make,
-    .room = linear_room, .forward = linear_forward, .activates = 1, .panels = linear_panels, .pack = linear_pack, .act = linear_act, .act_one_hot = linear_act_one_hot,
-    .backward_parameters = linear_backward_parameters, .backward_inputs = linear_backward_inputs, .differentiates = 1,
-    .slopes = linear_slopes,
+    .room = linear_room, .forward = linear_forward, .activates = 1, .panels = linear_panels, .pack = linear_pack,
+    .act = linear_act, .act_one_hot = linear_act_one_hot, .backward_parameters = linear_backward_parameters,
+    .backward_inputs = linear_backward_inputs, .differentiates = 1, .slopes = linear_slopes,
 };
