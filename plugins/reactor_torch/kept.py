@@ -15,6 +15,12 @@ V = TypeVar("V")
 def keep(kept: dict[K, V], key: K, made: V, most: int = KEPT) -> V:
     """Keep what was made for a key, and forget all others if there are as many as there may be.
 
+    Args:
+        kept: What is kept, by key.
+        key: The key.
+        made: What was made.
+        most: How many may be kept.
+
     Returns:
         What was made.
     """

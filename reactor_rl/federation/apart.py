@@ -64,7 +64,12 @@ class SplitTransport:
 
 
 class _OneNode:
-    """Home and one node of a transport."""
+    """Home and one node of a transport.
+
+    Args:
+        split: The transport.
+        node: The node there.
+    """
 
     NUMBER = 1
     """Of the node, in its own run."""

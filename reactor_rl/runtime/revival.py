@@ -94,7 +94,13 @@ class WorkerHistory:
 
 
 class InputLog:
-    """The outputs that cross into the helpers of a run, and how to log them."""
+    """The outputs that cross into the helpers of a run, and how to log them.
+
+    Args:
+        plan: The compiled program.
+        memory: The arena.
+        sides: The side block of each worker.
+    """
 
     def __init__(self, plan: Plan, memory: memoryview, sides: Sequence[SideBlock | None]) -> None:
         self._memory, self._sides = memory[: plan.layout.size], sides

@@ -73,6 +73,10 @@ def check(settings: RunSettings) -> None:
 def check_timeout(name: str, seconds: Any) -> None:
     """Check a time limit.
 
+    Args:
+        name: Name of the setting.
+        seconds: Its value.
+
     Raises:
         ProgramError: If it is neither ``None`` nor a positive number.
     """

@@ -302,6 +302,9 @@ class EnvRows(ABC):
     def opened(self, changes: bool = True) -> Iterator[list[Any]]:
         """Let somebody look at the environments, or change them: they are, and count, as if nothing was left out to step them.
 
+        Args:
+            changes: Whether they may be changed.
+
         Returns:
             A context with the environments. The list is empty afterwards.
         """
@@ -343,6 +346,10 @@ class EnvRows(ABC):
 
     def call(self, function: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Call ``function(env, *args)`` with some environments; what is raised is in :attr:`failures`.
+
+        Args:
+            function: The function.
+            arguments: By environment what it is given besides.
 
         Returns:
             Its results, by environment.

@@ -87,6 +87,11 @@ def _chosen(asked: AskedPolicy, trial: _Trial, before: Contents, batch_size: int
 def _tried_twice(asked: AskedPolicy, trial: _Trial, fresh: Contents) -> tuple[AskedPolicy, str, Sequence[str]]:
     """A policy, asked about the same short episodes in several orders: each of them has to be answered the same.
 
+    Args:
+        asked: The policy.
+        trial: Asks it.
+        fresh: What it consisted of before it was asked.
+
     Returns:
         As it is to be asked; what it was seen to do besides answering, in words, though no answer depended on that; and names of
         what it changes in itself.
@@ -157,7 +162,12 @@ def _chosen_batch(asked: AskedPolicy, trial: _Trial, batch_size: int | None) -> 
 
 
 class _Trial:
-    """Asks a policy about a few observations."""
+    """Asks a policy about a few observations.
+
+    Args:
+        context: What it is to act in.
+        env: An environment that is thrown away.
+    """
 
     def __init__(self, context: PolicyContext, env: Any) -> None:
         self.env, self.layout = env, ObservationLayout(context.observation_space, "unsafe")

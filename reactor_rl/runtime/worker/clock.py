@@ -42,6 +42,10 @@ class Agenda:
 class WorkerClock:
     """The tag of one worker, the reactions that are triggered, and the events that are due later.
 
+    Args:
+        worker: Its number.
+        words: The words that all workers share.
+
     Attributes:
         worker: Its number.
         words: The words that all workers share.

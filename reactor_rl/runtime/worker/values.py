@@ -128,7 +128,12 @@ class ObjectCells:
 
 
 class OutputReader:
-    """The reader of one output for code that reads all of them, such as a fingerprint or a gateway."""
+    """The reader of one output for code that reads all of them, such as a fingerprint or a gateway.
+
+    Args:
+        stamps: Its stamps.
+        slots: The slots of its ring, or its cells.
+    """
 
     def __init__(self, stamps: Stamps, slots: Sequence[npt.NDArray[Any]] | ObjectCells) -> None:
         self._stamps, self._slots = stamps, slots
@@ -167,7 +172,15 @@ class Reading(NamedTuple):
 
 
 class Values:
-    """The values of all ports, as one worker sees them."""
+    """The values of all ports, as one worker sees them.
+
+    Args:
+        topology: The program.
+        layout: Where everything lies.
+        worker: Number of the worker.
+        memory: The arena.
+        sides: The side block of each worker.
+    """
 
     def __init__(
         self, topology: Topology, layout: ArenaLayout, worker: int, memory: memoryview, sides: Sequence[SideBlock | None]
