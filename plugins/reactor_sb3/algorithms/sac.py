@@ -72,7 +72,7 @@ class SACTrainer(OffPolicyTrainer):
     """Every kind of soft actor-critic, with the attributes of SB3's ``SAC``."""
 
     actor_base: ClassVar[type[Any]] = Actor
-    """What actors derive from."""
+    """The class that actors derive from."""
     _read_actor: ClassVar[Any] = staticmethod(read_actor)
     _read_critics: ClassVar[Any] = staticmethod(read_critics)
     target_update_interval: int

@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 
 
 class Model(RunOwner, BaseAlgorithm):
-    """What there is to know of a trainer: its attributes, what an algorithm says, and what is asked before and after a round."""
+    """The attributes of a trainer, what an algorithm says of itself, and what is asked before and after a round."""
 
     arguments: dict[str, Any]
     session: Any
