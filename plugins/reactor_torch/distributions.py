@@ -107,7 +107,7 @@ class ActionDistribution(ABC):
         return np.where(allowed, outputs, FORBIDDEN)
 
     def log_prob(self, outputs: Array, actions: Array, weights: Array) -> Array:
-        """Logarithms of the probabilities of actions, ``(...)``, float32: to the last bit those that are learned from.
+        """Logarithms of the probabilities of actions, ``(...)``, float32: where the extension learns, its very bits.
 
         Raises:
             TypeError: If nothing is drawn, so that there are no probabilities.
@@ -123,7 +123,7 @@ class ActionDistribution(ABC):
                     torch.from_numpy(rows), {name: torch.from_numpy(weights[name]) for name in weights.dtype.names or ()}
                 )
             chosen = torch.from_numpy(taken if self.choices else taken.astype(np.float32))
-            parts = chosen.unbind(1) if len(self.choices) else (chosen,)
+            parts = chosen.unbind(1) if self.choices else (chosen,)
             logs = [one.log_prob(part) for one, part in zip(of, parts, strict=True)]
             found = torch.stack(logs).sum(0).numpy()
         return found.reshape(outputs.shape[:-1])

@@ -61,7 +61,7 @@ def doctor_command(argv: list[str]) -> int:
     warnings: list[str] = []
     if options.id is not None:
         if options.no_measure:
-            raise UsageError("--no-measure cannot be used with an environment, which is examined by measuring it")
+            raise UsageError(f"--no-measure is for the report on this machine, and cannot be used with {options.id!r}")
         facts = (fact for fact in _facts(warnings) if fact[0] in FACTS)
         for label, value in chain(_of_subject(options.id, warnings), facts):
             print(f"{label:20}{value}", flush=True)

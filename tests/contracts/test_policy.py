@@ -18,6 +18,8 @@ from policy_cases import ALL, CASES, Array, Backwards, Case, Seen, backwards, ch
 from torch import nn
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Normal
 
+from reactor_torch import SquashedGaussian, kernels
+
 STEPS, ROWS = 4, 5
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 """How far numbers may be from torch's, which promises no last bits."""
@@ -245,7 +247,7 @@ def by_torch(policy: Bound, raw: Array) -> Array:
 
 
 @cases([name for name in PLAIN if CASES[name].draws and not name.endswith("bounds")], 10)
-def test_probabilities_are_those_of_torchs_distributions(name: str) -> None:
+def test_probabilities_are_those_of_torchs_distributions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, *_ = bound(name)
     actions = policy.round(np.random.default_rng(3))
     raw = actions if policy.raw is None else policy.raw
@@ -257,6 +259,22 @@ def test_probabilities_are_those_of_torchs_distributions(name: str) -> None:
     near = 1e-3 if policy.policy.squashed else 1e-5  # SB3 adds 1e-6 to the slope of tanh
     assert inner.sum() > 4
     np.testing.assert_allclose(found[inner], expected[inner], rtol=near, atol=near)
+    policy.bound.state[...] = 0
+    outputs = np.array([policy.outputs(step) for step in range(len(raw))])
+    monkeypatch.setattr(kernels, "compiled", None)  # who has no extension
+    again = policy.policy.distribution.log_prob(outputs, raw, policy.weights)  # type: ignore[union-attr]
+    np.testing.assert_allclose(again[inner], expected[inner], rtol=near, atol=near)
+
+
+def test_squashed_actions_are_the_same_without_the_extension(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to rounding, with log_std beyond both bounds, too."""
+    outputs, noise = np.random.default_rng(3).normal(0, 8, (2, 50, 6)).astype(np.float32)
+    distribution, found = SquashedGaussian((3,), low=-5.0), []
+    for compiled in (kernels.compiled, None):
+        monkeypatch.setattr(kernels, "compiled", compiled)
+        found.append([np.array(distribution.mode(outputs)), np.array(distribution.drawing(50)(outputs, noise[:, :3]))])
+    np.testing.assert_allclose(*found, atol=1e-6)
+    assert np.abs(found[0][0] - found[0][1]).max() > 0.5 and (outputs[:, 3:] > 2).any() and (outputs[:, 3:] < -5).any()
 
 
 # ---------------------------------------------------------------------- (3) drawn actions

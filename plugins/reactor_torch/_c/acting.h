@@ -47,10 +47,19 @@ elements_of(PyObject *array, const char *what, const char *formats, int writable
 
 enum { LINE = 16 }; /* numbers of a line of the cache, at which panels begin */
 
-static long
-panels_of(const Layer *layer)
+/* Whether the first layer takes the numbers of one-hot observations as they are */
+static int
+takes_numbers(const Network *self, const struct Acting *acting)
 {
-    return layer->type->panels != NULL ? layer->type->panels(layer) : 0;
+    return acting->one_hot && self->layer->type->act_one_hot != NULL;
+}
+
+/* Numbers that are laid out for a layer */
+static long
+panels_of(const Network *self, const struct Acting *acting, int number)
+{
+    const LayerType *type = self->layer[number].type;
+    return type->panels != NULL && (number > 0 || !takes_numbers(self, acting)) ? type->panels(&self->layer[number]) : 0;
 }
 
 static void
@@ -87,7 +96,7 @@ observe(const Network *self, struct Acting *acting, PyObject *observations, int 
     acting->floats = one_hot || acting->doubles ? calloc((size_t)(self->rows * k + 1), sizeof(float)) : NULL;
     long size = 0;
     for (int i = 0; i < self->layers; i++) {
-        size += panels_of(&self->layer[i]);
+        size += panels_of(self, acting, i);
     }
     acting->memory = malloc((size_t)(size + LINE) * sizeof(float));
     acting->panels = calloc((size_t)self->layers, sizeof(float *));
@@ -97,7 +106,7 @@ observe(const Network *self, struct Acting *acting, PyObject *observations, int 
     }
     float *next = (float *)(((uintptr_t)acting->memory + LINE * sizeof(float) - 1) / (LINE * sizeof(float)) * (LINE * sizeof(float)));
     for (int i = 0; i < self->layers; i++) {
-        long needed = panels_of(&self->layer[i]);
+        long needed = panels_of(self, acting, i);
         acting->panels[i] = needed ? next : NULL;
         next += needed;
     }
@@ -157,7 +166,7 @@ network_take_weights(PyObject *object, PyObject *nothing)
     Py_RETURN_NONE;
 }
 
-/* The observations of a step as rows of floats; NULL with an error set. */
+/* The observations of a step as rows of floats, which are not written where nobody reads them; NULL with an error set. */
 static const float *
 floats_at(const Network *self, Py_ssize_t step)
 {
@@ -166,13 +175,18 @@ floats_at(const Network *self, Py_ssize_t step)
 
     if (acting->one_hot) {
         const int64_t *numbers = (const int64_t *)acting->seen.buf + step * rows;
-        memset(acting->floats, 0, (size_t)(rows * k) * sizeof(float));
+        int written = !takes_numbers(self, acting);
+        if (written) {
+            memset(acting->floats, 0, (size_t)(rows * k) * sizeof(float));
+        }
         for (long row = 0; row < rows; row++) {
             if (numbers[row] < 0 || numbers[row] >= k) {
                 PyErr_Format(PyExc_IndexError, "an observation must be below %ld and not negative, got %lld", k, (long long)numbers[row]);
                 return NULL;
             }
-            acting->floats[row * k + numbers[row]] = 1.0f;
+            if (written) {
+                acting->floats[row * k + numbers[row]] = 1.0f;
+            }
         }
         return acting->floats;
     }
@@ -203,12 +217,12 @@ act_at(const Network *self, Py_ssize_t step)
     if (x == NULL) {
         return -1;
     }
-    const int64_t *numbers = acting->one_hot ? (const int64_t *)acting->seen.buf + step * self->rows : NULL;
+    const int64_t *numbers = takes_numbers(self, acting) ? (const int64_t *)acting->seen.buf + step * self->rows : NULL;
     Piece p = {.with = acting->with, .all = self->rows, .rows = self->rows};
     for (int i = 0; i < self->layers; i++, numbers = NULL) {
         const Layer *layer = p.layer = &self->layer[i];
         p.x = x, p.ldx = layer->k, p.y = layer->y;
-        if (numbers != NULL && layer->type->act_one_hot != NULL) {
+        if (numbers != NULL) {
             layer->type->act_one_hot(&p, numbers);
         } else if (acting->panels[i] != NULL) {
             layer->type->act(&p, acting->panels[i]);

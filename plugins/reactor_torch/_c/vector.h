@@ -401,12 +401,16 @@ NAME(add_packed)(long m, long k, long n, const float *a, long lda, const float *
     for (long j = 0, beside; j < n; j += beside * PANEL, panels += beside * k * PANEL) {
         long whole = (n - j) / PANEL, columns = whole ? PANEL : n - j;
         beside = m == 1 && whole >= 4 ? 4 : m <= 3 && whole >= 2 ? 2 : 1;
-        switch (beside > 1 ? m * beside : 0) {
-        case 4: m == 1 ? NAME(add_few)(1, 4, k, a, lda, panels, c + j, ldc) : NAME(add_few)(2, 2, k, a, lda, panels, c + j, ldc); continue;
-        case 2: NAME(add_few)(1, 2, k, a, lda, panels, c + j, ldc); continue;
-        case 6: NAME(add_few)(3, 2, k, a, lda, panels, c + j, ldc); continue;
+        if (beside == 4) { /* numbers of rows and panels are constants, so that sums stay in registers */
+            NAME(add_few)(1, 4, k, a, lda, panels, c + j, ldc);
+        } else if (beside == 2 && m == 1) {
+            NAME(add_few)(1, 2, k, a, lda, panels, c + j, ldc);
+        } else if (beside == 2 && m == 2) {
+            NAME(add_few)(2, 2, k, a, lda, panels, c + j, ldc);
+        } else if (beside == 2 && m == 3) {
+            NAME(add_few)(3, 2, k, a, lda, panels, c + j, ldc);
         }
-        for (long i = 0; i < m; i += MR) {
+        for (long i = 0; i < m && beside == 1; i += MR) {
             int rows = (int)(m - i < MR ? m - i : MR);
             float *out = c + i * ldc + j;
             NAME(tile_along)(0, rows, k, a + i * lda, lda, panels, PANEL, out, ldc, out, ldc, AS_IT_IS, NULL, 0, columns);

@@ -50,6 +50,26 @@ def test_a_kernel_steps_each_class_of_this_gymnasium(module: str, owner: str) ->
         assert isinstance(choose_kernel(kind), type), choose_kernel(kind)
 
 
+@pytest.mark.parametrize(("module", "owner"), KERNELS)
+def test_whatever_a_user_gives_an_environment_a_kernel_sees_or_refuses(module: str, owner: str) -> None:
+    """Each number, text or flag that steps and resets read."""
+    if ".mujoco." in module:
+        pytest.importorskip("mujoco")
+    kernel = kernel_class(getattr(__import__(module, fromlist=[owner]), owner))
+    assert kernel is not None
+    (env,), code, seen = kernel.make(1), kernel.comes_to(), 0
+    env.reset(seed=0)
+    for name in sorted(code.names - code.methods - code.written):
+        value = getattr(env, name, None)
+        if name.startswith("__") or not isinstance(value, bool | int | float | str):
+            continue
+        before, there, seen = kernel.constants(env), name in vars(env), seen + 1
+        setattr(env, name, not value if isinstance(value, bool) else value + "x" if isinstance(value, str) else value * 1.5 + 1)
+        assert kernel.misfit(env) is not None or kernel.constants(env) != before, name
+        setattr(env, name, value) if there else delattr(env, name)
+    assert seen or owner in ("FrozenLakeEnv", "CliffWalkingEnv"), seen
+
+
 def test_how_many_kernels_there_are_for_this_gymnasium() -> None:
     pytest.importorskip("mujoco")
     kinds = [getattr(__import__(module, fromlist=[owner]), owner) for module, owner in KERNELS]

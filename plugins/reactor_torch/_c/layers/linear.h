@@ -44,11 +44,12 @@ static void
 linear_act(const Piece *p, const float *panels)
 {
     const Layer *of = p->layer;
-    for (long row = 0; row < p->rows && of->b != NULL; row++) {
-        memcpy(p->y + row * of->n, of->b, (size_t)of->n * sizeof(float));
-    }
     if (of->b == NULL) {
         memset(p->y, 0, (size_t)(p->rows * of->n) * sizeof(float));
+    } else {
+        for (long row = 0; row < p->rows; row++) {
+            memcpy(p->y + row * of->n, of->b, (size_t)of->n * sizeof(float));
+        }
     }
     p->with->add_packed(p->rows, of->k, of->n, p->x, p->ldx, panels, p->y, of->n);
     p->with->activation(of->kind, p->y, p->rows * of->n);
