@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 from reactor_gymnasium.arguments import kind_of, make_probe
 from reactor_gymnasium.environments.infos import decode_infos, encode_infos, info_adder, info_columns, merge_infos, merged_at_once
 from reactor_gymnasium.native.kernel import Taken
-from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
+from reactor_gymnasium.native.kernels import choose_kernel, take_over, within
 from reactor_gymnasium.traces import looked_at, without_films
 from reactor_rl.plugin import (
     DEFAULT_COST,

@@ -29,7 +29,7 @@ from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted
 from reactor_gymnasium.evaluation.report import student
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
-from reactor_gymnasium.native.takeover import KernelKind, kernel_kind
+from reactor_gymnasium.native.kernels import KernelKind, kernel_kind
 from reactor_gymnasium.placement import StepCosts, choose_executor, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.traces import looked_at, no_traces

@@ -22,7 +22,8 @@ from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, o
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.native.takeover import Takeover, in_words
+from reactor_gymnasium.native.kernels import in_words
+from reactor_gymnasium.native.takeover import Takeover
 from reactor_rl.plugin import Pickled
 
 __all__ = ["REAL_DONE", "GymRows"]

@@ -23,7 +23,7 @@ from reactor_gymnasium.arguments import (
 )
 from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.storage import check_shared_memory
-from reactor_gymnasium.native.takeover import forecast
+from reactor_gymnasium.native.kernels import forecast
 from reactor_gymnasium.placement import StepCosts, env_costs, info_cost, step_cost
 from reactor_gymnasium.vector.joined import JoinedVectorEnv, VectorEnvFn
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv

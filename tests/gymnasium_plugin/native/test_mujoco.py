@@ -14,7 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from reactor_gymnasium import ReactorVectorEnv, make_vec
-from reactor_gymnasium.native import guards, takeover
+from reactor_gymnasium.native import guards, kernels, takeover
 from reactor_gymnasium.native.kernel import Taken
 from reactor_rl.runtime.limits import usable_cores
 from tests.gymnasium_plugin.native.cases import MUJOCO, Counted, in_modes, maker, pair, same, same_states, walk
@@ -152,9 +152,9 @@ def test_a_model_that_somebody_else_refers_to_means_python() -> None:
     env.reset(seed=0)
     row = Taken([env], [9], [9], [False], [np.zeros(8)], AutoresetMode.SAME_STEP)
     held = env.model.opt
-    assert takeover.take_over(row) == "somebody else refers to its model"
+    assert kernels.take_over(row) == "somebody else refers to its model"
     del held
-    assert not isinstance(takeover.take_over(row), str)
+    assert not isinstance(kernels.take_over(row), str)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_model_that_somebody_else_refers_to_means_python() -> None:
 def test_arguments_that_are_not_taken(kwargs: dict[str, Any], says: str) -> None:
     env: Any = gymnasium.make("Hopper-v5", **kwargs).unwrapped
     env.reset(seed=0)
-    assert says in str(takeover.take_over(Taken([env], [9], [9], [False], [np.zeros(11)], AutoresetMode.SAME_STEP)))
+    assert says in str(kernels.take_over(Taken([env], [9], [9], [False], [np.zeros(11)], AutoresetMode.SAME_STEP)))
 
 
 def test_a_row_that_fails_leaves_the_others_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,10 +226,10 @@ def mutated(which: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> 
         exec(compile(text, str(path), "exec"), vars(module))
 
     def kernel_class(kind: type) -> Any:
-        file, _, name = takeover.KERNELS[kind.__module__, kind.__qualname__].partition(":")
+        file, _, name = kernels.KERNELS[kind.__module__, kind.__qualname__].partition(":")
         return getattr(sys.modules[f"mutant_{file}"], name)
 
-    monkeypatch.setattr(takeover, "kernel_class", kernel_class)
+    monkeypatch.setattr(kernels, "kernel_class", kernel_class)
 
 
 @pytest.mark.slow

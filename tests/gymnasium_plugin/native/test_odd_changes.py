@@ -17,7 +17,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.native.compiled import missing
-from reactor_gymnasium.native.takeover import choose_kernel
+from reactor_gymnasium.native.kernels import choose_kernel
 from tests.every_other import in_turn
 from tests.gymnasium_plugin.native import cases
 from tests.gymnasium_plugin.native.cases import Counted, of_another_release, same
