@@ -27,7 +27,7 @@ from reactor_gymnasium.atari.game import ColourFrames, CompiledFrames, kernel_mi
 from reactor_gymnasium.environments.owning import ours_alone
 from reactor_gymnasium.native.guards import PASSING, switched_off, unlike
 from reactor_gymnasium.native.kernel import ROOTS, found_by_name, name_of
-from reactor_gymnasium.native.recorders import KNOWN
+from reactor_gymnasium.native.recorders import RECORDERS
 from reactor_gymnasium.native.watching import Watch
 from reactor_rl.plugin import code_of
 
@@ -43,7 +43,7 @@ _OF_GYMNASIUM: tuple[Name, ...] = tuple(map(name_of, PASSING))
 _OF_SB3: tuple[Name, ...] = (_FIRE, *((_SB3, name) for name in ("NoopResetEnv", "EpisodicLifeEnv", "StickyActionEnv")))
 _WRITTEN_FROM: dict[Name, tuple[str, ...]] = {
     **{name_of(kind): known for kind, known in PASSING.items()},
-    **{name: recorder.written_from for name, recorder in KNOWN.items()},
+    **{(recorder.module, recorder.owner): recorder.written_from for recorder in RECORDERS},
     _FIRE: ("e2cdd5327436",),
     (_SB3, "NoopResetEnv"): ("beb1ed30ae50",),
     (_SB3, "EpisodicLifeEnv"): ("f2fae046ade6",),
@@ -54,6 +54,7 @@ _WRITTEN_FROM: dict[Name, tuple[str, ...]] = {
     (_GAME, "AtariEnv"): ("22408d72a402", "46c38d5d5962", "59b769429c9b"),  # of ale-py 0.11.0, 0.11.2, 0.12
 }
 """By class the fingerprints of what all this was written from."""
+_RECORDERS: tuple[Name, ...] = tuple([(recorder.module, recorder.owner) for recorder in RECORDERS])
 _AROUND = "gymnasium.wrappers.", "stable_baselines3.common.", "reactor_sb3.environments.wrapped_alone"
 """Where wrappers are from that look at nothing but what the wrappers inside of them return."""
 _SCREEN = object()
@@ -113,7 +114,7 @@ class SkippedScreens(UnseenScreens):
     """``WarpFrame`` around ``MaxAndSkipEnv``, both of SB3."""
 
     looking = (_SB3, "WarpFrame"), (_SB3, "MaxAndSkipEnv")
-    handing_on, make_frames = (*_OF_GYMNASIUM, *KNOWN, *_OF_SB3), ColourFrames
+    handing_on, make_frames = (*_OF_GYMNASIUM, *_RECORDERS, *_OF_SB3), ColourFrames
 
     def __init__(self, game: Any, frames: ColourFrames, warp: Any, skip: Any) -> None:
         super().__init__(game, frames)

@@ -15,6 +15,8 @@ Atari games in the wrappers of Gymnasium and SB3 fetch no screens that nobody lo
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -23,9 +25,11 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium.atari.unseen import UnseenScreens, checked, unseen_screens
-from reactor_gymnasium.environments.owning import ours_alone
+from reactor_gymnasium.environments.owning import ALONE, ours_alone
+from reactor_gymnasium.native.forms import RowForm
 from reactor_gymnasium.native.guards import PASSING, unlike
 from reactor_gymnasium.native.kernel import ROOTS
+from reactor_gymnasium.native.levels import enclosed, form_of
 from reactor_gymnasium.native.watching import Watch
 from reactor_rl.plugin import code_of
 
@@ -46,6 +50,9 @@ class WrapperBypass:
     Attributes:
         env: Likewise.
         target: What to step, and to reset without arguments at the end of an episode, by its methods of that moment.
+        levels: Wrappers around it whose work is done by forms, with the forms' classes, the outermost one first.
+        why: Why nothing inside of the target is left out; ``None`` if it is an environment without wrappers.
+        alone: Whether nobody else refers to the target.
         limit: Steps after which the episode is to be truncated, NO_LIMIT if no wrapper that is left out does.
         elapsed: Steps of the episode so far, as the wrapper that is left out has counted them.
         final: Whether there is nothing more to leave out later.
@@ -55,44 +62,65 @@ class WrapperBypass:
     def __init__(self, env: gymnasium.Env[Any, Any], kernels: bool = True) -> None:
         self.env, self._kernels = env, kernels
         self.target: Any = env
+        self.levels: list[tuple[type[RowForm], Any]] = []
+        self.why: str | None = None
+        self.alone = False
         self.screens: UnseenScreens | None = None
         self._frames: Any = None  # what makes frames of its screens
         self._clock: TimeLimit[Any, Any] | None = None
 
-    def engage(self, recording: bool = False) -> None:
+    def engage(self, most: int = 0, over: bool = False) -> None:
         """Find out how little has to be called to step the environment as its wrappers are now.
 
         Args:
-            recording: Whether the outermost wrapper is left out, too: one that records episodes, for somebody else does so.
+            most: How many wrappers may be left out besides those of ``gymnasium.make``, for somebody does their work.
+            over: Whether the next step resets it.
         """
         self._fetch_screens()
         self.target = self._clock = None  # they are references, too
+        self.levels = []
         self.screens, seen = unseen_screens(self, self._frames) if self._kernels else (None, True)
-        clock, within, final = self._within(recording) if wrappers_pristine() else (None, self.env, True)
-        self.final = final and seen
-        self.target, self._clock = (within, clock) if self.final else (self.env, None)
+        self.final, self.why, self.alone = True, "its wrappers are not Gymnasium's", False
+        if wrappers_pristine():
+            self.target = self._inside(most, over)
+        self.final = self.final and seen
+        if not self.final or self.target is None:
+            self.target, self._clock, self.levels = self.env, None, []
         self.limit, self.elapsed = NO_LIMIT, 0
         if self._clock is not None:
             self.limit, self.elapsed = int(self._clock._max_episode_steps), self._clock._elapsed_steps or 0
 
-    def _within(self, recording: bool) -> tuple[TimeLimit[Any, Any] | None, gymnasium.Env[Any, Any], bool]:
-        """The time limit and what is inside of the wrappers that can be left out, once each has done what it does only at first."""
+    def _inside(self, most: int, over: bool) -> gymnasium.Env[Any, Any]:
+        """Go inwards as long as wrappers can be left out, and note which; returns what is inside of them."""
         outer: Any = self
-        clock, final = None, True
-        if recording:
-            if not ours_alone(outer):
-                return None, outer.env, True
+        while isinstance(outer.env, gymnasium.Wrapper):
+            kind, form = type(outer.env), None
+            if kind not in PASSING:
+                form = form_of(outer.env, over) if len(self.levels) < most else f"no row form of {kind.__name__}"
+                if isinstance(form, str):
+                    self.why = form
+                    return outer.env  # type: ignore[no-any-return]
+            if not ours_alone(outer, enclosed(outer)):
+                self.why = f"somebody else refers to its {kind.__name__}, or has changed it"
+                return outer.env  # type: ignore[no-any-return]
+            if kind is TimeLimit:
+                if self._clock is not None or not counts_plainly(outer.env):
+                    self.why = "its time limit is an odd one" if self._clock is None else "it has two time limits"
+                    return outer.env  # type: ignore[no-any-return]
+                self._clock = outer.env
+                self.final = self.final and outer.env._elapsed_steps is not None
+            elif kind is OrderEnforcing:
+                self.final = self.final and outer.env._has_reset  # its error is still to come
+            elif kind is PassiveEnvChecker:
+                self.final = self.final and checked(outer.env)
+            elif form is not None:
+                if form.asks_ends and self._clock is not None:
+                    self.why = f"its {kind.__name__} is inside of a time limit"
+                    return outer.env  # type: ignore[no-any-return]
+                self.levels.append((form, outer.env))
             outer = outer.env
-        if type(outer.env) is TimeLimit and ours_alone(outer) and counts_plainly(outer.env):
-            clock = outer = outer.env
-            final = clock._elapsed_steps is not None
-        if type(outer.env) is OrderEnforcing and ours_alone(outer):
-            outer = outer.env
-            final = final and outer._has_reset  # its error is still to come
-        if type(outer.env) is PassiveEnvChecker and ours_alone(outer):
-            outer = outer.env
-            final = final and checked(outer)
-        return clock, outer.env, final
+        self.why, self.alone = None, sys.getrefcount(outer.env) <= ALONE + enclosed(outer)
+        return outer.env  # type: ignore[no-any-return]
 
     def _fetch_screens(self) -> None:
         screens, self.screens = self.screens, None
@@ -138,11 +166,16 @@ class Bypassed:
         self.leaves_out, self.settled, self.looked, self.stepping = False, False, True, False
         self.screens: set[type[UnseenScreens]] = set()
 
-    def engage(self, recording: bool = False) -> None:
-        """Find out anew, by :meth:`WrapperBypass.engage`, what to call for each environment: its wrappers may have changed."""
+    def engage(self, most: int = 0, pending: Sequence[int] | None = None) -> None:
+        """Find out anew, by :meth:`WrapperBypass.engage`, what to call for each environment: its wrappers may have changed.
+
+        Args:
+            most: How many wrappers may be left out besides those of ``gymnasium.make``.
+            pending: Which of them the next step resets.
+        """
         self.looked, self.targets = False, []
-        for held in self.held:
-            held.engage(recording)
+        for number, held in enumerate(self.held):
+            held.engage(most, pending is not None and bool(pending[number]))
         self.targets = [held.target for held in self.held]
         self.due = [self.now + held.limit - held.elapsed for held in self.held]
         self.soonest = min(self.due)

@@ -22,6 +22,7 @@ from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, o
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.native.forms import ALL, Around, Brought, numbers_of
 from reactor_gymnasium.native.kernels import in_words
 from reactor_gymnasium.native.takeover import Takeover
 from reactor_rl.plugin import Pickled
@@ -78,14 +79,18 @@ class GymRows(EnvRows):
 
     def step(self, actions: Sequence[Any] | Array, out: StepBuffers | None) -> None:
         bypassed, takeover = self._envs, self._takeover
-        if (takeover.kernel is not None or bypassed.now == takeover.at) and takeover.step(actions, out):
+        if bypassed.screens and any(kind.changed() for kind in bypassed.screens):
+            self._write_back()
+            bypassed.settled = False
+        if (takeover.engaged or bypassed.now >= takeover.at) and takeover.step(actions, out):
             return
-        if isinstance(actions, np.ndarray) and actions.ndim > 1:  # what an array of one axis gives are scalars
+        around, refused = takeover.around, []
+        if around is not None:
+            actions, refused = takeover.given
+        elif isinstance(actions, np.ndarray) and actions.ndim > 1:  # what an array of one axis gives are scalars
             actions = actions.copy()
-        if (
-            not bypassed.settled
-            or (bypassed.leaves_out and not (WRAPPERS.look([], object) or WRAPPERS.same([], object)))
-            or (bypassed.screens and any(kind.changed() for kind in bypassed.screens))
+        if around is None and (
+            not bypassed.settled or (bypassed.leaves_out and not (WRAPPERS.look([], object) or WRAPPERS.same([], object)))
         ):
             self._write_back()
             self.failures = []  # an exception refers to the frames that it has left, and what they refer to is not left out
@@ -98,10 +103,19 @@ class GymRows(EnvRows):
         self.ended = ended = []
         self.finals = finals = {}
         self.infos = infos = {}
-        self.failures = failures = []
+        self.failures = failures = [*refused]
         autoreset, ndarray, immutable, counted = self.autoreset, np.ndarray, IMMUTABLE, getrefcount
         limited, keep_infos, before_reset = now >= bypassed.soonest, self.keep_infos, self.before_reset
         put = None if out is None or out.put_all else out.put
+        idle: list[int] = []
+        if around is not None:  # resets in the same step come after the wrappers' work
+            autoreset, last, put, keep_infos = AutoresetMode.DISABLED, [None] * len(envs), None, True
+            if self.autoreset is AutoresetMode.NEXT_STEP:
+                autoreset = AutoresetMode.NEXT_STEP
+            idle = [row for row in self._numbers if pending[row] == IDLE]
+            for row, _ in refused:
+                pending[row] = IDLE
+        begun: list[int] = []
         lives, held = self.lives, self._held
         if lives:
             self._lost = lost = set()
@@ -116,6 +130,7 @@ class GymRows(EnvRows):
                         if over == IDLE:
                             continue
                         pending[row] = False
+                        begun.append(row)
                         observation, info = self._begin(row, env, {} if self.seeds is None else self.seeds(row) or {})
                     else:
                         observation, reward, terminated, truncated, info = env.step(action)
@@ -152,16 +167,93 @@ class GymRows(EnvRows):
             except BaseException:
                 bypassed.stepping = False
                 raise
+        if around is not None:
+            for row, _ in refused:
+                pending[row] = False
+            try:
+                self._carry(around, last, begun, idle)
+            finally:
+                bypassed.stepping = False
         bypassed.stepping = False
         if now >= bypassed.soonest:
             bypassed.soonest = min(due)
         if out is not None:
             self._write(out)
 
+    def _carry(self, around: Around, raw: list[Any], begun: list[int], idle: list[int]) -> None:
+        """Let forms do the work of the wrappers around what was stepped, and reset what has to be reset in the same step.
+
+        Args:
+            around: The forms.
+            raw: What each row shows inside of them.
+            begun: The rows that were reset.
+            idle: Those that took no step.
+        """
+        n, failed = len(raw), {row for row, _ in self.failures}
+        left = failed.union(begun, idle)
+        moved = [row for row in self._numbers if row not in left]
+        resets = [row for row in begun if row not in failed]
+        terminated, truncated = np.zeros((2, n), np.bool_)
+        for row, ends, cut in self.ended:
+            terminated[row], truncated[row] = ends, cut
+        ended = [row for row, _, _ in self.ended if row not in failed]
+        brought = Brought(
+            n, raw, ALL if len(moved) == n else np.array(moved) if moved else None, np.array(resets) if resets else None,
+            np.zeros(n), float, terminated, truncated, ended, lambda: self.infos,
+        )  # fmt: skip
+        brought.pay({row: self.rewards[row] for row in moved})
+        self._outward(around, brought)
+        paid = brought.paid()
+        self.rewards = [0.0] * n
+        for row in numbers_of(brought.moved, n):
+            self.rewards[row] = paid[row]
+        for row, results in brought.alone.items():
+            if len(results) == 5:
+                self.rewards[row] = results[1]
+        last_infos, self.infos = self.infos, {}
+        if self.keep_infos:
+            self.infos = {row: info for row, info in sorted(last_infos.items()) if info}
+        if ended and self.autoreset is AutoresetMode.SAME_STEP:
+            self._begin_again(around, brought, ended, last_infos)
+
+    def _begin_again(self, around: Around, brought: Brought, ended: list[int], infos: dict[int, Any]) -> None:
+        """Reset rows whose episode a step has ended."""
+        due, envs, started, raw, begun = self._envs.due, self._envs.targets, dict[int, Any](), [*self._numbers], dict[int, Any]()
+        failed = {row for row, _ in self.failures}
+        for row in ended:
+            if row in failed:
+                continue
+            self.finals[row] = brought.last(row), self.before_reset(row, infos.pop(row, {}))
+            kwargs = {} if self.seeds is None else self.seeds(row)
+            if kwargs is None:
+                self.pending[row], due[row] = IDLE, NO_LIMIT
+                continue
+            try:
+                observation, info = self._begin(row, envs[row], kwargs)
+                raw[row], begun[row] = own(observation), kwargs
+                if info:
+                    started[row] = own(info)
+            except Exception as error:
+                self.failures.append((row, error))
+        if begun:
+            rows = np.array([*begun])
+            self._outward(around, Brought(len(raw), raw, None, rows, infos=lambda: started, kwargs=begun))
+        if self.keep_infos:
+            self.infos = dict(sorted((infos | started).items()))
+
+    def _outward(self, around: Around, brought: Brought) -> None:
+        around.outward(brought)
+        self.failures += brought.failures
+        self._takeover.show(brought)
+        for row, results in brought.alone.items():
+            brought.infos[row] = results[-1]
+
     def _write(self, out: StepBuffers) -> None:
         """Write what a step in Python brought, where that was not done environment by environment."""
-        failures, last = self.failures, self.observations
-        if out.put_all and not failures:
+        failures, last, whole = self.failures, self.observations, self._takeover.whole
+        if whole is not None:
+            failures += out.write_all(last, whole)
+        elif out.put_all and not failures:
             try:
                 out.put_all(last)
             except (TypeError, ValueError):
@@ -171,6 +263,8 @@ class GymRows(EnvRows):
                     for row, env in zip(self._numbers, self._envs.targets, strict=True)
                     if last[row] is None and self.pending[row] != IDLE
                 ]
+        elif self._takeover.around is not None:
+            failures += out.write_each(enumerate(last))
         for part, shown in out.copies:  # what the step led to is seen now, but for the last observations of episodes
             part[...] = shown
         if self.finals:
@@ -210,7 +304,7 @@ class GymRows(EnvRows):
             RuntimeError: Within the step of a kernel.
         """
         if self._envs.stepping:
-            if self._takeover.kernel is not None:
+            if self._takeover.engaged:
                 raise RuntimeError("nobody may look at environments within a kernel's step: keep_from_kernels() before")
             changes = False
         self._write_back()

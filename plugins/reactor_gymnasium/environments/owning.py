@@ -12,7 +12,7 @@ import numpy as np
 
 from reactor_rl.plugin import dumps, loads
 
-__all__ = ["IMMUTABLE", "SOLE", "as_number", "check_info", "looked_at", "own", "ours_alone", "referred_to", "same_bits", "shared"]
+__all__ = ["ALONE", "IMMUTABLE", "SOLE", "as_number", "check_info", "looked_at", "own", "ours_alone", "same_bits", "shared"]
 
 _NUMBERS = {kind for kind in np.sctypeDict.values() if issubclass(kind, np.number)}
 IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None), np.bool_, *_NUMBERS})
@@ -34,7 +34,7 @@ class _Holder:
 
 
 _holder = _Holder()
-_ALONE = sys.getrefcount(_holder.env)
+ALONE = sys.getrefcount(_holder.env)
 """The same for an object that one attribute refers to and nothing else."""
 _DICT = sys.getrefcount(vars(_holder))
 """The same for an object's attributes."""
@@ -63,31 +63,19 @@ def shared(values: Iterable[Any]) -> bool:
     return count > _PART or base > _BASE
 
 
-def _targeted() -> int:
-    """The reference count of an environment that nobody but a block refers to: a wrapper, a bypass and the list of targets do."""
-    wrapper, bypass, env = type("Holder", (), {})(), type("Holder", (), {})(), object()
-    wrapper.env = bypass.target = env
-    targets = [env]
-    del env
-    return max([sys.getrefcount(env) for env in targets])
-
-
-_TARGETED = _targeted()
-
-
-def referred_to(targets: list[Any]) -> bool:
-    """Whether somebody besides a block refers to one of its targets."""
-    return any(counted > _TARGETED for counted in [sys.getrefcount(env) for env in targets])
-
-
 def looked_at(env: Any) -> bool:
     """Whether somebody may look at an object's attributes without a reference to it that counts."""
     return getweakrefcount(env) > 0 or sys.getrefcount(vars(env)) > _DICT
 
 
-def ours_alone(outer: Any) -> bool:
-    """Whether only ``outer`` refers to its ``env``, and nobody has put another ``step`` or ``reset`` on it, so that nobody will."""
-    if sys.getrefcount(outer.env) > _ALONE or looked_at(outer.env):
+def ours_alone(outer: Any, besides: int = 0) -> bool:
+    """Whether only ``outer`` refers to its ``env``, and nobody has put another ``step`` or ``reset`` on it, so that nobody will.
+
+    Args:
+        outer: What has the environment.
+        besides: How many references more are known, and harmless.
+    """
+    if sys.getrefcount(outer.env) > ALONE + besides or looked_at(outer.env):
         return False
     own = vars(outer.env)
     return "step" not in own and "reset" not in own

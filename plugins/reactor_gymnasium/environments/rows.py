@@ -123,6 +123,22 @@ class StepBuffers:
                         failures.append((row, error))
         return failures
 
+    def write_all(self, observations: Sequence[Any], whole: Array | None = None) -> list[tuple[int, Exception]]:
+        """Write what all rows show.
+
+        Args:
+            observations: One of each row.
+            whole: The same as one array, if there is one.
+
+        Returns:
+            Rows whose observations do not fit, and why.
+        """
+        place = self.led_to if self.observations is None else self.shown
+        if whole is None or place is None or self.kind != (whole.dtype, whole.shape):
+            return self.write_each(enumerate(observations))
+        place[...] = whole
+        return []
+
     def write_rewards(self, given: Sequence[Any]) -> list[tuple[int, Exception]]:
         """Write the rewards of all rows, of which there must be an array.
 

@@ -22,6 +22,7 @@
 #endif
 
 #include "_classic.h"
+#include "_normalize.h"
 #include "_toy_text.h"
 #include "_watch.h"
 
@@ -363,6 +364,7 @@ static PyModuleDef module_def = {
     .m_name = "_kernels",
     .m_doc = "Gymnasium's own environments, many rows in one call.",
     .m_size = 0,
+    .m_methods = normalize_methods,
     .m_slots = module_slots,
 };
 

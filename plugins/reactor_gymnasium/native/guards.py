@@ -115,6 +115,7 @@ def compared(kernel: type[BlockKernel], envs: list[Any], steps: int, limit: int 
     """
     rows = len(envs) // 2
     theirs, ours = envs[:rows], envs[rows:]
+    paid: set[type] = set()
     random = np.random.default_rng(seed)
     shown = [env.reset(seed=seed + row)[0] for row, env in enumerate(theirs)]
     last = [env.reset(seed=seed + row)[0] for row, env in enumerate(ours)]
@@ -127,6 +128,7 @@ def compared(kernel: type[BlockKernel], envs: list[Any], steps: int, limit: int 
         infos, ended = taken.infos_by_row(), 0
         for row, env in enumerate(theirs):
             shown[row], reward, terminated, truncated, info = env.step(actions[row])
+            paid.add(type(reward))
             left[row] -= 1
             cut = truncated or left[row] <= 0
             given = float(taken.rewards[row]), bool(taken.terminated[row]), bool(taken.truncated[row])
@@ -149,6 +151,7 @@ def compared(kernel: type[BlockKernel], envs: list[Any], steps: int, limit: int 
             for one, other in zip(theirs, ours, strict=True):
                 if name := _differing(kernel, one, other):
                     return f"the {name} after step {step}"
+    kernel.paid = paid.pop() if len(paid) == 1 else None
     return None
 
 

@@ -109,6 +109,8 @@ class BlockKernel(StandsFor):
     summed: ClassVar[type[float]] = float
     """The type of a sum of its environment's rewards."""
 
+    paid: ClassVar[type | None] = None
+    """The type of its environment's rewards, as the comparison with Python has found it; ``None`` if there are several."""
     compared: ClassVar[tuple[int, int]] = (60, 3)
     """For how many steps, and with how many rows, it is compared with Python once a process."""
     timed_rows: ClassVar[int] = 64

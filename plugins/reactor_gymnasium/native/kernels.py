@@ -8,10 +8,10 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium.wrappers import TimeLimit
 
-from reactor_gymnasium.environments.bypass import LEFT_OUT, counts_plainly
-from reactor_gymnasium.native.guards import distrusted, switched_off
+from reactor_gymnasium.environments.bypass import counts_plainly
+from reactor_gymnasium.native.guards import PASSING, distrusted, switched_off
 from reactor_gymnasium.native.kernel import BlockKernel, Taken, error_state, found_by_name, name_of
-from reactor_gymnasium.native.recorders import KNOWN, left_out
+from reactor_gymnasium.native.levels import form_of, known_by_name
 
 __all__ = [
     "KERNELS", "KernelKind", "choose_kernel", "forecast", "in_words", "kernel_class", "kernel_kind", "take_over", "within",
@@ -58,23 +58,21 @@ def kernel_class(kind: type) -> type[BlockKernel] | None:
 
 
 def within(env: Env) -> tuple[Env, str | None]:
-    """The environment inside of the wrappers that are left out where a kernel steps.
+    """The environment inside of the wrappers that are left out where a kernel steps, or whose work forms do.
 
     Returns:
-        It, and why an outer wrapper that records episodes is not left out, ``None`` if that is so or there is no such wrapper.
+        It, or what is inside of the first wrapper that is not left out and why that is not; else ``None``.
     """
-    outermost = left_out(env, over=True)
-    if isinstance(outermost, type):
-        env = env.env  # type: ignore[attr-defined]
-    return _as_made(env), outermost if isinstance(outermost, str) else None
-
-
-def _as_made(env: Env) -> Env:
-    """The environment inside of the wrappers that ``gymnasium.make`` adds."""
-    for wrapper in LEFT_OUT:
-        if type(env) is wrapper and (type(env) is not TimeLimit or counts_plainly(env)):
-            env = env.env  # type: ignore[attr-defined]
-    return env
+    why = None
+    while isinstance(env, gymnasium.Wrapper):
+        if type(env) not in PASSING:
+            found = form_of(env, over=True)
+            if isinstance(found, str):
+                return env, found
+        elif type(env) is TimeLimit and not counts_plainly(env):
+            return env, "its time limit is an odd one"
+        env = env.env
+    return env, why
 
 
 def kernel_kind(env: Env) -> KernelKind | None:
@@ -84,9 +82,9 @@ def kernel_kind(env: Env) -> KernelKind | None:
         ``"compiled"`` if C steps it, ``"simulated"`` if MuJoCo and numpy do, ``None`` if there is no kernel. This depends on the
         environment and its wrappers only.
     """
-    if name_of(type(env)) in KNOWN:
-        env = env.env  # type: ignore[attr-defined]
-    place = KERNELS.get(name_of(type(_as_made(env))))
+    while isinstance(env, gymnasium.Wrapper) and known_by_name(env):
+        env = env.env
+    place = KERNELS.get(name_of(type(env)))
     if place is None:
         return None
     return "simulated" if place.startswith("mujoco") else "compiled"

@@ -1,0 +1,530 @@
+"""Forms of Gymnasium's wrappers: what each does to actions, observations and rewards, done for all rows at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from types import FunctionType
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.wrappers.utils import RunningMeanStd
+
+from reactor_gymnasium.environments.owning import shared
+from reactor_gymnasium.native.forms import ALL, Brought, RowForm, Selection, numbers_of
+from reactor_gymnasium.native.functions import EachAction, EachObservation, EachReward, clip_bounds, entangled
+from reactor_rl.plugin import compiled_module
+
+__all__ = ["FORMS"]
+
+Array = npt.NDArray[Any]
+
+_kernels = compiled_module("reactor_gymnasium.native._kernels")  # else these wrappers are called
+
+_OBSERVATIONS, _STATEFUL = "gymnasium.wrappers.transform_observation", "gymnasium.wrappers.stateful_observation"
+_REWARDS, _ACTIONS = "gymnasium.wrappers.transform_reward", "gymnasium.wrappers.transform_action"
+
+
+# ---------------------------------------------------------------------- functions that wrappers have
+
+
+def _templates(
+    env: Any, new_observation_space: Any, gradient: Any, intercept: Any, min_reward: Any, max_reward: Any
+) -> dict[str, Any]:
+    """By class the function that Gymnasium's wrappers have, as this was written from."""
+    return {
+        "FlattenObservation": lambda obs: spaces.utils.flatten(env.observation_space, obs),
+        "DtypeObservation": lambda obs: new_observation_space.dtype.type(obs),
+        "RescaleObservation": lambda obs: gradient * obs + intercept,
+        "ClipAction": lambda action: np.clip(action, env.action_space.low, env.action_space.high),
+        "RescaleAction": lambda obs: (obs - intercept) / gradient,
+        "ClipReward": lambda x: np.clip(x, a_min=min_reward, a_max=max_reward),
+    }
+
+
+_TEMPLATES = _templates(*[None] * 6)
+
+
+def _parts(function: Any, owner: str) -> dict[str, Any] | None:
+    """The values that a function of Gymnasium's encloses; ``None`` if its code is another one than this was written from."""
+    like = _TEMPLATES[owner].__code__
+    code = function.__code__
+    same = all(getattr(code, part) == getattr(like, part) for part in ("co_code", "co_names", "co_freevars", "co_consts"))
+    usual = function.__globals__.get("np", np) is np and function.__globals__.get("spaces", spaces) is spaces
+    if not same or not usual:
+        return None
+    return {name: cell.cell_contents for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
+
+
+def _strange(wrapper: Any, owner: str) -> str | None:
+    """Complain of a wrapper that has another function than Gymnasium's own class gives it."""
+    function = wrapper.func
+    made = f"{owner}.__init__.<locals>.", "rescale_box.<locals>."
+    own = type(function) is FunctionType and function.__qualname__.startswith(made) and function.__module__.startswith("gymnasium.")
+    return None if own else f"somebody has changed its {owner}"
+
+
+class _Transform(EachObservation):
+    """``TransformObservation``, and what is derived from it."""
+
+    module = _OBSERVATIONS
+    written_from = ("12bfacc5416f",)
+    saves = 6.0
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        return _strange(wrapper, cls.owner)
+
+    def vector(self, shown: Array) -> Array | None:
+        """The observations of all rows, ``(n, ...)``; ``None`` where the wrappers have to be called."""
+        return None
+
+    def outward(self, brought: Brought) -> None:
+        shown = brought.alike()
+        found = None if shown is None or shown.ndim < 2 else self.vector(shown)
+        if found is None:
+            super().outward(brought)
+        else:
+            brought.show(found)
+
+
+class TransformObservation(_Transform):
+    owner = "TransformObservation"
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        self._bounds = _only([clip_bounds(wrapper.func) for wrapper in wrappers])
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        return entangled(wrapper.func)
+
+    def vector(self, shown: Array) -> Array | None:
+        return None if self._bounds is None or shown.dtype.kind != "f" else shown.clip(*self._bounds)
+
+
+class FilterObservation(_Transform):
+    owner = "FilterObservation"
+
+
+class FlattenObservation(_Transform):
+    owner = "FlattenObservation"
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        inside = [(_parts(wrapper.func, self.owner) or {}).get("env") for wrapper in wrappers]
+        self._space: Any = _only([env and env.observation_space for env in inside])
+
+    def vector(self, shown: Array) -> Array | None:
+        space = self._space
+        if type(space) is not spaces.Box or shown.shape[1:] != space.shape:
+            return None
+        return shown.reshape(len(shown), -1).astype(space.dtype)
+
+
+class DtypeObservation(_Transform):
+    owner = "DtypeObservation"
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        parts = [_parts(wrapper.func, self.owner) for wrapper in wrappers]
+        self._dtype: Any = None if None in parts else _only([wrapper.observation_space.dtype for wrapper in wrappers])
+
+    def vector(self, shown: Array) -> Array | None:
+        dtype = self._dtype
+        return None if dtype is None or dtype.kind != "f" or shown.dtype.kind not in "fiub" else shown.astype(dtype)
+
+
+class RescaleObservation(_Transform):
+    owner = "RescaleObservation"
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        self._line = _line(wrappers, self.owner)
+
+    def vector(self, shown: Array) -> Array | None:
+        if self._line is None:
+            return None
+        gradient, intercept = self._line
+        moved: Array = gradient * shown + intercept
+        return moved
+
+
+def _only(values: list[Any]) -> Any:
+    """The value that all have in common; ``None`` if they have not."""
+    first = values[0]
+    return first if all(value is first or value == first for value in values) else None
+
+
+def _line(wrappers: Sequence[Any], owner: str) -> tuple[Array, Array] | None:
+    """The gradient and the intercept of ``rescale_box``, where all wrappers have the same."""
+    parts = [_parts(wrapper.func, owner) for wrapper in wrappers]
+    found: list[tuple[Any, Any]] = [(part["gradient"], part["intercept"]) for part in parts if part is not None]
+    gradient, intercept = found[0] if len(found) == len(parts) else (None, None)
+    alike = gradient is not None and all(
+        np.array_equal(one, gradient) and np.array_equal(other, intercept) and one.dtype == gradient.dtype for one, other in found
+    )
+    return (gradient, intercept) if alike and gradient.ndim else None
+
+
+# ---------------------------------------------------------------------- actions
+
+
+class _TransformAction(EachAction):
+    module = _ACTIONS
+    written_from = ("e06a24b07c4f",)
+    saves = 6.0
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        return _strange(wrapper, cls.owner)
+
+    def vector(self, actions: Array) -> Array | None:
+        """The actions of all rows, ``(n, ...)``; ``None`` where the wrappers have to be called."""
+        return None
+
+    def inward(self, actions: Any, rows: Sequence[int]) -> Any:
+        fit = type(actions) is np.ndarray and actions.ndim > 1 and actions.dtype.kind == "f"
+        found = self.vector(actions) if fit else None
+        return super().inward(actions, rows) if found is None else found
+
+
+class TransformAction(_TransformAction):
+    owner = "TransformAction"
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        return entangled(wrapper.func)
+
+
+class ClipAction(_TransformAction):
+    owner = "ClipAction"
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        spaces_ = [(_parts(wrapper.func, self.owner) or {}).get("env") for wrapper in wrappers]
+        space = _only([env and env.action_space for env in spaces_])
+        self._bounds = None if space is None else (space.low, space.high)
+
+    def vector(self, actions: Array) -> Array | None:
+        if self._bounds is None or actions.shape[1:] != self._bounds[0].shape:
+            return None
+        return actions.clip(*self._bounds)
+
+
+class RescaleAction(_TransformAction):
+    owner = "RescaleAction"
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        self._line = _line(wrappers, self.owner)
+
+    def vector(self, actions: Array) -> Array | None:
+        if self._line is None or actions.shape[1:] != self._line[0].shape:
+            return None
+        gradient, intercept = self._line
+        moved: Array = (actions - intercept) / gradient
+        return moved
+
+
+# ---------------------------------------------------------------------- rewards
+
+
+class _TransformReward(EachReward):
+    module = _REWARDS
+    written_from = ("8d836f00ecec",)
+    saves = 6.0
+    bounds: tuple[Any, Any] | None = None
+
+    def outward(self, brought: Brought) -> None:
+        if self.bounds is None or brought.kind not in (float, np.float64):
+            super().outward(brought)
+        elif brought.moved is not None:
+            brought.rewards, brought.kind = brought.rewards.clip(*self.bounds), np.float64
+
+
+class TransformReward(_TransformReward):
+    owner = "TransformReward"
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        self.bounds = _only([clip_bounds(wrapper.func) for wrapper in wrappers])
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        return entangled(wrapper.func)
+
+
+class ClipReward(_TransformReward):
+    owner = "ClipReward"
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        parts = [_parts(wrapper.func, self.owner) for wrapper in wrappers]
+        bounds = [part and (part["min_reward"], part["max_reward"]) for part in parts]
+        if all(pair and all(type(one) in (int, float, type(None)) for one in pair) for pair in bounds):
+            self.bounds = _only(bounds)
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        return _strange(wrapper, cls.owner)
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+class _Statistics(RowForm):
+    """A ``RunningMeanStd`` of each row."""
+
+    module = _STATEFUL
+    rms: ClassVar[str]
+    """The attribute that has it."""
+
+    mean: Array
+    var: Array
+    count: Array
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        self._all, self._left = np.ones(len(wrappers), np.uint8), np.zeros(len(wrappers), np.uint8)
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        if not _kernels:
+            return "its form was not compiled"
+        if wrapper._update_running_mean is not True:
+            return "its statistics are frozen"
+        rms = getattr(wrapper, cls.rms)
+        if type(rms) is not RunningMeanStd or type(rms.count) is not float or type(wrapper.epsilon) is not float:
+            return f"somebody has changed its {cls.owner}"
+        del rms
+        if shared(map(vars(wrapper).get, (cls.rms,))) or shared(map(vars(getattr(wrapper, cls.rms)).get, ("mean", "var"))):
+            return f"somebody else refers to its {cls.rms}"
+        return None
+
+    def mask(self, rows: Selection) -> Array:
+        """A byte for each row: 1 for those of a selection."""
+        if rows is ALL:
+            return self._all
+        mask = np.zeros(len(self.wrappers), np.uint8)
+        mask[rows] = 1
+        return mask
+
+
+class NormalizeObservation(_Statistics):
+    owner, rms, saves = "NormalizeObservation", "obs_rms", 60.0
+    observes = True
+    written_from = ("a131b5674ea8",)
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        all_rms = [wrapper.obs_rms for wrapper in wrappers]
+        self.mean, self.var = np.array([rms.mean for rms in all_rms]), np.array([rms.var for rms in all_rms])
+        self.count = np.array([rms.count for rms in all_rms])
+        self._epsilon = wrappers[0].epsilon
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        if why := super().misfit(wrapper, over):
+            return why
+        mean, var = wrapper.obs_rms.mean, wrapper.obs_rms.var
+        usual = type(mean) is type(var) is np.ndarray and mean.ndim and mean.shape == var.shape and mean.size
+        known = usual and mean.dtype == var.dtype and mean.dtype in (np.float32, np.float64)
+        return None if known else f"its statistics are {type(mean).__name__} of {getattr(mean, 'dtype', None)}"
+
+    @classmethod
+    def constants(cls, wrapper: Any) -> Any:
+        mean = wrapper.obs_rms.mean
+        return wrapper.epsilon, mean.dtype, mean.shape
+
+    def outward(self, brought: Brought) -> None:
+        shown = brought.array(self.mean.dtype, self.mean.shape[1:])
+        rows = brought.rows
+        if rows is None:
+            return
+        out = np.empty(shown.shape, np.float32)
+        if _kernels.normalize_observations(
+            np.ascontiguousarray(shown), self.mask(rows), self.mean, self.var, self.count, self._left, out, self.mean.itemsize,
+            self._epsilon,
+        ):  # fmt: skip
+            brought.go_alone(np.flatnonzero(self._left).tolist())
+            self._left[...] = 0
+        brought.show(out)
+
+    def give(self, row: int) -> None:
+        rms = self.wrappers[row].obs_rms
+        rms.mean, rms.var, rms.count = self.mean[row].copy(), self.var[row].copy(), self.count[row].item()
+
+    def take(self, row: int) -> bool:
+        rms = self.wrappers[row].obs_rms
+        if (
+            self.constants(self.wrappers[row]) != (self._epsilon, self.mean.dtype, self.mean.shape[1:])
+            or rms.var.dtype != self.var.dtype
+        ):
+            return False
+        self.mean[row], self.var[row], self.count[row] = rms.mean, rms.var, rms.count
+        return True
+
+
+class NormalizeReward(_Statistics):
+    module, owner, rms, saves = "gymnasium.wrappers.stateful_reward", "NormalizeReward", "return_rms", 35.0
+    written_from = ("e62d3f0d3292",)
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        n = len(wrappers)
+        self.mean, self.var, self.count, self.discounted = np.zeros((4, n))
+        self._gamma, self._epsilon = float(wrappers[0].gamma), wrappers[0].epsilon
+        self._moved: Array = np.zeros(n, np.bool_)  # the others have what they had
+        self._all_moved = False
+        for row in range(n):
+            self.take(row)
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        if why := super().misfit(wrapper, over):
+            return why
+        given, mean = wrapper.discounted_reward, wrapper.return_rms.mean
+        usual = (
+            type(given) is np.ndarray and given.dtype == np.float64 and given.shape == (1,) and type(wrapper.gamma) in (float, int)
+        )
+        known = usual and isinstance(mean, np.float64 | np.ndarray) and mean.shape == () and mean.dtype == np.float64
+        return None if known else f"somebody has changed its {cls.owner}"
+
+    @classmethod
+    def constants(cls, wrapper: Any) -> Any:
+        return wrapper.gamma, wrapper.epsilon
+
+    def outward(self, brought: Brought) -> None:
+        if brought.moved is None:
+            return
+        mask, out = self.mask(brought.moved), np.zeros(len(self.wrappers))
+        odd = _kernels.normalize_rewards(
+            brought.rewards, brought.terminated, mask, self.discounted, self.mean, self.var, self.count, self._left, out, self._gamma,
+            self._epsilon,
+        )  # fmt: skip
+        if not self._all_moved:
+            self._moved |= mask.view(np.bool_) & ~self._left.view(np.bool_)
+            self._all_moved = bool(self._moved.all())
+        if odd:
+            brought.go_alone(np.flatnonzero(self._left).tolist())
+            self._left[...] = 0
+        brought.rewards, brought.kind = out, np.float64
+
+    def give(self, row: int) -> None:
+        if not self._moved[row]:
+            return
+        self._moved[row] = self._all_moved = False
+        wrapper = self.wrappers[row]
+        rms = wrapper.return_rms
+        rms.mean, rms.var, rms.count = self.mean[row], self.var[row], self.count[row].item()
+        wrapper.discounted_reward = self.discounted[row : row + 1].copy()
+
+    def take(self, row: int) -> bool:
+        wrapper = self.wrappers[row]
+        rms = wrapper.return_rms
+        self.mean[row], self.var[row], self.count[row] = rms.mean, rms.var, rms.count
+        self.discounted[row] = wrapper.discounted_reward[0]
+        return True
+
+
+# ---------------------------------------------------------------------- observations of several steps
+
+
+class FrameStackObservation(RowForm):
+    module, owner, saves = _STATEFUL, "FrameStackObservation", 20.0
+    observes = True
+    written_from = ("fadaad7360d0",)
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        self._frames = np.array([[*wrapper.obs_queue] for wrapper in wrappers])
+        self._padding = np.array([wrapper.padding_value for wrapper in wrappers])
+        self._resets = wrappers[0].padding_type == "reset"
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        stacked, queue = wrapper.stacked_obs, wrapper.obs_queue
+        if type(wrapper.env.observation_space) is not spaces.Box or type(stacked) is not np.ndarray or type(queue) is not deque:
+            return f"it stacks a {type(wrapper.env.observation_space).__name__}"
+        frames = [*queue, wrapper.padding_value]
+        if any(type(one) is not np.ndarray or (one.dtype, one.shape) != (stacked.dtype, stacked.shape[1:]) for one in frames):
+            return "its frames have another dtype or shape than their space"
+        return None if len(queue) == wrapper.stack_size and stacked.ndim > 1 else f"somebody has changed its {cls.owner}"
+
+    @classmethod
+    def constants(cls, wrapper: Any) -> Any:
+        return wrapper.stacked_obs.shape, wrapper.stacked_obs.dtype, wrapper.padding_type
+
+    def outward(self, brought: Brought) -> None:
+        frames, padding = self._frames, self._padding
+        shown = brought.array(frames.dtype, frames.shape[2:])
+        if (moved := brought.moved) is not None:
+            frames[moved, :-1] = frames[moved, 1:].copy()
+            frames[moved, -1] = shown[moved]
+        if (begun := brought.begun) is not None:
+            if self._resets:
+                padding[begun] = shown[begun]
+            frames[begun, :-1] = padding[begun][:, None]
+            frames[begun, -1] = shown[begun]
+        brought.show(frames.copy())
+
+    def give(self, row: int) -> None:
+        wrapper = self.wrappers[row]
+        wrapper.padding_value = self._padding[row].copy()
+        wrapper.obs_queue.extend([frame.copy() for frame in self._frames[row]])
+        wrapper.stacked_obs[...] = self._frames[row]
+
+    def take(self, row: int) -> bool:
+        wrapper = self.wrappers[row]
+        if self.misfit(wrapper, False):
+            return False
+        self._frames[row], self._padding[row] = [*wrapper.obs_queue], wrapper.padding_value
+        return True
+
+
+class TimeAwareObservation(EachObservation):
+    module, owner, saves = _STATEFUL, "TimeAwareObservation", 15.0
+    written_from = ("af2a5a2774bd",)
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        first = wrappers[0]
+        inside = first.env.observation_space
+        plain = type(inside) is spaces.Box and inside.shape and first.flatten and type(first.observation_space) is spaces.Box
+        self._space, self._out = (inside, first.observation_space) if plain else (None, None)
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        return None if type(wrapper.timesteps) is int else f"its timesteps are {wrapper.timesteps!r}"
+
+    @classmethod
+    def constants(cls, wrapper: Any) -> Any:
+        return wrapper.max_timesteps, wrapper.flatten, wrapper.normalize_time
+
+    def inward(self, actions: Any, rows: Sequence[int]) -> Any:
+        for row in rows:
+            self.wrappers[row].timesteps += 1
+        return actions
+
+    def outward(self, brought: Brought) -> None:
+        for row in numbers_of(brought.begun, brought.n):
+            self.wrappers[row].timesteps = 0
+        super().outward(brought)
+
+    def one(self, row: int, results: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
+        if len(results) == 5:
+            self.wrappers[row].timesteps -= 1  # it counts itself
+        return super().one(row, results, kwargs)
+
+
+FORMS: dict[tuple[str, str], type[RowForm]] = {
+    (form.module, form.owner): form
+    for form in (
+        TransformObservation, FilterObservation, FlattenObservation, DtypeObservation, RescaleObservation, TransformAction, ClipAction,
+        RescaleAction, TransformReward, ClipReward, NormalizeObservation, NormalizeReward, FrameStackObservation, TimeAwareObservation,
+    )
+}  # fmt: skip
+"""By module and name of a wrapper's class, its form."""
