@@ -105,7 +105,7 @@ class WrapperBypass:
                 return outer.env  # type: ignore[no-any-return]
             if kind is TimeLimit:
                 if self._clock is not None or not counts_plainly(outer.env):
-                    self.why = "its time limit is an odd one" if self._clock is None else "it has two time limits"
+                    self.why = "it has two time limits" if self._clock else f"its time limit is {outer.env._max_episode_steps!r}"
                     return outer.env  # type: ignore[no-any-return]
                 self._clock = outer.env
                 self.final = self.final and outer.env._elapsed_steps is not None

@@ -218,28 +218,37 @@ class GymRows(EnvRows):
 
     def _begin_again(self, around: Around, brought: Brought, ended: list[int], infos: dict[int, Any]) -> None:
         """Reset rows whose episode a step has ended."""
-        due, envs, started, raw, begun = self._envs.due, self._envs.targets, dict[int, Any](), [*self._numbers], dict[int, Any]()
-        failed = {row for row, _ in self.failures}
+        failed, resets = {row for row, _ in self.failures}, dict[int, Mapping[str, Any]]()
         for row in ended:
             if row in failed:
                 continue
             self.finals[row] = brought.last(row), self.before_reset(row, infos.pop(row, {}))
             kwargs = {} if self.seeds is None else self.seeds(row)
             if kwargs is None:
-                self.pending[row], due[row] = IDLE, NO_LIMIT
-                continue
+                self.pending[row], self._envs.due[row] = IDLE, NO_LIMIT
+            else:
+                resets[row] = kwargs
+        started = self._begin_rows(around, resets)
+        if self.keep_infos:
+            self.infos = {row: info for row, info in sorted((infos | started).items()) if info}
+
+    def _begin_rows(self, around: Around, resets: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+        """Reset what is inside of the wrappers whose work forms do. Returns the infos, by row."""
+        raw: list[Any] = [None] * len(self.pending)
+        infos: dict[int, Any] = {}
+        begun: list[int] = []
+        for row, kwargs in sorted(resets.items()):
             try:
-                observation, info = self._begin(row, envs[row], kwargs)
-                raw[row], begun[row] = own(observation), kwargs
+                observation, info = self._begin(row, self._envs.targets[row], kwargs)
+                raw[row] = own(observation)
                 if info:
-                    started[row] = own(info)
+                    infos[row] = own(info)
+                begun.append(row)
             except Exception as error:
                 self.failures.append((row, error))
         if begun:
-            rows = np.array([*begun])
-            self._outward(around, Brought(len(raw), raw, None, rows, infos=lambda: started, kwargs=begun))
-        if self.keep_infos:
-            self.infos = dict(sorted((infos | started).items()))
+            self._outward(around, Brought(len(raw), raw, None, np.array(begun), infos=lambda: infos, kwargs=resets))
+        return infos
 
     def _outward(self, around: Around, brought: Brought) -> None:
         around.outward(brought)
@@ -259,7 +268,7 @@ class GymRows(EnvRows):
             except (TypeError, ValueError):
                 failures += out.write_each(enumerate(last))
                 failures += [
-                    (row, TypeError(f"the environment returned None as the observation, its space is {env.observation_space}"))
+                    (row, _no_observation("the environment", env))
                     for row, env in zip(self._numbers, self._envs.targets, strict=True)
                     if last[row] is None and self.pending[row] != IDLE
                 ]
@@ -276,7 +285,8 @@ class GymRows(EnvRows):
     def _begin(self, row: int, env: Env, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Reset an environment whose episode has ended."""
         bypassed = self._envs
-        if bypassed.leaves_out and not (WRAPPERS.look([], object) or WRAPPERS.same([], object)):
+        engaged = self._takeover.engaged  # then that was seen to
+        if bypassed.leaves_out and not engaged and not (WRAPPERS.look([], object) or WRAPPERS.same([], object)):
             self._write_back()
             env, bypassed.settled = bypassed.held[row].env, False  # the next step looks at all of them again
         held = bypassed.held[row]
@@ -329,13 +339,26 @@ class GymRows(EnvRows):
 
     def reset(self, resets: Mapping[int, Mapping[str, Any]], out: StepBuffers | None) -> None:
         """See :meth:`EnvRows.reset`; ``None`` as an observation is refused: it stands for a row that was never reset."""
-        if not self._takeover.reset(resets, out):
+        if self._takeover.reset(resets, out):
+            return
+        around = self._takeover.around_python(resets)
+        if around is None:
             super().reset(resets, out)
+            return
+        self._forget()
+        for row in resets:
+            self.pending[row] = False
+        self.infos = self._begin_rows(around, resets)
+        for row in resets:
+            if self.observations[row] is None:
+                self.failures.append((row, _no_observation("reset()", self._envs.targets[row])))
+        if out is not None:
+            self.failures += out.write_all(self.observations, self._takeover.whole)
 
     def _reset(self, number: int, env: Env, kwargs: Mapping[str, Any]) -> None:
         observation, info = env.reset(**kwargs)
         if observation is None:
-            raise TypeError(f"reset() returned None as the observation, its space is {env.observation_space}")
+            raise _no_observation("reset()", env)
         self.observations[number] = own(observation)
         check_info(info, "reset")
         if info:
@@ -374,3 +397,7 @@ class GymRows(EnvRows):
         self._takeover.give_back()
         if not self._envs.looked:
             self._envs.write_back()
+
+
+def _no_observation(who: str, env: Env) -> TypeError:
+    return TypeError(f"{who} returned None as the observation, its space is {env.observation_space}")

@@ -70,7 +70,7 @@ def within(env: Env) -> tuple[Env, str | None]:
             if isinstance(found, str):
                 return env, found
         elif type(env) is TimeLimit and not counts_plainly(env):
-            return env, "its time limit is an odd one"
+            return env, f"its time limit is {env._max_episode_steps!r}"
         env = env.env
     return env, why
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.utils import create_zero_array
 
-from reactor_gymnasium.environments.bypass import NO_LIMIT, WATCHED, Bypassed, wrappers_pristine
+from reactor_gymnasium.environments.bypass import NO_LIMIT, WATCHED, Bypassed, WrapperBypass, wrappers_pristine
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, StepBuffers, kept_whole
 from reactor_gymnasium.native.forms import ALL, Around, Brought, Failures, numbers_of
@@ -299,6 +299,11 @@ class Takeover:
         rows.infos = {row: infos[row] for row in resets if row in infos}
         return True
 
+    def around_python(self, resets: Mapping[int, Mapping[str, Any]]) -> Around | None:
+        """The forms around what Python resets, ``None`` if environments have to be opened for it."""
+        plain = self.around is not None and self.kernel is None and not self._untrue() and all(map(_plain_reset, resets.values()))
+        return self.around if plain else None
+
     # ------------------------------------------------------------------ there and back
 
     def _take_over(self) -> None:
@@ -359,26 +364,12 @@ class Takeover:
             How many forms there are, and why no kernel steps what is inside of them; ``None`` if one may.
         """
         envs, rows = self.envs, self.rows
+        if not envs.looked:
+            envs.write_back()
         envs.engage(MANY, rows.pending)
         if not envs.settled:
             return 0, None
-        first, most, why = envs.held[0], 0, None
-        for level, (form, wrapper) in enumerate(first.levels):
-            others = [held.levels[level] if level < len(held.levels) else (None, None) for held in envs.held]
-            if any(other is not form for other, _ in others):
-                why = "their wrappers differ"
-                break
-            constants = form.constants(wrapper)
-            if any(form.constants(other) != constants for _, other in others):
-                why = f"the constants of their {form.owner} differ"
-                break
-            most += 1
-        reasons = {held.why for held in envs.held if len(held.levels) <= most}
-        if why is None:
-            why = next((reason for reason in sorted(map(str, reasons - {None}))), None)
-            if why is None and any(len(held.levels) != most for held in envs.held):
-                why = "their wrappers differ"
-        del first, others, wrapper  # they are references
+        most, why = _common_levels(envs.held)
         if any(len(held.levels) != most for held in envs.held):
             envs.engage(most, rows.pending)
         return most, why
@@ -453,6 +444,21 @@ class Takeover:
             self.give_back()
             self.at = NEVER
             self._tell(why)
+
+
+def _common_levels(held: list[WrapperBypass]) -> tuple[int, str | None]:
+    """How many levels all rows have forms for, and why no kernel steps what is inside of these; ``None`` if one may."""
+    for level, (form, wrapper) in enumerate(held[0].levels):
+        others = [one.levels[level] if level < len(one.levels) else (None, None) for one in held]
+        if any(other is not form for other, _ in others):
+            return level, "their wrappers differ"
+        constants = form.constants(wrapper)
+        if any(form.constants(other) != constants for _, other in others):
+            return level, f"the constants of their {form.owner} differ"
+    most = len(held[0].levels)
+    if why := next((one.why for one in held if one.why is not None), None):
+        return most, why
+    return most, None if all(len(one.levels) == most for one in held) else "their wrappers differ"
 
 
 def _own_of(kernel: BlockKernel) -> Any:

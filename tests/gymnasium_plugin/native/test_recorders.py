@@ -143,7 +143,7 @@ def test_evaluations_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(found[0][0]) == 40 and counted.taken > 30
 
 
-@pytest.mark.parametrize("recorder", recorders.KNOWN.values())
+@pytest.mark.parametrize("recorder", recorders.RECORDERS)
 def test_it_was_written_from_this_release(recorder: type[recorders.Recorder]) -> None:
     """If this fails, there is a new release: compare the class with native/recorders.py, run the tests, and add the fingerprint."""
     pytest.importorskip(recorder.module)

@@ -36,13 +36,13 @@ CASES: dict[str, tuple[list[Any], str]] = {
     "classes differ": ([partial(made, name) for name in ("FrozenLake8x8-v1", "FrozenLake8x8-v1")], "stepped by the FrozenLake"),
     "noise": ([partial(made, "Acrobot-v1", [("torque_noise_max", 1.0)])] * 2, "torque_noise_max"),
     "bounds": ([partial(made, "MountainCar-v0", [("min_position", 0.7)])] * 2, "min_position"),
-    "a wrapper": ([lambda: Mine(made("CartPole-v1"))] * 2, "none steps Mine"),
+    "a wrapper": ([lambda: Mine(made("CartPole-v1"))] * 2, "no row form of Mine"),
     "a method of its own": (
         [partial(made, "Pendulum-v1", [("_get_obs", partial(np.zeros, 3, np.float32))])] * 2,
         "it has a _get_obs of its own",
     ),
     "an attribute of its own": ([partial(made, "CartPole-v1", [("note", print)])] * 2, "stepped by the CartPole kernel"),
-    "a limit": ([partial(made, "CartPole-v1", max_episode_steps=10**20)] * 2, "none steps TimeLimit"),
+    "a limit": ([partial(made, "CartPole-v1", max_episode_steps=10**20)] * 2, "its time limit is 100000000000000000000"),
 }
 
 

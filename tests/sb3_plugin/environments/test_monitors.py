@@ -263,7 +263,7 @@ def held() -> Monitor[Any, Any]:
     [
         (partial(monitored, "CartPole-v1", allow_early_resets=False), "no kernel: its Monitor refuses early resets"),
         (partial(monitored, "CartPole-v1", reset_keywords=("options",)), "no kernel: its Monitor has reset_keywords"),
-        (told, "no kernel: none steps Told"),
+        (told, "no kernel: no row form of Told"),
         (held, ""),
     ],
     ids=["early", "keywords", "another class", "held"],

@@ -281,6 +281,7 @@ def test_kernels_that_are_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_vector_environment_without_kernels_fetches_them(kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     monkeypatch.setattr(unseen.SkippedScreens, "release", lambda self: None)
+    monkeypatch.setattr(unseen.SkippedScreens, "frames", None, raising=False)
     monkeypatch.setattr(unseen.SkippedScreens, "__init__", lambda self, *args: made.append(args))
     envs = ReactorVectorEnv([of_sb3], executor="inline", kernels=kernels)
     envs.reset(seed=0)
