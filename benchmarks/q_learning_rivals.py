@@ -223,20 +223,15 @@ class SingleLoop:
             env.close()
 
 
-class Flat(gymnasium.Wrapper[Array, Any, Any, Any]):
+class Flat(gymnasium.ObservationWrapper[Array, Any, Any]):
     """Blackjack's tuple as three floats: SB3 has no tuples."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.observation_space = gymnasium.spaces.Box(0.0, 31.0, (3,), np.float32)
 
-    def reset(self, **kwargs: Any) -> Any:
-        observation, info = self.env.reset(**kwargs)
-        return np.array(observation, np.float32), info
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return np.array(observation, np.float32), reward, terminated, truncated, info
+    def observation(self, observation: Any) -> Array:
+        return np.array(observation, np.float32)
 
 
 def blackjack() -> Any:

@@ -22,7 +22,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from reactor_gymnasium.atari.unseen import UnseenScreens, checked, unseen_screens
 from reactor_gymnasium.environments.owning import ALONE, ours_alone
@@ -94,33 +94,40 @@ class WrapperBypass:
         """Go inwards as long as wrappers can be left out, and note which; returns what is inside of them."""
         outer: Any = self
         while isinstance(outer.env, gymnasium.Wrapper):
-            kind, form = type(outer.env), None
-            if kind not in PASSING:
-                form = form_of(outer.env, over) if len(self.levels) < most else f"no row form of {kind.__name__}"
-                if isinstance(form, str):
-                    self.why = form
-                    return outer.env  # type: ignore[no-any-return]
-            if not ours_alone(outer, enclosed(outer)):
-                self.why = f"somebody else refers to its {kind.__name__}, or has changed it"
-                return outer.env  # type: ignore[no-any-return]
-            if kind is TimeLimit:
-                if self._clock is not None or not counts_plainly(outer.env):
-                    self.why = "it has two time limits" if self._clock else f"its time limit is {outer.env._max_episode_steps!r}"
-                    return outer.env  # type: ignore[no-any-return]
-                self._clock = outer.env
-                self.final = self.final and outer.env._elapsed_steps is not None
-            elif kind is OrderEnforcing:
-                self.final = self.final and outer.env._has_reset  # its error is still to come
-            elif kind is PassiveEnvChecker:
-                self.final = self.final and checked(outer.env)
-            elif form is not None:
-                if form.asks_ends and self._clock is not None:
-                    self.why = f"its {kind.__name__} is inside of a time limit"
-                    return outer.env  # type: ignore[no-any-return]
-                self.levels.append((form, outer.env))
-            outer = outer.env
+            self.why, form = self._held_up(outer, most, over)
+            if self.why is not None:
+                return outer.env
+            level: Any = outer.env
+            if type(level) is TimeLimit:
+                self._clock = level
+                self.final = self.final and level._elapsed_steps is not None
+            elif type(level) is OrderEnforcing:
+                self.final = self.final and level._has_reset  # its error is still to come
+            elif form is None:
+                self.final = self.final and checked(level)
+            else:
+                self.levels.append((form, level))
+            outer, level = level, None  # which would be one more reference to it
         self.why, self.alone = None, sys.getrefcount(outer.env) <= ALONE + enclosed(outer)
         return outer.env  # type: ignore[no-any-return]
+
+    def _held_up(self, outer: Any, most: int, over: bool) -> tuple[str | None, type[RowForm] | None]:
+        """Why a wrapper, ``outer.env``, cannot be left out, and else the form that does its work, if it has any."""
+        kind, form = type(outer.env), None
+        if kind not in PASSING:
+            found = form_of(outer.env, over) if len(self.levels) < most else f"no row form of {kind.__name__}"
+            if isinstance(found, str):
+                return found, None
+            if found.asks_ends and self._clock is not None:
+                return f"its {kind.__name__} is inside of a time limit", None
+            form = found
+        if not ours_alone(outer, enclosed(outer)):
+            return f"somebody else refers to its {kind.__name__}, or has changed it", None
+        if kind is TimeLimit and self._clock is not None:
+            return "it has two time limits", None
+        if kind is TimeLimit and not counts_plainly(outer.env):
+            return f"its time limit is {outer.env._max_episode_steps!r}", None
+        return None, form
 
     def _fetch_screens(self) -> None:
         screens, self.screens = self.screens, None

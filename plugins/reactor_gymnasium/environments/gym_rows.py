@@ -84,7 +84,8 @@ class GymRows(EnvRows):
             bypassed.settled = False
         if (takeover.engaged or bypassed.now >= takeover.at) and takeover.step(actions, out):
             return
-        around, refused = takeover.around, []
+        around = takeover.around
+        refused: list[tuple[int, Exception]] = []
         if around is not None:
             actions, refused = takeover.given
         elif isinstance(actions, np.ndarray) and actions.ndim > 1:  # what an array of one axis gives are scalars
@@ -108,8 +109,9 @@ class GymRows(EnvRows):
         limited, keep_infos, before_reset = now >= bypassed.soonest, self.keep_infos, self.before_reset
         put = None if out is None or out.put_all else out.put
         idle: list[int] = []
+        kept: dict[int, Any] | None = None
         if around is not None:  # resets in the same step come after the wrappers' work
-            autoreset, last, put, keep_infos = AutoresetMode.DISABLED, [None] * len(envs), None, True
+            autoreset, last, put, keep_infos, kept = AutoresetMode.DISABLED, [None] * len(envs), None, True, {}
             if self.autoreset is AutoresetMode.NEXT_STEP:
                 autoreset = AutoresetMode.NEXT_STEP
             idle = [row for row in self._numbers if pending[row] == IDLE]
@@ -158,6 +160,8 @@ class GymRows(EnvRows):
                     kind = type(observation)
                     alone = counted(observation) == SOLE and observation.base is None if kind is ndarray else kind in immutable
                     last[row] = observation if alone else own(observation)
+                    if not alone and kept is not None:
+                        kept[row] = observation
                     if info and keep_infos:
                         alone = type(info) is dict and counted(info) == SOLE and immutable.issuperset(map(type, info.values()))
                         infos[row] = info if alone else own(info)
@@ -171,7 +175,7 @@ class GymRows(EnvRows):
             for row, _ in refused:
                 pending[row] = False
             try:
-                self._carry(around, last, begun, idle)
+                self._carry(around, last, kept, begun, idle)
             finally:
                 bypassed.stepping = False
         bypassed.stepping = False
@@ -180,12 +184,13 @@ class GymRows(EnvRows):
         if out is not None:
             self._write(out)
 
-    def _carry(self, around: Around, raw: list[Any], begun: list[int], idle: list[int]) -> None:
+    def _carry(self, around: Around, raw: list[Any], kept: Any, begun: list[int], idle: list[int]) -> None:
         """Let forms do the work of the wrappers around what was stepped, and reset what has to be reset in the same step.
 
         Args:
             around: The forms.
             raw: What each row shows inside of them.
+            kept: The same by row, where environments keep it.
             begun: The rows that were reset.
             idle: Those that took no step.
         """
@@ -199,7 +204,7 @@ class GymRows(EnvRows):
         ended = [row for row, _, _ in self.ended if row not in failed]
         brought = Brought(
             n, raw, ALL if len(moved) == n else np.array(moved) if moved else None, np.array(resets) if resets else None,
-            np.zeros(n), float, terminated, truncated, ended, lambda: self.infos,
+            np.zeros(n), float, terminated, truncated, ended, lambda: self.infos, kept=kept,
         )  # fmt: skip
         brought.pay({row: self.rewards[row] for row in moved})
         self._outward(around, brought)
@@ -214,15 +219,15 @@ class GymRows(EnvRows):
         if self.keep_infos:
             self.infos = {row: info for row, info in sorted(last_infos.items()) if info}
         if ended and self.autoreset is AutoresetMode.SAME_STEP:
-            self._begin_again(around, brought, ended, last_infos)
+            self._begin_again(around, ended, last_infos)
 
-    def _begin_again(self, around: Around, brought: Brought, ended: list[int], infos: dict[int, Any]) -> None:
+    def _begin_again(self, around: Around, ended: list[int], infos: dict[int, Any]) -> None:
         """Reset rows whose episode a step has ended."""
         failed, resets = {row for row, _ in self.failures}, dict[int, Mapping[str, Any]]()
         for row in ended:
             if row in failed:
                 continue
-            self.finals[row] = brought.last(row), self.before_reset(row, infos.pop(row, {}))
+            self.finals[row] = own(self.observations[row]), self.before_reset(row, infos.pop(row, {}))
             kwargs = {} if self.seeds is None else self.seeds(row)
             if kwargs is None:
                 self.pending[row], self._envs.due[row] = IDLE, NO_LIMIT
@@ -235,25 +240,25 @@ class GymRows(EnvRows):
     def _begin_rows(self, around: Around, resets: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
         """Reset what is inside of the wrappers whose work forms do. Returns the infos, by row."""
         raw: list[Any] = [None] * len(self.pending)
-        infos: dict[int, Any] = {}
+        kept, infos = dict[int, Any](), dict[int, Any]()
         begun: list[int] = []
         for row, kwargs in sorted(resets.items()):
             try:
                 observation, info = self._begin(row, self._envs.targets[row], kwargs)
                 raw[row] = own(observation)
+                if type(observation) not in IMMUTABLE:
+                    kept[row] = observation
                 if info:
                     infos[row] = own(info)
                 begun.append(row)
             except Exception as error:
                 self.failures.append((row, error))
         if begun:
-            self._outward(around, Brought(len(raw), raw, None, np.array(begun), infos=lambda: infos, kwargs=resets))
+            self._outward(around, Brought(len(raw), raw, None, np.array(begun), infos=lambda: infos, kwargs=resets, kept=kept))
         return infos
 
     def _outward(self, around: Around, brought: Brought) -> None:
-        around.outward(brought)
-        self.failures += brought.failures
-        self._takeover.show(brought)
+        self._takeover.carry(around, brought)
         for row, results in brought.alone.items():
             brought.infos[row] = results[-1]
 

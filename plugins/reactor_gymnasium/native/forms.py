@@ -9,13 +9,15 @@ of the environment.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.environments.owning import own, same_bits
 from reactor_gymnasium.native.kernel import StandsFor
+from reactor_rl.plugin import code_of
 
 __all__ = ["ALL", "Around", "Brought", "InRows", "RowForm", "numbers_of"]
 
@@ -56,6 +58,8 @@ class Brought:
         own: Makes of a row of the array an observation of the environment's own type; ``None`` where those are arrays.
         again: Whether rows whose episode ends are reset in the same step, or were, without arguments.
         kwargs: By row the arguments of ``reset()``, where there are some.
+        kept: By row the very observation, where the environment keeps it and ``observations`` has a copy: a wrapper that writes
+            into it is to change the environment, as it does in Python.
 
     Attributes:
         rows: Both kinds of rows. Those that a wrapper has failed in are in none of the three.
@@ -65,8 +69,8 @@ class Brought:
     """
 
     __slots__ = (
-        "_infos", "again", "alone", "begun", "ended", "failures", "kind", "kwargs", "late", "made", "moved", "n", "observations", "own", "rewards",
-        "rows", "terminated", "truncated",
+        "_infos", "again", "alone", "begun", "ended", "failures", "kept", "kind", "kwargs", "late", "made", "moved", "n",
+        "observations", "own", "rewards", "rows", "terminated", "truncated",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +88,7 @@ class Brought:
         own: Callable[[Any], Any] | None = None,
         again: bool = False,
         kwargs: Mapping[int, Mapping[str, Any]] | None = None,
+        kept: Mapping[int, Any] | None = None,
     ) -> None:
         self.n, self.observations, self.moved, self.begun = n, observations, moved, begun
         self.rows: Selection | None = moved if begun is None else begun if moved is None else ALL
@@ -91,7 +96,7 @@ class Brought:
             self.rows = np.sort(np.concatenate([np.arange(n)[moved], np.arange(n)[begun]]))
         self.rewards, self.kind, self.terminated, self.truncated, self.ended = rewards, kind, terminated, truncated, ended
         self._infos, self.made, self.own, self.again = infos, False, own, again
-        self.kwargs = kwargs or {}
+        self.kwargs, self.kept = kwargs or {}, kept or {}
         self.alone: dict[int, tuple[Any, ...]] = {}
         self.late: dict[int, tuple[Any, ...]] = {}
         self.failures: Failures = []
@@ -167,15 +172,15 @@ class Brought:
 
     # ------------------------------------------------------------------ observations
 
-    def last(self, row: int) -> Any:
-        """What a row shows in the end, which nobody else has."""
-        return own(self.alone[row][0]) if row in self.alone else self.objects([row])[0]
-
     def objects(self, rows: Sequence[int]) -> list[Any]:
         """What some rows show, each of its own type, and nobody else's."""
         shown = self.observations
         if isinstance(shown, list):
-            return [shown[row] for row in rows]
+            kept = self.kept
+            return [kept[row] if row in kept and same_bits(kept[row], shown[row]) else shown[row] for row in rows]
+        if self.kept:
+            kept = self.kept
+            return [kept[row] if row in kept and same_bits(kept[row], shown[row]) else shown[row, ...].copy() for row in rows]
         if self.own is not None:
             return [self.own(shown[row]) if shown.ndim > 1 else self.own(shown[row : row + 1].reshape(())) for row in rows]
         return [shown[row, ...].copy() for row in rows]
@@ -213,22 +218,26 @@ class Brought:
 
     def show(self, values: Array) -> None:
         """Rows show this from here on: ``(n, ...)``."""
-        self.observations, self.own = values, None
+        self.observations, self.own, self.kept = values, None, {}
 
-    def show_each(self, found: dict[int, Any]) -> None:
-        """Rows show this from here on; nobody else has it."""
-        self.own = None
-        first = next(iter(found.values()), None)
-        if type(first) is np.ndarray and first.ndim and not first.dtype.hasobject:
-            if all(_is(value, first.dtype, first.shape) for value in found.values()):
-                if len(found) == self.n:
-                    self.observations = np.array([*found.values()])
-                else:
-                    self.observations = np.zeros((self.n, *first.shape), first.dtype)
-                    for row, value in found.items():
-                        self.observations[row] = value
-                return
-        self.observations = [own(found[row]) if row in found else None for row in range(self.n)]
+    def show_each(self, found: dict[int, Any], kept: dict[int, Any]) -> None:
+        """Rows show this from here on.
+
+        Args:
+            found: By row.
+            kept: Those of them that a wrapper may have a reference to.
+        """
+        self.own, self.kept = None, kept
+        first: Any = next(iter(found.values()), None)
+        numbers = type(first) is np.ndarray and first.ndim and not first.dtype.hasobject
+        if not numbers or not all(_is(value, first.dtype, first.shape) for value in found.values()):
+            self.observations = [own(found[row]) if row in found else None for row in range(self.n)]
+        elif len(found) == self.n:
+            self.observations = np.array([*found.values()])
+        else:
+            self.observations = np.zeros((self.n, *first.shape), first.dtype)
+            for row, value in found.items():
+                self.observations[row] = value
 
 
 def _is(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
@@ -255,6 +264,10 @@ class RowForm(StandsFor):
     """Whether it asks which episodes are truncated."""
     observes: ClassVar[bool] = False
     """Whether it changes observations."""
+    function: ClassVar[str | None] = None
+    """The wrapper's method that makes an observation of another one, if all that there is to do is to call it."""
+    helpers: ClassVar[tuple[tuple[type, tuple[str, ...], tuple[str, ...]], ...]] = ()
+    """Other classes whose methods do its work: each with these methods, and fingerprints of all that they come to."""
 
     def __init__(self, wrappers: Sequence[Any]) -> None:
         self.wrappers = wrappers
@@ -356,14 +369,24 @@ class Around:
 
     Args:
         forms: The forms.
+
+    Attributes:
+        observes: Whether one of them changes observations.
+        acts: Whether one of them changes actions, or counts steps before they are taken.
+        functions: Where all that there is to do is to call a function of each observation: those of each row, the innermost first.
     """
 
     def __init__(self, forms: Sequence[RowForm]) -> None:
         self.forms = forms
         self._inward = [form for form in forms if type(form).inward is not RowForm.inward]
         self._outward = [form for form in reversed(forms) if type(form).outward is not RowForm.outward]
-        self.observes = any(form.observes for form in forms)
-        self.codes = tuple(form.comes_to() for form in forms)
+        self.observes, self.acts = any(form.observes for form in forms), bool(self._inward)
+        self.functions: list[list[Any]] | None = None
+        if forms and all(form.function is not None for form in forms):
+            methods = [(str(form.function), form.wrappers) for form in reversed(forms)]
+            self.functions = [[getattr(wrappers[row], name) for name, wrappers in methods] for row in range(len(forms[0].wrappers))]
+        codes = [[form.comes_to(), *[code_of(kind, roots) for kind, roots, _ in form.helpers]] for form in forms]
+        self.codes = tuple(chain.from_iterable(codes))
 
     def refuses(self) -> bool:
         """Whether a wrapper would refuse a step, for an episode is over."""

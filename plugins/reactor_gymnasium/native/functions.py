@@ -1,6 +1,6 @@
 """Functions and wrappers of the user's own, which are called row by row after all rows have taken their step.
 
-An ``ObservationWrapper``, a ``RewardWrapper`` or an ``ActionWrapper`` that overrides only its one method is its base class with that
+An ``ObservationWrapper``, ``RewardWrapper`` or ``ActionWrapper`` that overrides only its one method is its base class with that
 method; a ``TransformObservation`` has a function. They may be called later than in Python if nobody can tell: if they look at
 nothing but what they are given and what is theirs. So their code is read: the attributes and globals that it names.
 """
@@ -11,15 +11,16 @@ import dis
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
+from sys import getrefcount
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, Generic, Protocol
+from typing import Any, ClassVar, Generic, Protocol
 
 import gymnasium
 import numpy as np
 from gymnasium import ActionWrapper, ObservationWrapper, RewardWrapper
 from gymnasium.utils import EzPickle, RecordConstructorArgs
 
-from reactor_gymnasium.environments.owning import IMMUTABLE, own, shared
+from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own, shared
 from reactor_gymnasium.native.forms import Brought, InRows, RowForm, numbers_of
 from reactor_gymnasium.native.guards import unlike
 from reactor_gymnasium.native.kernel import ROOTS
@@ -44,7 +45,7 @@ _NOISE = frozenset({
 """Names by which code gets at what everybody shares."""
 _LIBRARIES = frozenset({"builtins", "math", "numpy"})
 """Packages whose functions have no state, but for those of ``_NOISE``."""
-_PLAIN = (*IMMUTABLE, type, np.dtype, np.generic, slice, range)
+_PLAIN: tuple[Any, ...] = (*IMMUTABLE, type, np.dtype, np.generic, slice, range)
 _DATA = (np.ndarray, np.random.Generator, np.random.RandomState, gymnasium.Space)
 _KNOWN = (gymnasium.Env, gymnasium.Wrapper, Generic, Protocol, object, RecordConstructorArgs, EzPickle, *_BASES)
 _SPECIAL = frozenset({"step", "reset", "env", "unwrapped", "__getattribute__", "__getattr__", "__setattr__", "__slots__"})
@@ -139,16 +140,22 @@ class EachObservation(RowForm):
     """Calls ``observation()`` of each row's wrapper."""
 
     observes = True
+    function: ClassVar[str | None] = "observation"
 
     def outward(self, brought: Brought) -> None:
         numbers = numbers_of(brought.rows, brought.n)
-        found: dict[int, Any] = {}
+        found, kept = dict[int, Any](), dict[int, Any]()
         for row, shown in zip(numbers, brought.objects(numbers), strict=True):
             try:
-                found[row] = self.wrappers[row].observation(shown)
+                value = self.wrappers[row].observation(shown)
             except Exception as error:
                 brought.fail(row, error)
-        brought.show_each(found)
+                continue
+            kind = type(value)
+            if getrefcount(value) > SOLE or value.base is not None if kind is np.ndarray else kind not in IMMUTABLE:
+                kept[row] = value
+            found[row] = value
+        brought.show_each(found, kept)
 
 
 class EachReward(RowForm):
@@ -186,7 +193,7 @@ _EACH: dict[str, type[RowForm]] = {"observation": EachObservation, "reward": Eac
 def form_of_own(wrapper: Any) -> type[RowForm] | str | None:
     """The form of a wrapper of the user's own class, or why it has none; ``None`` if its class is not one of a single method."""
     kind = type(wrapper)
-    form = _form_of(kind)
+    form: type[RowForm] | str | None = _form_of(kind)  # type: ignore[arg-type]
     if form is None or isinstance(form, str):
         return form
     base = next(base for base in _BASES if issubclass(kind, base))
@@ -206,7 +213,7 @@ def form_of_own(wrapper: Any) -> type[RowForm] | str | None:
 
 
 @cache
-def _form_of(kind: type) -> type[RowForm] | str | None:
+def _form_of(kind: type[Any]) -> type[RowForm] | str | None:
     """A form for a class, if its own method is the only one that steps and resets come to and it keeps to itself."""
     base = next((base for base in _BASES if issubclass(kind, base)), None)
     if base is None:

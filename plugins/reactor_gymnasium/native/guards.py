@@ -44,7 +44,7 @@ def switched_off() -> str | None:
     return f"{VARIABLE}=0" if os.environ.get(VARIABLE, "1").strip().lower() in ("0", "no", "off", "false") else None
 
 
-def unlike(kind: type, written_from: tuple[str, ...], by: str = "") -> str | None:
+def unlike(kind: type, written_from: tuple[str, ...], by: str = "", roots: tuple[str, ...] = ROOTS) -> str | None:
     """Complain of a class that is not what something was written from, by its release or because somebody has changed it.
 
     Of another release there is a warning, once a process.
@@ -53,28 +53,29 @@ def unlike(kind: type, written_from: tuple[str, ...], by: str = "") -> str | Non
         kind: The class.
         written_from: Fingerprints.
         by: Which kernel was written from it, if one was.
+        roots: The methods that count.
     """
     if kind not in _known:
-        if why := unmodified(kind, ROOTS):
+        if why := unmodified(kind, roots):
             return why
         try:
-            why = unmodified(kind, ROOTS, written_from)
+            why = unmodified(kind, roots, written_from)
         except (OSError, SyntaxError) as error:
             return f"the source of {kind.__name__} cannot be read: {error}"
         if why:
-            _warn(kind, by)
+            _warn(kind, by, roots)
             return why
         _known.add(kind)
-    return watch_of(code_of(kind, ROOTS)).changed()
+    return watch_of(code_of(kind, roots)).changed()
 
 
 @cache
-def _warn(kind: type, by: str) -> None:
+def _warn(kind: type, by: str, roots: tuple[str, ...]) -> None:
     if parent_process() is not None:  # the caller's process has warned
         return
     package = kind.__module__.partition(".")[0]
     release = f"{kind.__name__} of {package} {getattr(sys.modules[package], '__version__', '')}"
-    found = fingerprint(kind, ROOTS)
+    found = fingerprint(kind, roots)
     if by:
         point = f"{kind.__module__}:{kind.__qualname__}"
         ids = [name for name, spec in gymnasium.registry.items() if spec.entry_point == point and "/" not in name]
@@ -115,7 +116,7 @@ def compared(kernel: type[BlockKernel], envs: list[Any], steps: int, limit: int 
     """
     rows = len(envs) // 2
     theirs, ours = envs[:rows], envs[rows:]
-    paid: set[type] = set()
+    paid, keeps = set[type](), False
     random = np.random.default_rng(seed)
     shown = [env.reset(seed=seed + row)[0] for row, env in enumerate(theirs)]
     last = [env.reset(seed=seed + row)[0] for row, env in enumerate(ours)]
@@ -129,6 +130,7 @@ def compared(kernel: type[BlockKernel], envs: list[Any], steps: int, limit: int 
         for row, env in enumerate(theirs):
             shown[row], reward, terminated, truncated, info = env.step(actions[row])
             paid.add(type(reward))
+            keeps = keeps or (type(shown[row]) is np.ndarray and sys.getrefcount(shown[row]) > 2)
             left[row] -= 1
             cut = truncated or left[row] <= 0
             given = float(taken.rewards[row]), bool(taken.terminated[row]), bool(taken.truncated[row])
@@ -151,7 +153,7 @@ def compared(kernel: type[BlockKernel], envs: list[Any], steps: int, limit: int 
             for one, other in zip(theirs, ours, strict=True):
                 if name := _differing(kernel, one, other):
                     return f"the {name} after step {step}"
-    kernel.paid = paid.pop() if len(paid) == 1 else None
+    kernel.paid, kernel.keeps = paid.pop() if len(paid) == 1 else None, keeps
     return None
 
 

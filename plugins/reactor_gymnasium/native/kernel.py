@@ -111,6 +111,8 @@ class BlockKernel(StandsFor):
 
     paid: ClassVar[type | None] = None
     """The type of its environment's rewards, as the comparison with Python has found it; ``None`` if there are several."""
+    keeps: ClassVar[bool] = False
+    """Whether its environment keeps the array that it shows, likewise."""
     compared: ClassVar[tuple[int, int]] = (60, 3)
     """For how many steps, and with how many rows, it is compared with Python once a process."""
     timed_rows: ClassVar[int] = 64

@@ -38,7 +38,8 @@ def form_of(wrapper: Any, over: bool) -> type[RowForm] | str:
         if isinstance(found, str):
             return f"no row form of {kind.__name__}, for {found}"
         return found or f"no row form of {kind.__name__}"
-    if why := unlike(kind, form.written_from):
+    whys = [unlike(kind, form.written_from), *[unlike(helper, known, "", roots) for helper, roots, known in form.helpers]]
+    if why := next(filter(None, whys), None):
         return why
     if overridden := vars(wrapper).keys() & form.comes_to().methods:
         return f"its {kind.__name__} has a {min(overridden)} of its own"

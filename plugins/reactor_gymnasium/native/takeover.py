@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from gymnasium.wrappers.utils import create_zero_array
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WATCHED, Bypassed, WrapperBypass, wrappers_pristine
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, StepBuffers, kept_whole
-from reactor_gymnasium.native.forms import ALL, Around, Brought, Failures, numbers_of
+from reactor_gymnasium.native.forms import ALL, Around, Brought, Failures, RowForm, numbers_of
+from reactor_gymnasium.native.functions import EachObservation, EachReward
 from reactor_gymnasium.native.guards import switched_off
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Taken, error_state
 from reactor_gymnasium.native.kernels import choose_kernel, in_words, take_over
@@ -81,12 +82,14 @@ class Takeover:
             self._take_over()
             if not self.engaged:
                 return False
-        kernel, around, failures = self.kernel, self.around, []
+        kernel, around = self.kernel, self.around
+        failures: Failures = []
         if around is not None:
             if rows.autoreset is AutoresetMode.DISABLED and around.refuses():
                 self.give_back()
                 return False
-            actions, failures = around.inward(actions, self._moving())
+            if around.acts:
+                actions, failures = around.inward(actions, self._moving())
             self.given = actions, failures
         if kernel is None:
             return False
@@ -108,7 +111,7 @@ class Takeover:
             self._tell(kernel)
         self.envs.now += 1
         rows.failures, rows.ended, rows.finals, rows.infos = list(kernel.failures), [], {}, {}
-        brought = self._carry(kernel, around, count) if around is not None else None
+        brought = None if around is None else self._carry(kernel, around, count)
         rewards = None if out is None else out.rewards
         if count and (rewards is None or rows.autoreset is AutoresetMode.SAME_STEP):
             self.envs.stepping = True
@@ -168,11 +171,14 @@ class Takeover:
 
     # ------------------------------------------------------------------ outwards
 
-    def _carry(self, kernel: BlockKernel, around: Around, count: int) -> Brought:
-        """Let the forms have what a kernel's step has brought."""
+    def _carry(self, kernel: BlockKernel, around: Around, count: int) -> Brought | None:
+        """Let the wrappers' forms have what a kernel's step has brought; rows show what a step led to, before a reset."""
         rows, n = self.rows, len(kernel.rewards)
         again = rows.autoreset is AutoresetMode.SAME_STEP and rows.seeds is None
-        ended = np.flatnonzero(kernel.terminated | kernel.truncated).tolist() if count else []
+        ended: list[int] = (kernel.terminated | kernel.truncated).nonzero()[0].tolist() if count else []
+        if around.functions is not None:
+            self._see(kernel, around.functions, range(n), ended if again else ())
+            return None
         moved: Any = ALL
         begun = None
         if rows.autoreset is AutoresetMode.NEXT_STEP and count and kernel.was_reset.any():
@@ -187,43 +193,78 @@ class Takeover:
             for row in ended:
                 shown[row] = kernel.final(row)
         brought = Brought(
-            n, shown, moved, begun, kernel.rewards, kernel.paid or float, kernel.terminated, kernel.truncated, ended,
+            n, shown, moved, begun, kernel.rewards, kernel.paid or kernel.summed, kernel.terminated, kernel.truncated, ended,
             (lambda: {row: kernel.final_info(row) for row in ended}) if again else kernel.infos_by_row, _own_of(kernel), again,
         )  # fmt: skip
-        around.outward(brought)
-        rows.failures += brought.failures
-        if around.observes:
-            self.show(brought)
+        self.carry(around, brought, around.observes)
         return brought
 
-    def show(self, brought: Brought) -> None:
-        """Let rows show what forms have made."""
+    def carry(self, around: Around, brought: Brought, observes: bool = True) -> None:
+        """Let forms do the work of their wrappers; rows show what these make.
+
+        Args:
+            around: The forms.
+            brought: What they are given.
+            observes: Whether rows show something else by now.
+        """
+        around.outward(brought)
+        self.rows.failures += brought.failures
+        if observes:
+            self._show(brought)
+
+    def _show(self, brought: Brought) -> None:
         whole, shown = self.whole, brought.observations
-        if isinstance(shown, np.ndarray) and brought.own is None:
-            if whole is not None and whole.dtype == shown.dtype and whole.shape == shown.shape:
-                if brought.rows is not None:
-                    whole[brought.rows] = shown[brought.rows]
-            elif brought.rows is ALL:
-                whole = self.whole = shown.copy()
-                self.observations[:] = [whole[row, ...] for row in range(brought.n)]
-            else:
-                self._show_each(brought)
+        numbers = numbers_of(brought.rows, brought.n)
+        if isinstance(shown, list):
+            self._show_each((row, shown[row]) for row in numbers)
+        elif brought.own is not None:
+            self._show_each(zip(numbers, brought.objects(numbers), strict=True))
+        elif whole is not None and whole.dtype == shown.dtype and whole.shape == shown.shape:
+            if brought.rows is not None:
+                whole[brought.rows] = shown[brought.rows]
+        elif brought.rows is ALL:
+            self._keep_whole(shown.copy())
         else:
-            self._show_each(brought)
+            self._show_each((row, shown[row, ...]) for row in numbers)
+        self._show_each((row, results[0]) for row, results in brought.alone.items())
+
+    def _show_each(self, found: Iterable[tuple[int, Any]]) -> None:
+        """Rows show something from here on, which somebody else may have, too."""
         whole = self.whole
-        for row, results in brought.alone.items():
-            seen = results[0]
+        for row, seen in found:
             if whole is not None and type(seen) is np.ndarray and seen.dtype == whole.dtype and seen.shape == whole.shape[1:]:
                 whole[row] = seen
             else:
                 self.whole = whole = None
                 self.observations[row] = own(seen)
 
-    def _show_each(self, brought: Brought) -> None:
-        self.whole = None
-        numbers = numbers_of(brought.rows, brought.n)
-        for row, shown in zip(numbers, brought.objects(numbers), strict=True):
-            self.observations[row] = shown
+    def _see(self, kernel: BlockKernel, functions: list[list[Any]], numbers: Iterable[int], finals: Collection[int] = ()) -> None:
+        """Rows show what functions make of a kernel's observations.
+
+        Args:
+            kernel: The kernel.
+            functions: Those of each row, the innermost first.
+            numbers: The rows.
+            finals: Those of them that show the last observation of an episode, while another one has begun.
+        """
+        seen, failures, found = kernel.rows(), self.rows.failures, []
+        failed = {row for row, _ in failures}
+        for row in numbers:
+            if row in failed:
+                continue
+            try:
+                value = kernel.final(row) if row in finals else kernel.own(seen[row])
+                for function in functions[row]:
+                    value = function(value)
+                found.append((row, value))
+            except Exception as error:
+                failures.append((row, error))
+        self._show_each(found)
+
+    def _keep_whole(self, whole: Array) -> None:
+        """Rows show the rows of an array from here on."""
+        self.whole = whole
+        self.observations[:] = [whole[row, ...] for row in range(len(whole))]
 
     def _end_episodes(self, kernel: BlockKernel, brought: Brought | None, shown: Any, listed: bool) -> None:
         """Note which episodes the kernel's step has ended, in a list if there is no buffer, and reset those that need a seed."""
@@ -234,50 +275,45 @@ class Takeover:
             rows.ended = [(row, terminated[row], truncated[row]) for row in over]
         if rows.autoreset is not AutoresetMode.SAME_STEP:
             return
-        observes, before_reset = around is not None and around.observes, rows.before_reset
-        if rows.seeds is None:
-            told = {row: kernel.final_info(row) for row in over} if brought is None else brought.infos
-            infos = {row: told.get(row, {}) for row in over}
-            if brought is not None:
-                infos |= {row: results[4] for row, results in brought.alone.items() if row in infos}
-            last = brought.last if observes and brought is not None else kernel.final
-            ours = before_reset is kept_whole  # already
-            rows.finals = {row: (last(row), info if ours else before_reset(row, info)) for row, info in infos.items()}
-            if around is not None and over:
-                self._begin(kernel, around, over, {}, again=True)
-            return
-        if brought is None:
-            seen, told = kernel.rows(), kernel.infos_by_row()
-            last_of = {row: kernel.own(seen[row]) for row in over}
+        seen, before_reset, again = self.observations, rows.before_reset, rows.seeds is None
+        observes = around is not None and around.observes
+        if brought is not None:
+            told = brought.infos | {row: results[-1] for row, results in brought.alone.items()}
         else:
-            told = brought.infos | {row: results[4] for row, results in brought.alone.items()}
-            seen = kernel.rows()
-            last_of = {row: brought.last(row) if observes else kernel.own(seen[row]) for row in over}
-        rows.finals = {row: (last, before_reset(row, told.get(row, {}))) for row, last in last_of.items()}
-        resets = {row: rows.seeds(row) for row in over}
+            told = {row: kernel.final_info(row) for row in over} if again else kernel.infos_by_row()
+        ours = before_reset is kept_whole and again  # already
+        for row in over:
+            last = own(seen[row]) if observes else kernel.final(row) if again else kernel.own(seen[row])
+            info = told.get(row, {})
+            rows.finals[row] = last, info if ours else before_reset(row, info)
+        if again:
+            self._begin(kernel, over, {}, again=True)
+            return
+        resets = {row: rows.seeds(row) for row in over}  # type: ignore[misc]
         begun = {row: dict(kwargs) for row, kwargs in resets.items() if kwargs is not None}
         kernel.reset(begun)
         rows.failures += kernel.failures
-        if around is not None and begun:
-            self._begin(kernel, around, [*begun], begun)
+        self._begin(kernel, [*begun], begun)
         if shown is not None:
             shown[...] = kernel.observations
-        if idle := [row for row, kwargs in resets.items() if kwargs is None]:
+        if len(begun) < len(resets):
             self.give_back()
-            for row in idle:
+            for row in resets.keys() - begun:
                 rows.pending[row], self.envs.due[row] = IDLE, NO_LIMIT
 
-    def _begin(self, kernel: BlockKernel, around: Around, begun: list[int], kwargs: Mapping[int, Any], again: bool = False) -> None:
-        """Let the forms have what a kernel's resets have brought."""
-        rows = self.rows
+    def _begin(self, kernel: BlockKernel, begun: list[int], kwargs: Mapping[int, Any], again: bool = False) -> None:
+        """Let the wrappers' forms have what a kernel's resets have brought."""
+        around = self.around
+        if around is None or not begun:
+            return
+        if around.functions is not None:
+            self._see(kernel, around.functions, begun)
+            return
         brought = Brought(
             len(kernel.rewards), kernel.observations, None, np.array(begun), infos=kernel.infos_by_row, own=_own_of(kernel),
             again=again, kwargs=kwargs,
         )  # fmt: skip
-        around.outward(brought)
-        rows.failures += brought.failures
-        if around.observes:
-            self.show(brought)
+        self.carry(around, brought, around.observes)
 
     # ------------------------------------------------------------------ resets
 
@@ -288,8 +324,7 @@ class Takeover:
             return False
         kernel.reset({row: dict(kwargs) for row, kwargs in resets.items()})
         rows.failures, rows.ended, rows.finals = list(kernel.failures), [], {}
-        if around is not None and resets:
-            self._begin(kernel, around, sorted(resets), {row: dict(kwargs) for row, kwargs in resets.items()})
+        self._begin(kernel, sorted(resets), {row: dict(kwargs) for row, kwargs in resets.items()})
         if out is not None:
             if out.kind == kernel.kind and out.shown is not None and not (around and around.observes):
                 out.shown[...] = kernel.observations
@@ -332,9 +367,9 @@ class Takeover:
             self._tell("they were not reset yet")
             return
         levels = [[held.levels[level] for held in envs.held] for level in range(most)]
-        observes = any(of_rows[0][0].observes for of_rows in levels)
-        kernel: BlockKernel | str = why or self._fitting(observes)
-        saved = sum(of_rows[0][0].saves for of_rows in levels) * len(envs.held)
+        forms = [of_rows[0][0] for of_rows in levels]
+        kernel: BlockKernel | str = why or self._fitting(forms)
+        saved = sum(form.saves for form in forms) * len(envs.held)
         if isinstance(kernel, str):
             self._tell(kernel)
             if saved < WORTH:
@@ -344,8 +379,11 @@ class Takeover:
             if not levels:
                 self._later()
                 return
-        around = Around([of_rows[0][0]([wrapper for _, wrapper in of_rows]) for of_rows in levels]) if levels else None
+        made = [form([wrapper for _, wrapper in of_rows]) for form, of_rows in zip(forms, levels, strict=True)]
+        around = Around(made) if made else None
         self.around, self._since, self.whole = around, envs.now, None
+        if around is not None and around.observes and _alike(self.observations):
+            self._keep_whole(np.array(self.observations))
         codes = [] if around is None else [*around.codes]
         self._kind = type(envs.targets[0])
         if isinstance(kernel, str):
@@ -353,7 +391,7 @@ class Takeover:
         else:
             self.kernel = kernel
             codes.append(kernel.comes_to())
-            if not observes:
+            if around is None or not around.observes:
                 self.observations[:] = kernel.rows()
         self._watch = watch_of(*codes, called=WATCHED)
 
@@ -374,17 +412,22 @@ class Takeover:
             envs.engage(most, rows.pending)
         return most, why
 
-    def _fitting(self, observes: bool) -> BlockKernel | str:
+    def _fitting(self, forms: Sequence[type[RowForm]]) -> BlockKernel | str:
         """The kernel for what is to be stepped, or why it has no kernel.
 
         Args:
-            observes: Whether what rows show is not what the environments show.
+            forms: Of the wrappers around it.
         """
         rows, envs = self.rows, self.envs
         if isinstance(kernel := choose_kernel(type(envs.targets[0])), str):
             return kernel
         if not all(held.alone for held in envs.held):
             return "somebody else refers to one of them"
+        if kernel.paid is None and any(issubclass(form, EachReward) for form in forms):
+            return "its rewards are of several types"
+        if kernel.keeps and any(issubclass(form, EachObservation) for form in forms):
+            return "it keeps the array that it shows, and a wrapper may write into that"
+        observes = any(form.observes for form in forms)
         mode = rows.autoreset if rows.seeds is None else AutoresetMode.DISABLED
         assert mode is not None
         left = [due - envs.now for due in envs.due]
@@ -461,6 +504,14 @@ def _common_levels(held: list[WrapperBypass]) -> tuple[int, str | None]:
     return most, None if all(len(one.levels) == most for one in held) else "their wrappers differ"
 
 
+def _alike(observations: list[Any]) -> bool:
+    """Whether what rows show are arrays of numbers, of one dtype and shape."""
+    first = observations[0]
+    if type(first) is not np.ndarray or first.dtype.hasobject:
+        return False
+    return all(type(seen) is np.ndarray and (seen.dtype, seen.shape) == (first.dtype, first.shape) for seen in observations)
+
+
 def _own_of(kernel: BlockKernel) -> Any:
     """How to make an observation of a row, where the kernel's environments show no arrays."""
     return None if type(kernel).own is BlockKernel.own and kernel.observations.ndim > 1 else kernel.own
@@ -478,7 +529,10 @@ def _paid(brought: Brought) -> Array:
 
 def _as_array(actions: list[Any]) -> Any:
     """Actions that came one by one as one array, if they are what its rows are: those of an array of one axis are no arrays."""
-    if set(map(type, actions)) != {np.ndarray} or len({(action.dtype, action.shape) for action in actions}) != 1:
+    kinds = set(map(type, actions))
+    if kinds == {np.int64}:
+        return np.array(actions)
+    if kinds != {np.ndarray} or len({(action.dtype, action.shape) for action in actions}) != 1:
         return actions
     return np.array(actions) if actions[0].ndim else actions
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from sys import getrefcount
 from types import FunctionType
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.wrappers.utils import RunningMeanStd
 
-from reactor_gymnasium.environments.owning import shared
-from reactor_gymnasium.native.forms import ALL, Brought, RowForm, Selection, numbers_of
+from reactor_gymnasium.environments.owning import same_bits, shared
+from reactor_gymnasium.native.forms import ALL, Brought, InPlaceOf, RowForm, Selection, numbers_of
 from reactor_gymnasium.native.functions import EachAction, EachObservation, EachReward, clip_bounds, entangled
 from reactor_rl.plugin import compiled_module
 
@@ -66,16 +69,11 @@ def _strange(wrapper: Any, owner: str) -> str | None:
     return None if own else f"somebody has changed its {owner}"
 
 
-class _Transform(EachObservation):
-    """``TransformObservation``, and what is derived from it."""
+class _Vector(EachObservation):
+    """Observations of all rows at once, where they are arrays of one dtype and shape."""
 
-    module = _OBSERVATIONS
-    written_from = ("12bfacc5416f",)
     saves = 6.0
-
-    @classmethod
-    def misfit(cls, wrapper: Any, over: bool) -> str | None:
-        return _strange(wrapper, cls.owner)
+    function: ClassVar[str | None] = None
 
     def vector(self, shown: Array) -> Array | None:
         """The observations of all rows, ``(n, ...)``; ``None`` where the wrappers have to be called."""
@@ -88,6 +86,17 @@ class _Transform(EachObservation):
             super().outward(brought)
         else:
             brought.show(found)
+
+
+class _Transform(_Vector):
+    """``TransformObservation``, and what is derived from it."""
+
+    module = _OBSERVATIONS
+    written_from = ("12bfacc5416f",)
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        return _strange(wrapper, cls.owner)
 
 
 class TransformObservation(_Transform):
@@ -106,7 +115,7 @@ class TransformObservation(_Transform):
 
 
 class FilterObservation(_Transform):
-    owner = "FilterObservation"
+    owner, function = "FilterObservation", "observation"
 
 
 class FlattenObservation(_Transform):
@@ -134,7 +143,9 @@ class DtypeObservation(_Transform):
 
     def vector(self, shown: Array) -> Array | None:
         dtype = self._dtype
-        return None if dtype is None or dtype.kind != "f" or shown.dtype.kind not in "fiub" else shown.astype(dtype)
+        if dtype is None or dtype.kind != "f" or dtype == shown.dtype or shown.dtype.kind not in "fiub":
+            return None  # of its own dtype an array is handed on as it is
+        return shown.astype(dtype)
 
 
 class RescaleObservation(_Transform):
@@ -160,13 +171,13 @@ def _only(values: list[Any]) -> Any:
 
 def _line(wrappers: Sequence[Any], owner: str) -> tuple[Array, Array] | None:
     """The gradient and the intercept of ``rescale_box``, where all wrappers have the same."""
-    parts = [_parts(wrapper.func, owner) for wrapper in wrappers]
-    found: list[tuple[Any, Any]] = [(part["gradient"], part["intercept"]) for part in parts if part is not None]
-    gradient, intercept = found[0] if len(found) == len(parts) else (None, None)
-    alike = gradient is not None and all(
-        np.array_equal(one, gradient) and np.array_equal(other, intercept) and one.dtype == gradient.dtype for one, other in found
-    )
-    return (gradient, intercept) if alike and gradient.ndim else None
+    gradient: Array
+    lines = [(part["gradient"], part["intercept"]) for wrapper in wrappers if (part := _parts(wrapper.func, owner)) is not None]
+    if len(lines) < len(wrappers) or len({(gradient.dtype, gradient.shape) for gradient, _ in lines}) > 1 or not lines[0][0].ndim:
+        return None
+    gradient, intercept = lines[0]
+    alike = all(np.array_equal(one, gradient) and np.array_equal(other, intercept) for one, other in lines)
+    return (gradient, intercept) if alike else None
 
 
 # ---------------------------------------------------------------------- actions
@@ -281,6 +292,7 @@ class _Statistics(RowForm):
     module = _STATEFUL
     rms: ClassVar[str]
     """The attribute that has it."""
+    helpers = ((RunningMeanStd, ("update",), ("dbc78f3186df",)),)
 
     mean: Array
     var: Array
@@ -293,7 +305,9 @@ class _Statistics(RowForm):
     @classmethod
     def misfit(cls, wrapper: Any, over: bool) -> str | None:
         if not _kernels:
-            return "its form was not compiled"
+            return f"the form of {cls.owner} was not compiled"
+        if different := _differs(cls):
+            return f"the form of {cls.owner} does not do here what Python does: {different}"
         if wrapper._update_running_mean is not True:
             return "its statistics are frozen"
         rms = getattr(wrapper, cls.rms)
@@ -402,8 +416,8 @@ class NormalizeReward(_Statistics):
             return
         mask, out = self.mask(brought.moved), np.zeros(len(self.wrappers))
         odd = _kernels.normalize_rewards(
-            brought.rewards, brought.terminated, mask, self.discounted, self.mean, self.var, self.count, self._left, out, self._gamma,
-            self._epsilon,
+            brought.rewards, brought.terminated, mask, self.discounted, self.mean, self.var, self.count, self._left, out,
+            self._gamma, self._epsilon,
         )  # fmt: skip
         if not self._all_moved:
             self._moved |= mask.view(np.bool_) & ~self._left.view(np.bool_)
@@ -430,6 +444,49 @@ class NormalizeReward(_Statistics):
         return True
 
 
+COMPARED = 40
+"""Steps for which statistics are compared with Python once a process."""
+
+
+class _Nothing(gymnasium.Env[Any, Any]):
+    """Takes the place of an environment in a comparison."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (5,), np.float32)
+    action_space = spaces.Discrete(1)
+
+
+@cache
+def _differs(form: type[_Statistics]) -> str | None:
+    """Compare random numbers with what three wrappers make of them; return what differs, ``None`` if nothing does."""
+    random = np.random.default_rng(0)
+    for dtype in (np.float32, np.float64):
+        pairs: Any = [[form.original()(_Nothing()) for _ in range(3)] for _ in range(2)]
+        shown = (random.normal(size=(COMPARED + 1, 3, 5)) * random.choice([1e-3, 1.0, 1e3], (COMPARED + 1, 3, 1))).astype(dtype)
+        for row, wrapper in enumerate([*pairs[0], *pairs[1]]):
+            wrapper.env = InPlaceOf(wrapper.env, (shown[0, row % 3], {}))
+            wrapper.reset()
+        ours, theirs = form(pairs[0]), form(pairs[1])
+        for step in range(1, COMPARED + 1):
+            rewards, terminated = random.normal(size=3) * 10.0 ** random.integers(-3, 4), random.random(3) < 0.1
+            brought = Brought(3, shown[step], ALL, None, rewards, float, terminated, np.zeros(3, np.bool_))
+            ours.outward(brought)
+            ours.give_back()
+            seen = brought.objects(range(3))
+            for row in range(3):
+                results: tuple[Any, ...] = shown[step, row], float(rewards[row]), bool(terminated[row]), False, {}
+                expected = theirs.one(row, results, {})
+                given = seen[row], brought.kind(brought.rewards[row])
+                if not same_bits(given, (np.asarray(expected[0]), expected[1])) or not _same_statistics(form, pairs, row):
+                    return f"{given} and {expected[:2]}"
+    return None
+
+
+def _same_statistics(form: type[_Statistics], pairs: Any, row: int) -> bool:
+    ours, theirs = (vars(getattr(wrappers[row], form.rms)) for wrappers in pairs)
+    returns = [getattr(wrappers[row], "discounted_reward", None) for wrappers in pairs]
+    return same_bits(ours, theirs) and same_bits(returns[0], returns[1])
+
+
 # ---------------------------------------------------------------------- observations of several steps
 
 
@@ -449,6 +506,8 @@ class FrameStackObservation(RowForm):
         stacked, queue = wrapper.stacked_obs, wrapper.obs_queue
         if type(wrapper.env.observation_space) is not spaces.Box or type(stacked) is not np.ndarray or type(queue) is not deque:
             return f"it stacks a {type(wrapper.env.observation_space).__name__}"
+        if _kept(wrapper):
+            return "somebody else refers to its frames"
         frames = [*queue, wrapper.padding_value]
         if any(type(one) is not np.ndarray or (one.dtype, one.shape) != (stacked.dtype, stacked.shape[1:]) for one in frames):
             return "its frames have another dtype or shape than their space"
@@ -485,16 +544,19 @@ class FrameStackObservation(RowForm):
         return True
 
 
-class TimeAwareObservation(EachObservation):
+def _kept(wrapper: Any) -> bool:
+    """Whether somebody besides a wrapper has one of the arrays that it stacks, and may write into it."""
+    queue = wrapper.obs_queue
+    for place in range(len(queue)):
+        times = sum(frame is queue[place] for frame in queue) + (wrapper.padding_value is queue[place])
+        if getrefcount(queue[place]) > times + 1 or queue[place].base is not None:
+            return True
+    return False
+
+
+class TimeAwareObservation(_Vector):
     module, owner, saves = _STATEFUL, "TimeAwareObservation", 15.0
     written_from = ("af2a5a2774bd",)
-
-    def __init__(self, wrappers: Sequence[Any]) -> None:
-        super().__init__(wrappers)
-        first = wrappers[0]
-        inside = first.env.observation_space
-        plain = type(inside) is spaces.Box and inside.shape and first.flatten and type(first.observation_space) is spaces.Box
-        self._space, self._out = (inside, first.observation_space) if plain else (None, None)
 
     @classmethod
     def misfit(cls, wrapper: Any, over: bool) -> str | None:
@@ -514,17 +576,25 @@ class TimeAwareObservation(EachObservation):
             self.wrappers[row].timesteps = 0
         super().outward(brought)
 
-    def one(self, row: int, results: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
+    def vector(self, shown: Array) -> Array | None:
+        first = self.wrappers[0]
+        space = first.env.observation_space
+        if not first.flatten or type(space) is not spaces.Box or shown.shape[1:] != space.shape:
+            return None
+        steps = np.array([wrapper.timesteps for wrapper in self.wrappers])
+        times = (steps / first.max_timesteps).astype(np.float32) if first.normalize_time else steps.astype(np.int32)
+        return np.concatenate([shown.reshape(len(shown), -1).astype(space.dtype), times[:, None]], axis=1)
+
+    def one(self, row: int, results: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         if len(results) == 5:
             self.wrappers[row].timesteps -= 1  # it counts itself
         return super().one(row, results, kwargs)
 
 
-FORMS: dict[tuple[str, str], type[RowForm]] = {
-    (form.module, form.owner): form
-    for form in (
-        TransformObservation, FilterObservation, FlattenObservation, DtypeObservation, RescaleObservation, TransformAction, ClipAction,
-        RescaleAction, TransformReward, ClipReward, NormalizeObservation, NormalizeReward, FrameStackObservation, TimeAwareObservation,
-    )
-}  # fmt: skip
+_ALL: tuple[type[RowForm], ...] = (
+    TransformObservation, FilterObservation, FlattenObservation, DtypeObservation, RescaleObservation, NormalizeObservation,
+    FrameStackObservation, TimeAwareObservation, TransformAction, ClipAction, RescaleAction, TransformReward, ClipReward,
+    NormalizeReward,
+)  # fmt: skip
+FORMS: dict[tuple[str, str], type[RowForm]] = {(form.module, form.owner): form for form in _ALL}
 """By module and name of a wrapper's class, its form."""
