@@ -17,7 +17,7 @@ import numpy as np
 from reactor_gymnasium.arguments import encode_makers
 from reactor_gymnasium.cli.step_profile import WARM, StepProfile, profile
 from reactor_gymnasium.cli.targets import without_banner
-from reactor_gymnasium.environments.bypass import WrapperBypass
+from reactor_gymnasium.environments.bypass import MANY, WrapperBypass
 from reactor_gymnasium.environments.saving import probe_save_strategy, why_not_saved
 from reactor_gymnasium.make import find_spec
 from reactor_gymnasium.native.kernel import ROOTS
@@ -209,14 +209,13 @@ def _bypass(make: Make) -> str:
             held.env.step(action)
         if not isinstance(held.env, gymnasium.Wrapper):
             return "for it has none"
-        held.engage()
+        held.engage(MANY)
         if held.screens is not None:
             return "which ReactorVectorEnv calls, too, but fetches no screen that none of them looks at"
         if not held.engaged:
             return "all of which ReactorVectorEnv calls too"
-        if held.target is held.env.unwrapped:
-            return "which ReactorVectorEnv does without"
-        return "some of which ReactorVectorEnv does without"
+        done = "whose work ReactorVectorEnv does for all rows at once" if held.levels else "which ReactorVectorEnv does without"
+        return done if held.why is None else f"some of {done}, but not of all: {held.why}"
 
 
 def _choices(taken: StepProfile, make: Make) -> Iterator[Line]:

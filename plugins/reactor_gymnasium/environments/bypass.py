@@ -1,9 +1,10 @@
-"""Leaving out the standard wrappers that ``gymnasium.make`` adds: the loop that steps environments does their work.
+"""Leaving out wrappers: the loop that steps environments does their work.
 
 ``TimeLimit``, ``OrderEnforcing`` and, after its first checks, ``PassiveEnvChecker`` add three calls to every step of an
-environment that may itself take only a few microseconds. So the environment underneath is called, and steps are counted here. Only
-the wrappers' own, unmodified classes are left out, and before anybody may look at them (``call``, ``get_attr``, ``set_attr``,
-``render``) the count is written back, so nothing that a user can see changes.
+environment that may itself take only a few microseconds. So the environment underneath is called, and steps are counted here.
+Where forms do the work of other wrappers for all rows (:mod:`reactor_gymnasium.native.forms`), those are left out, too. Only the
+wrappers' own, unmodified classes are left out, and before anybody may look at them (``call``, ``get_attr``, ``set_attr``,
+``render``) they get their states, so nothing that a user can see changes.
 
 What is called is looked up at every call, as Gymnasium does, because environments give themselves another ``step`` when they like.
 Of the wrappers that are left out it need not be: nobody else refers to one, so nobody else can change it, and whether somebody has
@@ -33,8 +34,20 @@ from reactor_gymnasium.native.levels import enclosed, form_of
 from reactor_gymnasium.native.watching import Watch
 from reactor_rl.plugin import code_of
 
-__all__ = ["LEFT_OUT", "NO_LIMIT", "WATCHED", "WRAPPERS", "Bypassed", "WrapperBypass", "counts_plainly", "wrappers_pristine"]
+__all__ = [
+    "LEFT_OUT",
+    "MANY",
+    "NO_LIMIT",
+    "WATCHED",
+    "WRAPPERS",
+    "Bypassed",
+    "WrapperBypass",
+    "counts_plainly",
+    "wrappers_pristine",
+]
 
+MANY = 2**31
+"""Wrappers are left out, however many there are."""
 NO_LIMIT = 2**62
 LONGEST = 2**60
 """Steps that a limit may have where somebody else counts them."""

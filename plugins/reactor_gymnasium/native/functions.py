@@ -35,9 +35,11 @@ _BASES: dict[type, tuple[str, tuple[str, ...]]] = {
 }
 """Of each base class the one method, and fingerprints of the code that calls it."""
 _INSIDE = frozenset(vars(gymnasium.Wrapper)).union({"env", "_np_random", "__dict__"}) - {
-    "__init__", "__module__", "__doc__", "observation_space", "action_space", "metadata", "class_name"
+    "__init__", "__module__", "__doc__", "metadata", "class_name", "observation_space", "action_space"
 }  # fmt: skip
 """Attributes by which a wrapper may look at the environment inside."""
+_SPACES = ("observation_space", "action_space")
+"""Attributes that stay what they are."""
 _NOISE = frozenset({
     "random", "time", "perf_counter", "monotonic", "urandom", "rand", "randn", "globals", "vars", "eval", "exec", "open", "getattr",
     "setattr", "input",
@@ -198,7 +200,7 @@ def form_of_own(wrapper: Any) -> type[RowForm] | str | None:
         return form
     base = next(base for base in _BASES if issubclass(kind, base))
     method, written_from = _BASES[base]
-    code = code_of(kind, (method,))
+    code = code_of(kind, (method,), _SPACES)
     if why := unlike(base, written_from) or next(filter(None, map(entangled, code.functions.values())), None):
         return why
     if overridden := vars(wrapper).keys() & (code.methods | _SPECIAL - {"env"}):
@@ -226,9 +228,8 @@ def _form_of(kind: type[Any]) -> type[RowForm] | str | None:
             return f"it overrides {min(special)}"
     if not isinstance(kind.__dict__.get(method, getattr(kind, method)), FunctionType):
         return f"its {method} is not a method"
-    code = code_of(kind, (method,))
-    if inside := _INSIDE & code.names:
-        return f"its {method}() looks at {min(inside)}"
+    if inside := _INSIDE & code_of(kind, (method,), _SPACES).names:
+        return f"its {method}() looks at {min(inside - {'env'}, default='env')}"
 
     class Form(_EACH[method]):  # type: ignore[misc, valid-type]
         owner = kind.__name__

@@ -61,9 +61,8 @@ def within(env: Env) -> tuple[Env, str | None]:
     """The environment inside of the wrappers that are left out where a kernel steps, or whose work forms do.
 
     Returns:
-        It, or what is inside of the first wrapper that is not left out and why that is not; else ``None``.
+        It, and ``None``; or the first wrapper that is not left out, and why it is not.
     """
-    why = None
     while isinstance(env, gymnasium.Wrapper):
         if type(env) not in PASSING:
             found = form_of(env, over=True)
@@ -72,7 +71,7 @@ def within(env: Env) -> tuple[Env, str | None]:
         elif type(env) is TimeLimit and not counts_plainly(env):
             return env, f"its time limit is {env._max_episode_steps!r}"
         env = env.env
-    return env, why
+    return env, None
 
 
 def kernel_kind(env: Env) -> KernelKind | None:
@@ -97,6 +96,8 @@ def forecast(env: Env) -> str:
         env: One of them in all its wrappers, reset or not. Nothing of it changes.
     """
     inner, why = within(env)
+    if why and (unused := kernel_class(type(env.unwrapped))) is not None:
+        why += f": the {unused.title} kernel inside of it is not used"
     kernel = switched_off() or why or choose_kernel(type(inner))
     if not isinstance(kernel, str):
         kernel = error_state() or kernel.unfit(inner) or kernel.strange_constants(inner) or kernel

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.utils import create_zero_array
 
-from reactor_gymnasium.environments.bypass import NO_LIMIT, WATCHED, Bypassed, WrapperBypass, wrappers_pristine
+from reactor_gymnasium.environments.bypass import MANY, NO_LIMIT, WATCHED, Bypassed, WrapperBypass, wrappers_pristine
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, StepBuffers, kept_whole
 from reactor_gymnasium.native.forms import ALL, Around, Brought, Failures, RowForm, numbers_of
@@ -29,8 +29,6 @@ AT_ONCE = 8
 """Environments that were taken over for so many steps are taken over again at once."""
 LONGEST_WAIT = 256
 """Steps after which a kernel is looked for again at the latest."""
-MANY = 2**31
-"""Wrappers are left out, however many there are."""
 WORTH = 20.0
 """Microseconds of a step that forms must save around what Python steps, for they take time, too."""
 
