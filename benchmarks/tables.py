@@ -104,6 +104,12 @@ def wrapped_games(result: Result) -> str:
     return rates(result, ours, rivals={**rivals, "emulators, no pictures": "the emulators alone, one core"})
 
 
+def wrappers(result: Result) -> str:
+    rivals = {"reactor_rl, kernels=False": "`kernels=False`", **{name: f"`{name}`" for name in ("SyncVectorEnv", "AsyncVectorEnv")}}
+    rivals["SyncVectorEnv without wrappers"] = "`SyncVectorEnv` without wrappers"
+    return rates(result, "reactor_rl ReactorVectorEnv", rivals=rivals)
+
+
 def q_learning(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a round", shown=_milliseconds)
 
@@ -487,7 +493,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         one.__name__: ((one.__name__,), one)
         for one in (
             vector_env, auto, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
-            free_threading, convolutions, wrapped_games,
+            free_threading, convolutions, wrapped_games, wrappers,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
             recovery, kills, faults, federation, federation_delays, one_line, products, evaluate, sweep, multi_agent_training,
         )

@@ -22,7 +22,7 @@ from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, o
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.native.forms import ALL, Around, Brought, numbers_of
+from reactor_gymnasium.native.forms import ALL, Around, RowResults, numbers_of
 from reactor_gymnasium.native.kernels import in_words
 from reactor_gymnasium.native.takeover import Takeover
 from reactor_rl.plugin import Pickled
@@ -202,19 +202,19 @@ class GymRows(EnvRows):
         for row, ends, cut in self.ended:
             terminated[row], truncated[row] = ends, cut
         ended = [row for row, _, _ in self.ended if row not in failed]
-        brought = Brought(
+        results = RowResults(
             n, raw, ALL if len(moved) == n else np.array(moved) if moved else None, np.array(resets) if resets else None,
             np.zeros(n), float, terminated, truncated, ended, lambda: self.infos, kept=kept,
         )  # fmt: skip
-        brought.pay({row: self.rewards[row] for row in moved})
-        self._outward(around, brought)
-        paid = brought.paid()
+        results.pay({row: self.rewards[row] for row in moved})
+        self._outward(around, results)
+        paid = results.paid()
         self.rewards = [0.0] * n
-        for row in numbers_of(brought.moved, n):
+        for row in numbers_of(results.moved, n):
             self.rewards[row] = paid[row]
-        for row, results in brought.alone.items():
-            if len(results) == 5:
-                self.rewards[row] = results[1]
+        for row, returned in results.alone.items():
+            if len(returned) == 5:
+                self.rewards[row] = returned[1]
         last_infos, self.infos = self.infos, {}
         if self.keep_infos:
             self.infos = {row: info for row, info in sorted(last_infos.items()) if info}
@@ -254,16 +254,18 @@ class GymRows(EnvRows):
             except Exception as error:
                 self.failures.append((row, error))
         if begun:
-            self._outward(around, Brought(len(raw), raw, None, np.array(begun), infos=lambda: infos, kwargs=resets, kept=kept))
+            self._outward(
+                around, RowResults(len(raw), raw, None, np.array(begun), make_infos=lambda: infos, kwargs=resets, kept=kept)
+            )
         return infos
 
-    def _outward(self, around: Around, brought: Brought) -> None:
-        self._takeover.carry(around, brought)
-        for row, results in brought.alone.items():
-            brought.infos[row] = results[-1]
+    def _outward(self, around: Around, results: RowResults) -> None:
+        self._takeover.carry(around, results)
+        for row, returned in results.alone.items():
+            results.infos[row] = returned[-1]
 
     def _write(self, out: StepBuffers) -> None:
-        """Write what a step in Python brought, where that was not done environment by environment."""
+        """Write what a step in Python results, where that was not done environment by environment."""
         failures, last, whole = self.failures, self.observations, self._takeover.whole
         if whole is not None:
             failures += out.write_all(last, whole)

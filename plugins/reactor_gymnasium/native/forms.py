@@ -9,7 +9,9 @@ of the environment.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +21,7 @@ from reactor_gymnasium.environments.owning import own, same_bits
 from reactor_gymnasium.native.kernel import StandsFor
 from reactor_rl.plugin import code_of
 
-__all__ = ["ALL", "Around", "Brought", "InRows", "RowForm", "numbers_of"]
+__all__ = ["ALL", "Around", "RowResults", "InRows", "RowForm", "numbers_of"]
 
 Array = npt.NDArray[Any]
 Failures = list[tuple[int, Exception]]
@@ -42,10 +44,11 @@ def numbers_of(rows: Selection | None, n: int) -> Sequence[int]:
     return range(n) if isinstance(rows, slice) else rows.tolist()
 
 
-class Brought:
+@dataclass(slots=True, eq=False)
+class RowResults:
     """The results of a step, or of resets, on their way outwards.
 
-    Args:
+    Attributes:
         n: How many rows there are.
         observations: ``(n, ...)``, never written into; or a list of one for each row.
         moved: The rows that took a step.
@@ -54,60 +57,50 @@ class Brought:
         kind: The type of rewards in Python.
         terminated: ``(n,)`` bool, likewise ``truncated``.
         ended: The rows whose episode has ended.
-        infos: Makes the infos by row, which are added to.
+        make_infos: Makes the infos by row, which are added to.
         own: Makes of a row of the array an observation of the environment's own type; ``None`` where those are arrays.
         again: Whether rows whose episode ends are reset in the same step, or were, without arguments.
         kwargs: By row the arguments of ``reset()``, where there are some.
         kept: By row the very observation, where the environment keeps it and ``observations`` has a copy: a wrapper that writes
             into it is to change the environment, as it does in Python.
-
-    Attributes:
         rows: Both kinds of rows. Those that a wrapper has failed in are in none of the three.
         alone: By row the results of those that go on by themselves: five of a step, or two of a reset.
         late: Likewise what comes out of the current form and goes on by itself from there.
         failures: Rows, and what a wrapper has raised.
     """
 
-    __slots__ = (
-        "_infos", "again", "alone", "begun", "ended", "failures", "kept", "kind", "kwargs", "late", "made", "moved", "n",
-        "observations", "own", "rewards", "rows", "terminated", "truncated",
-    )  # fmt: skip
+    n: int
+    observations: Array | list[Any]
+    moved: Selection | None
+    begun: Selection | None
+    rewards: Any = None
+    kind: type = float
+    terminated: Any = None
+    truncated: Any = None
+    ended: Sequence[int] = ()
+    make_infos: Callable[[], dict[int, dict[str, Any]]] = dict
+    own: Callable[[Any], Any] | None = None
+    again: bool = False
+    kwargs: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
+    kept: Mapping[int, Any] = MappingProxyType({})
+    rows: Selection | None = None
+    alone: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    late: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    failures: Failures = field(default_factory=list)
+    made: dict[int, dict[str, Any]] | None = None
 
-    def __init__(
-        self,
-        n: int,
-        observations: Array | list[Any],
-        moved: Selection | None,
-        begun: Selection | None,
-        rewards: Any = None,
-        kind: type = float,
-        terminated: Any = None,
-        truncated: Any = None,
-        ended: Sequence[int] = (),
-        infos: Callable[[], dict[int, dict[str, Any]]] = dict,
-        own: Callable[[Any], Any] | None = None,
-        again: bool = False,
-        kwargs: Mapping[int, Mapping[str, Any]] | None = None,
-        kept: Mapping[int, Any] | None = None,
-    ) -> None:
-        self.n, self.observations, self.moved, self.begun = n, observations, moved, begun
-        self.rows: Selection | None = moved if begun is None else begun if moved is None else ALL
+    def __post_init__(self) -> None:
+        n, moved, begun = self.n, self.moved, self.begun
+        self.rows = moved if begun is None else begun if moved is None else ALL
         if moved is not None and begun is not None and len(numbers_of(moved, n)) + len(numbers_of(begun, n)) < n:
             self.rows = np.sort(np.concatenate([np.arange(n)[moved], np.arange(n)[begun]]))
-        self.rewards, self.kind, self.terminated, self.truncated, self.ended = rewards, kind, terminated, truncated, ended
-        self._infos, self.made, self.own, self.again = infos, False, own, again
-        self.kwargs, self.kept = kwargs or {}, kept or {}
-        self.alone: dict[int, tuple[Any, ...]] = {}
-        self.late: dict[int, tuple[Any, ...]] = {}
-        self.failures: Failures = []
 
     @property
     def infos(self) -> dict[int, dict[str, Any]]:
         """The infos by row, which may be added to."""
-        if not self.made:
-            found, self.made = self._infos(), True
-            self._infos = lambda: found
-        return self._infos()
+        if self.made is None:
+            self.made = self.make_infos()
+        return self.made
 
     def leave(self, rows: Iterable[int]) -> None:
         """Leave rows out of all three kinds."""
@@ -173,7 +166,7 @@ class Brought:
     # ------------------------------------------------------------------ observations
 
     def objects(self, rows: Sequence[int]) -> list[Any]:
-        """What some rows show, each of its own type, and nobody else's."""
+        """The observations of some rows, each of its own type, and nobody else's."""
         shown = self.observations
         if isinstance(shown, list):
             kept = self.kept
@@ -186,7 +179,7 @@ class Brought:
         return [shown[row, ...].copy() for row in rows]
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        """What rows show as one array ``(n, *shape)``; those that show something else go on by themselves."""
+        """Return what rows show as one array ``(n, *shape)``; those that show something else go on by themselves."""
         shown = self.observations
         numbers = numbers_of(self.rows, self.n)
         if isinstance(shown, np.ndarray):
@@ -205,7 +198,7 @@ class Brought:
         return self.observations
 
     def alike(self) -> Array | None:
-        """What rows show as one array ``(n, ...)``; ``None`` where they are not arrays of one dtype and shape."""
+        """Return what rows show as one array ``(n, ...)``; ``None`` where they are not arrays of one dtype and shape."""
         shown = self.observations
         if isinstance(shown, np.ndarray):
             return shown if self.own is None else None
@@ -301,7 +294,7 @@ class RowForm(StandsFor):
         """
         return actions
 
-    def outward(self, brought: Brought) -> None:
+    def outward(self, results: RowResults) -> None:
         """Do to results what the wrappers do."""
 
     def give(self, row: int) -> None:
@@ -317,12 +310,12 @@ class RowForm(StandsFor):
             if row not in self.apart:
                 self.give(row)
 
-    def one(self, row: int, results: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def one(self, row: int, returned: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Let a row's wrapper do its work itself.
 
         Args:
             row: The row.
-            results: What a step of the environment inside has brought, or a reset.
+            returned: By a step of the environment inside, or by a reset.
             kwargs: The arguments of the reset.
 
         Raises:
@@ -331,10 +324,10 @@ class RowForm(StandsFor):
         if row not in self.apart:
             self.give(row)
         wrapper = self.wrappers[row]
-        env, wrapper.env = wrapper.env, InPlaceOf(wrapper.env, results)
+        env, wrapper.env = wrapper.env, InPlaceOf(wrapper.env, returned)
         try:
-            brought: tuple[Any, ...] = wrapper.step(None) if len(results) == 5 else wrapper.reset(**kwargs)
-            return brought
+            results: tuple[Any, ...] = wrapper.step(None) if len(returned) == 5 else wrapper.reset(**kwargs)
+            return results
         finally:
             wrapper.env = env
             if self.take(row):
@@ -348,17 +341,17 @@ class InPlaceOf:
 
     Args:
         env: The environment.
-        results: What ``step`` and ``reset`` return.
+        returned: By ``step`` and ``reset``.
     """
 
-    def __init__(self, env: Any, results: tuple[Any, ...]) -> None:
-        self._env, self._results = env, results
+    def __init__(self, env: Any, returned: tuple[Any, ...]) -> None:
+        self._env, self._returned = env, returned
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        return self._results
+        return self._returned
 
     def reset(self, **kwargs: Any) -> tuple[Any, ...]:
-        return self._results
+        return self._returned
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
@@ -412,23 +405,23 @@ class Around:
                 actions, rows = several.actions, [row for row in rows if row not in failed]
         return actions, failures
 
-    def outward(self, brought: Brought) -> None:
+    def outward(self, results: RowResults) -> None:
         """Let all levels do to results what they do, from the inside."""
-        brought.alone, brought.late = brought.late, {}
+        results.alone, results.late = results.late, {}
         for form in self._outward:
             if form.apart:
-                brought.go_alone([row for row in numbers_of(brought.rows, brought.n) if row in form.apart])
-            if brought.rows is not None:
-                form.outward(brought)
-            for row, results in [*brought.alone.items()]:
+                results.go_alone([row for row in numbers_of(results.rows, results.n) if row in form.apart])
+            if results.rows is not None:
+                form.outward(results)
+            for row, returned in [*results.alone.items()]:
                 try:
-                    brought.alone[row] = form.one(row, results, brought.kwargs.get(row, {}))
+                    results.alone[row] = form.one(row, returned, results.kwargs.get(row, {}))
                 except Exception as error:
-                    brought.failures.append((row, error))
-                    del brought.alone[row]
-            if brought.late:
-                brought.alone |= brought.late
-                brought.late = {}
+                    results.failures.append((row, error))
+                    del results.alone[row]
+            if results.late:
+                results.alone |= results.late
+                results.late = {}
 
     def give_back(self) -> None:
         """Let all wrappers have their states."""

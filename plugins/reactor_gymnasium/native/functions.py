@@ -21,7 +21,7 @@ from gymnasium import ActionWrapper, ObservationWrapper, RewardWrapper
 from gymnasium.utils import EzPickle, RecordConstructorArgs
 
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own, shared
-from reactor_gymnasium.native.forms import Brought, InRows, RowForm, numbers_of
+from reactor_gymnasium.native.forms import InRows, RowForm, RowResults, numbers_of
 from reactor_gymnasium.native.guards import unlike
 from reactor_gymnasium.native.kernel import ROOTS
 from reactor_rl.plugin import Code, code_of
@@ -144,33 +144,33 @@ class EachObservation(RowForm):
     observes = True
     function: ClassVar[str | None] = "observation"
 
-    def outward(self, brought: Brought) -> None:
-        numbers = numbers_of(brought.rows, brought.n)
+    def outward(self, results: RowResults) -> None:
+        numbers = numbers_of(results.rows, results.n)
         found, kept = dict[int, Any](), dict[int, Any]()
-        for row, shown in zip(numbers, brought.objects(numbers), strict=True):
+        for row, shown in zip(numbers, results.objects(numbers), strict=True):
             try:
                 value = self.wrappers[row].observation(shown)
             except Exception as error:
-                brought.fail(row, error)
+                results.fail(row, error)
                 continue
             kind = type(value)
             if getrefcount(value) > SOLE or value.base is not None if kind is np.ndarray else kind not in IMMUTABLE:
                 kept[row] = value
             found[row] = value
-        brought.show_each(found, kept)
+        results.show_each(found, kept)
 
 
 class EachReward(RowForm):
     """Calls ``reward()`` of each row's wrapper."""
 
-    def outward(self, brought: Brought) -> None:
-        rewards, given = brought.paid() if brought.moved is not None else (), dict[int, Any]()
-        for row in numbers_of(brought.moved, brought.n):
+    def outward(self, results: RowResults) -> None:
+        rewards, given = results.paid() if results.moved is not None else (), dict[int, Any]()
+        for row in numbers_of(results.moved, results.n):
             try:
                 given[row] = self.wrappers[row].reward(rewards[row])
             except Exception as error:
-                brought.fail(row, error)
-        brought.pay(given)
+                results.fail(row, error)
+        results.pay(given)
 
 
 class EachAction(RowForm):

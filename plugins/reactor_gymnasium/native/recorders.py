@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.environments.owning import shared
-from reactor_gymnasium.native.forms import Brought, InPlaceOf, RowForm, numbers_of
+from reactor_gymnasium.native.forms import InPlaceOf, RowForm, RowResults, numbers_of
 
 __all__ = ["RECORDERS", "EpisodeStatistics", "Monitor", "Recorder"]
 
@@ -49,46 +49,46 @@ class Recorder(RowForm):
 
     # ------------------------------------------------------------------ steps
 
-    def outward(self, brought: Brought) -> None:
+    def outward(self, results: RowResults) -> None:
         """See :meth:`RowForm.outward`."""
-        if brought.kind is not self.kind and brought.moved is not None:
+        if results.kind is not self.kind and results.moved is not None:
             self.give_back()
-            self.kind = brought.kind
-        if brought.moved is not None:
-            self.count(brought)
-            if brought.ended:
-                moved, infos = numbers_of(brought.moved, brought.n), brought.infos
-                self.end_all(brought, {row: infos.setdefault(row, {}) for row in brought.ended if row in moved})
-        if not brought.again:
-            for row in numbers_of(brought.begun, brought.n):
-                self.begin(row, brought.kwargs.get(row, {}))
+            self.kind = results.kind
+        if results.moved is not None:
+            self.count(results)
+            if results.ended:
+                moved, infos = numbers_of(results.moved, results.n), results.infos
+                self.end_all(results, {row: infos.setdefault(row, {}) for row in results.ended if row in moved})
+        if not results.again:
+            for row in numbers_of(results.begun, results.n):
+                self.begin(row, results.kwargs.get(row, {}))
 
-    def count(self, brought: Brought) -> None:
+    def count(self, results: RowResults) -> None:
         """Note a step."""
         if self._now == LENGTH:
             self.give_back()
             self._now, self._from = 0, [0] * len(self._from)
-        self._rewards[self._now] = brought.rewards
+        self._rewards[self._now] = results.rewards
         self._now += 1
-        if not isinstance(brought.moved, slice):
-            for row in {*range(brought.n)}.difference(numbers_of(brought.moved, brought.n)):
+        if not isinstance(results.moved, slice):
+            for row in {*range(results.n)}.difference(numbers_of(results.moved, results.n)):
                 self._hand_over(row, self._now - 1)
                 self._from[row] = self._now
 
-    def end_all(self, brought: Brought, infos: Mapping[int, dict[str, Any]]) -> None:
+    def end_all(self, results: RowResults, infos: Mapping[int, dict[str, Any]]) -> None:
         """:meth:`end` several, and let others ``begin`` in their place if rows are reset in the same step.
 
         Args:
-            brought: The results.
+            results: Of the step.
             infos: By row the last info of an episode.
         """
         for row, info in infos.items():
             try:
                 self.end(row, info)
-                if brought.again:
+                if results.again:
                     self.begin(row, {})
             except Exception as error:
-                brought.fail(row, error)
+                results.fail(row, error)
 
     def end(self, row: int, info: dict[str, Any]) -> None:
         """The step that was noted last has ended a row's episode, with an info, to which the wrapper adds what it adds.
@@ -108,21 +108,21 @@ class Recorder(RowForm):
         self.over.discard(row)
         self._instead(row, (None, {}), kwargs)
 
-    def _instead(self, row: int, results: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _instead(self, row: int, returned: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         wrapper = self.wrappers[row]
-        env, wrapper.env = wrapper.env, InPlaceOf(wrapper.env, results)
+        env, wrapper.env = wrapper.env, InPlaceOf(wrapper.env, returned)
         try:
-            wrapper.step(None) if len(results) == 5 else wrapper.reset(**kwargs)
+            wrapper.step(None) if len(returned) == 5 else wrapper.reset(**kwargs)
         finally:
             wrapper.env = env
 
-    def one(self, row: int, results: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def one(self, row: int, returned: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """See :meth:`RowForm.one`."""
-        if len(results) == 2:
+        if len(returned) == 2:
             self.over.discard(row)
-        elif results[2] or results[3]:
+        elif returned[2] or returned[3]:
             self.over.add(row)
-        return super().one(row, results, kwargs)
+        return super().one(row, returned, kwargs)
 
     def give(self, row: int) -> None:
         """Let a row's wrapper have what was noted."""
@@ -171,9 +171,9 @@ class Monitor(Recorder):
         self._noted.add(row)
         self._steps[row] += len(rewards)
 
-    def end_all(self, brought: Brought, infos: Mapping[int, dict[str, Any]]) -> None:
-        if not brought.again:
-            super().end_all(brought, infos)
+    def end_all(self, results: RowResults, infos: Mapping[int, dict[str, Any]]) -> None:
+        if not results.again:
+            super().end_all(results, infos)
             return
         now, until, others = time.time(), self._now, {}
         plain, all_rewards, begun, noted, steps = self._plain, self._rewards, self._from, self._noted, self._steps
@@ -197,7 +197,7 @@ class Monitor(Recorder):
             lengths.append(length)
             times.append(seconds)
         if others:
-            super().end_all(brought, others)
+            super().end_all(results, others)
 
     def begin(self, row: int, kwargs: Mapping[str, Any]) -> None:
         super().begin(row, kwargs)

@@ -13,7 +13,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from reactor_gymnasium.environments.bypass import MANY, NO_LIMIT, WATCHED, Bypassed, WrapperBypass, wrappers_pristine
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, StepBuffers, kept_whole
-from reactor_gymnasium.native.forms import ALL, Around, Brought, Failures, RowForm, numbers_of
+from reactor_gymnasium.native.forms import ALL, Around, Failures, RowForm, RowResults, numbers_of
 from reactor_gymnasium.native.functions import EachObservation, EachReward
 from reactor_gymnasium.native.guards import switched_off
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Taken, error_state
@@ -109,12 +109,12 @@ class Takeover:
             self._tell(kernel)
         self.envs.now += 1
         rows.failures, rows.ended, rows.finals, rows.infos = list(kernel.failures), [], {}, {}
-        brought = None if around is None else self._carry(kernel, around, count)
+        results = None if around is None else self._carry(kernel, around, count)
         rewards = None if out is None else out.rewards
         if count and (rewards is None or rows.autoreset is AutoresetMode.SAME_STEP):
             self.envs.stepping = True
             try:
-                self._end_episodes(kernel, brought, shown, listed=rewards is None)
+                self._end_episodes(kernel, results, shown, listed=rewards is None)
             finally:
                 self.envs.stepping = False
         if out is not None and not known:
@@ -123,7 +123,7 @@ class Takeover:
                 part[...] = seen
             if rows.finals:
                 rows.failures += out.write_each(((row, last) for row, (last, _) in rows.finals.items()), final=True)
-        paid = kernel.rewards if brought is None else _paid(brought)
+        paid = kernel.rewards if results is None else _paid(results)
         if rewards is None:
             rows.rewards = paid.tolist()
         else:
@@ -131,13 +131,13 @@ class Takeover:
             rewards[...] = paid
             out.terminations[...] = kernel.terminated
             out.truncations[...] = kernel.truncated
-        if brought is not None:
-            for row, results in brought.alone.items():
-                brought.infos[row] = results[-1]
-                if len(results) == 5:
-                    rows.failures += self._pay_alone(row, results[1], rewards)
-            if brought.made and rows.autoreset is not AutoresetMode.SAME_STEP:
-                rows.infos = {row: info for row, info in sorted(brought.infos.items()) if info}
+        if results is not None:
+            for row, returned in results.alone.items():
+                results.infos[row] = returned[-1]
+                if len(returned) == 5:
+                    rows.failures += self._pay_alone(row, returned[1], rewards)
+            if results.made is not None and rows.autoreset is not AutoresetMode.SAME_STEP:
+                rows.infos = {row: info for row, info in sorted(results.infos.items()) if info}
         if not rows.keep_infos:
             rows.infos = {}
         elif not rows.infos:
@@ -169,8 +169,8 @@ class Takeover:
 
     # ------------------------------------------------------------------ outwards
 
-    def _carry(self, kernel: BlockKernel, around: Around, count: int) -> Brought | None:
-        """Let the wrappers' forms have what a kernel's step has brought; rows show what a step led to, before a reset."""
+    def _carry(self, kernel: BlockKernel, around: Around, count: int) -> RowResults | None:
+        """Let the wrappers' forms have the results of a kernel's step; rows show what a step led to, before a reset."""
         rows, n = self.rows, len(kernel.rewards)
         again = rows.autoreset is AutoresetMode.SAME_STEP and rows.seeds is None
         ended: list[int] = (kernel.terminated | kernel.truncated).nonzero()[0].tolist() if count else []
@@ -190,41 +190,41 @@ class Takeover:
             shown = shown.copy()
             for row in ended:
                 shown[row] = kernel.final(row)
-        brought = Brought(
+        results = RowResults(
             n, shown, moved, begun, kernel.rewards, kernel.paid or kernel.summed, kernel.terminated, kernel.truncated, ended,
             (lambda: {row: kernel.final_info(row) for row in ended}) if again else kernel.infos_by_row, _own_of(kernel), again,
         )  # fmt: skip
-        self.carry(around, brought, around.observes)
-        return brought
+        self.carry(around, results, around.observes)
+        return results
 
-    def carry(self, around: Around, brought: Brought, observes: bool = True) -> None:
+    def carry(self, around: Around, results: RowResults, observes: bool = True) -> None:
         """Let forms do the work of their wrappers; rows show what these make.
 
         Args:
             around: The forms.
-            brought: What they are given.
+            results: What they are given.
             observes: Whether rows show something else by now.
         """
-        around.outward(brought)
-        self.rows.failures += brought.failures
+        around.outward(results)
+        self.rows.failures += results.failures
         if observes:
-            self._show(brought)
+            self._show(results)
 
-    def _show(self, brought: Brought) -> None:
-        whole, shown = self.whole, brought.observations
-        numbers = numbers_of(brought.rows, brought.n)
+    def _show(self, results: RowResults) -> None:
+        whole, shown = self.whole, results.observations
+        numbers = numbers_of(results.rows, results.n)
         if isinstance(shown, list):
             self._show_each((row, shown[row]) for row in numbers)
-        elif brought.own is not None:
-            self._show_each(zip(numbers, brought.objects(numbers), strict=True))
+        elif results.own is not None:
+            self._show_each(zip(numbers, results.objects(numbers), strict=True))
         elif whole is not None and whole.dtype == shown.dtype and whole.shape == shown.shape:
-            if brought.rows is not None:
-                whole[brought.rows] = shown[brought.rows]
-        elif brought.rows is ALL:
+            if results.rows is not None:
+                whole[results.rows] = shown[results.rows]
+        elif results.rows is ALL:
             self._keep_whole(shown.copy())
         else:
             self._show_each((row, shown[row, ...]) for row in numbers)
-        self._show_each((row, results[0]) for row, results in brought.alone.items())
+        self._show_each((row, returned[0]) for row, returned in results.alone.items())
 
     def _show_each(self, found: Iterable[tuple[int, Any]]) -> None:
         """Rows show something from here on, which somebody else may have, too."""
@@ -264,7 +264,7 @@ class Takeover:
         self.whole = whole
         self.observations[:] = [whole[row, ...] for row in range(len(whole))]
 
-    def _end_episodes(self, kernel: BlockKernel, brought: Brought | None, shown: Any, listed: bool) -> None:
+    def _end_episodes(self, kernel: BlockKernel, results: RowResults | None, shown: Any, listed: bool) -> None:
         """Note which episodes the kernel's step has ended, in a list if there is no buffer, and reset those that need a seed."""
         rows, around = self.rows, self.around
         over = (kernel.terminated | kernel.truncated).nonzero()[0].tolist()
@@ -275,8 +275,8 @@ class Takeover:
             return
         seen, before_reset, again = self.observations, rows.before_reset, rows.seeds is None
         observes = around is not None and around.observes
-        if brought is not None:
-            told = brought.infos | {row: results[-1] for row, results in brought.alone.items()}
+        if results is not None:
+            told = results.infos | {row: returned[-1] for row, returned in results.alone.items()}
         else:
             told = {row: kernel.final_info(row) for row in over} if again else kernel.infos_by_row()
         ours = before_reset is kept_whole and again  # already
@@ -300,18 +300,18 @@ class Takeover:
                 rows.pending[row], self.envs.due[row] = IDLE, NO_LIMIT
 
     def _begin(self, kernel: BlockKernel, begun: list[int], kwargs: Mapping[int, Any], again: bool = False) -> None:
-        """Let the wrappers' forms have what a kernel's resets have brought."""
+        """Let the wrappers' forms have what a kernel's resets have results."""
         around = self.around
         if around is None or not begun:
             return
         if around.functions is not None:
             self._see(kernel, around.functions, begun)
             return
-        brought = Brought(
-            len(kernel.rewards), kernel.observations, None, np.array(begun), infos=kernel.infos_by_row, own=_own_of(kernel),
+        results = RowResults(
+            len(kernel.rewards), kernel.observations, None, np.array(begun), make_infos=kernel.infos_by_row, own=_own_of(kernel),
             again=again, kwargs=kwargs,
         )  # fmt: skip
-        self.carry(around, brought, around.observes)
+        self.carry(around, results, around.observes)
 
     # ------------------------------------------------------------------ resets
 
@@ -515,13 +515,13 @@ def _own_of(kernel: BlockKernel) -> Any:
     return None if type(kernel).own is BlockKernel.own and kernel.observations.ndim > 1 else kernel.own
 
 
-def _paid(brought: Brought) -> Array:
+def _paid(results: RowResults) -> Array:
     """The rewards of all rows: 0 where a row took no step."""
-    if isinstance(brought.moved, slice):
-        return brought.rewards  # type: ignore[no-any-return]
-    paid = np.zeros(brought.n)
-    if brought.moved is not None:
-        paid[brought.moved] = brought.rewards[brought.moved]
+    if isinstance(results.moved, slice):
+        return results.rewards  # type: ignore[no-any-return]
+    paid = np.zeros(results.n)
+    if results.moved is not None:
+        paid[results.moved] = results.rewards[results.moved]
     return paid
 
 

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.wrappers.utils import RunningMeanStd
 
 from reactor_gymnasium.environments.owning import same_bits, shared
-from reactor_gymnasium.native.forms import ALL, Brought, InPlaceOf, RowForm, Selection, numbers_of
+from reactor_gymnasium.native.forms import ALL, InPlaceOf, RowForm, RowResults, Selection, numbers_of
 from reactor_gymnasium.native.functions import EachAction, EachObservation, EachReward, clip_bounds, entangled
 from reactor_rl.plugin import compiled_module
 
@@ -79,13 +79,13 @@ class _Vector(EachObservation):
         """The observations of all rows, ``(n, ...)``; ``None`` where the wrappers have to be called."""
         return None
 
-    def outward(self, brought: Brought) -> None:
-        shown = brought.alike()
+    def outward(self, results: RowResults) -> None:
+        shown = results.alike()
         found = None if shown is None or shown.ndim < 2 else self.vector(shown)
         if found is None:
-            super().outward(brought)
+            super().outward(results)
         else:
-            brought.show(found)
+            results.show(found)
 
 
 class _Transform(_Vector):
@@ -130,7 +130,7 @@ class FlattenObservation(_Transform):
         space = self._space
         if type(space) is not spaces.Box or shown.shape[1:] != space.shape:
             return None
-        return shown.reshape(len(shown), -1).astype(space.dtype)
+        return shown if shown.ndim == 2 and shown.dtype == space.dtype else shown.reshape(len(shown), -1).astype(space.dtype)
 
 
 class DtypeObservation(_Transform):
@@ -249,11 +249,11 @@ class _TransformReward(EachReward):
     saves = 6.0
     bounds: tuple[Any, Any] | None = None
 
-    def outward(self, brought: Brought) -> None:
-        if self.bounds is None or brought.kind not in (float, np.float64):
-            super().outward(brought)
-        elif brought.moved is not None:
-            brought.rewards, brought.kind = brought.rewards.clip(*self.bounds), np.float64
+    def outward(self, results: RowResults) -> None:
+        if self.bounds is None or results.kind not in (float, np.float64):
+            super().outward(results)
+        elif results.moved is not None:
+            results.rewards, results.kind = results.rewards.clip(*self.bounds), np.float64
 
 
 class TransformReward(_TransformReward):
@@ -353,9 +353,9 @@ class NormalizeObservation(_Statistics):
         mean = wrapper.obs_rms.mean
         return wrapper.epsilon, mean.dtype, mean.shape
 
-    def outward(self, brought: Brought) -> None:
-        shown = brought.array(self.mean.dtype, self.mean.shape[1:])
-        rows = brought.rows
+    def outward(self, results: RowResults) -> None:
+        shown = results.array(self.mean.dtype, self.mean.shape[1:])
+        rows = results.rows
         if rows is None:
             return
         out = np.empty(shown.shape, np.float32)
@@ -363,9 +363,9 @@ class NormalizeObservation(_Statistics):
             np.ascontiguousarray(shown), self.mask(rows), self.mean, self.var, self.count, self._left, out, self.mean.itemsize,
             self._epsilon,
         ):  # fmt: skip
-            brought.go_alone(np.flatnonzero(self._left).tolist())
+            results.go_alone(np.flatnonzero(self._left).tolist())
             self._left[...] = 0
-        brought.show(out)
+        results.show(out)
 
     def give(self, row: int) -> None:
         rms = self.wrappers[row].obs_rms
@@ -411,21 +411,21 @@ class NormalizeReward(_Statistics):
     def constants(cls, wrapper: Any) -> Any:
         return wrapper.gamma, wrapper.epsilon
 
-    def outward(self, brought: Brought) -> None:
-        if brought.moved is None:
+    def outward(self, results: RowResults) -> None:
+        if results.moved is None:
             return
-        mask, out = self.mask(brought.moved), np.zeros(len(self.wrappers))
+        mask, out = self.mask(results.moved), np.zeros(len(self.wrappers))
         odd = _kernels.normalize_rewards(
-            brought.rewards, brought.terminated, mask, self.discounted, self.mean, self.var, self.count, self._left, out,
+            results.rewards, results.terminated, mask, self.discounted, self.mean, self.var, self.count, self._left, out,
             self._gamma, self._epsilon,
         )  # fmt: skip
         if not self._all_moved:
             self._moved |= mask.view(np.bool_) & ~self._left.view(np.bool_)
             self._all_moved = bool(self._moved.all())
         if odd:
-            brought.go_alone(np.flatnonzero(self._left).tolist())
+            results.go_alone(np.flatnonzero(self._left).tolist())
             self._left[...] = 0
-        brought.rewards, brought.kind = out, np.float64
+        results.rewards, results.kind = out, np.float64
 
     def give(self, row: int) -> None:
         if not self._moved[row]:
@@ -468,14 +468,14 @@ def _differs(form: type[_Statistics]) -> str | None:
         ours, theirs = form(pairs[0]), form(pairs[1])
         for step in range(1, COMPARED + 1):
             rewards, terminated = random.normal(size=3) * 10.0 ** random.integers(-3, 4), random.random(3) < 0.1
-            brought = Brought(3, shown[step], ALL, None, rewards, float, terminated, np.zeros(3, np.bool_))
-            ours.outward(brought)
+            results = RowResults(3, shown[step], ALL, None, rewards, float, terminated, np.zeros(3, np.bool_))
+            ours.outward(results)
             ours.give_back()
-            seen = brought.objects(range(3))
+            seen = results.objects(range(3))
             for row in range(3):
-                results: tuple[Any, ...] = shown[step, row], float(rewards[row]), bool(terminated[row]), False, {}
-                expected = theirs.one(row, results, {})
-                given = seen[row], brought.kind(brought.rewards[row])
+                returned: tuple[Any, ...] = shown[step, row], float(rewards[row]), bool(terminated[row]), False, {}
+                expected = theirs.one(row, returned, {})
+                given = seen[row], results.kind(results.rewards[row])
                 if not same_bits(given, (np.asarray(expected[0]), expected[1])) or not _same_statistics(form, pairs, row):
                     return f"{given} and {expected[:2]}"
     return None
@@ -517,18 +517,18 @@ class FrameStackObservation(RowForm):
     def constants(cls, wrapper: Any) -> Any:
         return wrapper.stacked_obs.shape, wrapper.stacked_obs.dtype, wrapper.padding_type
 
-    def outward(self, brought: Brought) -> None:
+    def outward(self, results: RowResults) -> None:
         frames, padding = self._frames, self._padding
-        shown = brought.array(frames.dtype, frames.shape[2:])
-        if (moved := brought.moved) is not None:
+        shown = results.array(frames.dtype, frames.shape[2:])
+        if (moved := results.moved) is not None:
             frames[moved, :-1] = frames[moved, 1:].copy()
             frames[moved, -1] = shown[moved]
-        if (begun := brought.begun) is not None:
+        if (begun := results.begun) is not None:
             if self._resets:
                 padding[begun] = shown[begun]
             frames[begun, :-1] = padding[begun][:, None]
             frames[begun, -1] = shown[begun]
-        brought.show(frames.copy())
+        results.show(frames.copy())
 
     def give(self, row: int) -> None:
         wrapper = self.wrappers[row]
@@ -571,10 +571,10 @@ class TimeAwareObservation(_Vector):
             self.wrappers[row].timesteps += 1
         return actions
 
-    def outward(self, brought: Brought) -> None:
-        for row in numbers_of(brought.begun, brought.n):
+    def outward(self, results: RowResults) -> None:
+        for row in numbers_of(results.begun, results.n):
             self.wrappers[row].timesteps = 0
-        super().outward(brought)
+        super().outward(results)
 
     def vector(self, shown: Array) -> Array | None:
         first = self.wrappers[0]
@@ -585,10 +585,10 @@ class TimeAwareObservation(_Vector):
         times = (steps / first.max_timesteps).astype(np.float32) if first.normalize_time else steps.astype(np.int32)
         return np.concatenate([shown.reshape(len(shown), -1).astype(space.dtype), times[:, None]], axis=1)
 
-    def one(self, row: int, results: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        if len(results) == 5:
+    def one(self, row: int, returned: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        if len(returned) == 5:
             self.wrappers[row].timesteps -= 1  # it counts itself
-        return super().one(row, results, kwargs)
+        return super().one(row, returned, kwargs)
 
 
 _ALL: tuple[type[RowForm], ...] = (
