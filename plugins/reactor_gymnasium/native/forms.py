@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -81,8 +80,8 @@ class RowResults:
     make_infos: Callable[[], dict[int, dict[str, Any]]] = dict
     own: Callable[[Any], Any] | None = None
     again: bool = False
-    kwargs: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
-    kept: Mapping[int, Any] = MappingProxyType({})
+    kwargs: Mapping[int, Mapping[str, Any]] | None = None
+    kept: Mapping[int, Any] | None = None
     rows: Selection | None = None
     alone: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     late: dict[int, tuple[Any, ...]] = field(default_factory=dict)
@@ -101,6 +100,10 @@ class RowResults:
         if self.made is None:
             self.made = self.make_infos()
         return self.made
+
+    def reset_arguments(self, row: int) -> Mapping[str, Any]:
+        """The arguments of a row's ``reset()``."""
+        return {} if self.kwargs is None else self.kwargs.get(row, {})
 
     def leave(self, rows: Iterable[int]) -> None:
         """Leave rows out of all three kinds."""
@@ -170,6 +173,8 @@ class RowResults:
         shown = self.observations
         if isinstance(shown, list):
             kept = self.kept
+            if kept is None:
+                return [shown[row] for row in rows]
             return [kept[row] if row in kept and same_bits(kept[row], shown[row]) else shown[row] for row in rows]
         if self.kept:
             kept = self.kept
@@ -211,7 +216,7 @@ class RowResults:
 
     def show(self, values: Array) -> None:
         """Rows show this from here on: ``(n, ...)``."""
-        self.observations, self.own, self.kept = values, None, {}
+        self.observations, self.own, self.kept = values, None, None
 
     def show_each(self, found: dict[int, Any], kept: dict[int, Any]) -> None:
         """Rows show this from here on.
@@ -415,7 +420,7 @@ class Around:
                 form.outward(results)
             for row, returned in [*results.alone.items()]:
                 try:
-                    results.alone[row] = form.one(row, returned, results.kwargs.get(row, {}))
+                    results.alone[row] = form.one(row, returned, results.reset_arguments(row))
                 except Exception as error:
                     results.failures.append((row, error))
                     del results.alone[row]

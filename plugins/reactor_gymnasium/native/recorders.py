@@ -61,7 +61,7 @@ class Recorder(RowForm):
                 self.end_all(results, {row: infos.setdefault(row, {}) for row in results.ended if row in moved})
         if not results.again:
             for row in numbers_of(results.begun, results.n):
-                self.begin(row, results.kwargs.get(row, {}))
+                self.begin(row, results.reset_arguments(row))
 
     def count(self, results: RowResults) -> None:
         """Note a step."""
