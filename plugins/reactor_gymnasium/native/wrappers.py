@@ -33,10 +33,8 @@ _REWARDS, _ACTIONS = "gymnasium.wrappers.transform_reward", "gymnasium.wrappers.
 # ---------------------------------------------------------------------- functions that wrappers have
 
 
-def _templates(
-    env: Any, new_observation_space: Any, gradient: Any, intercept: Any, min_reward: Any, max_reward: Any
-) -> dict[str, Any]:
-    """By class the function that Gymnasium's wrappers have, as this was written from."""
+def _written(env: Any, new_observation_space: Any, gradient: Any, intercept: Any, min_reward: Any, max_reward: Any) -> Any:
+    """By class the function that Gymnasium's wrappers have, as the forms were written from."""
     return {
         "FlattenObservation": lambda obs: spaces.utils.flatten(env.observation_space, obs),
         "DtypeObservation": lambda obs: new_observation_space.dtype.type(obs),
@@ -47,32 +45,59 @@ def _templates(
     }
 
 
-_TEMPLATES = _templates(*[None] * 6)
+_WRITTEN = _written(*[None] * 6)
 
 
-def _parts(function: Any, owner: str) -> dict[str, Any] | None:
-    """The values that a function of Gymnasium's encloses; ``None`` if its code is another one than this was written from."""
-    like = _TEMPLATES[owner].__code__
-    code = function.__code__
-    same = all(getattr(code, part) == getattr(like, part) for part in ("co_code", "co_names", "co_freevars", "co_consts"))
+def _as_written(function: Any, owner: str) -> bool:
+    """Whether a wrapper's function does what its form was written from: of a ``Transform...``, ``np.clip`` between numbers."""
+    if owner.startswith("Transform"):
+        return clip_bounds(function) is not None
+    one, other = function.__code__, _WRITTEN[owner].__code__
     usual = function.__globals__.get("np", np) is np and function.__globals__.get("spaces", spaces) is spaces
-    if not same or not usual:
-        return None
-    return {name: cell.cell_contents for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
+    return usual and all(getattr(one, part) == getattr(other, part) for part in ("co_code", "co_names", "co_freevars", "co_consts"))
 
 
-def _strange(wrapper: Any, owner: str) -> str | None:
-    """Complain of a wrapper that has another function than Gymnasium's own class gives it."""
-    function = wrapper.func
-    made = f"{owner}.__init__.<locals>.", "rescale_box.<locals>."
-    own = type(function) is FunctionType and function.__qualname__.startswith(made) and function.__module__.startswith("gymnasium.")
-    return None if own else f"somebody has changed its {owner}"
+def _common(wrappers: Sequence[Any], owner: str) -> Any:
+    """The function of all wrappers, which may be given the values of all rows; ``None`` if they have to be called one by one."""
+    first = wrappers[0].func
+    alike = all(_as_written(wrapper.func, owner) and _same(first, wrapper.func) for wrapper in wrappers)
+    return first if alike else None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two functions of the same code enclose the same."""
+    pairs = zip(one.__closure__ or (), other.__closure__ or (), strict=True)
+    return one.__code__ is other.__code__ and all(_equal(first.cell_contents, second.cell_contents) for first, second in pairs)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, gymnasium.Env) and isinstance(other, gymnasium.Env):
+        return one.action_space == other.action_space and one.observation_space == other.observation_space
+    return one is other or (isinstance(one, np.ndarray) and same_bits(one, other)) or (type(one) in (int, float) and one == other)
+
+
+class _HasFunction(RowForm):
+    """A wrapper that has a function, of Gymnasium's own or the user's."""
+
+    saves = 6.0
+
+    def __init__(self, wrappers: Sequence[Any]) -> None:
+        super().__init__(wrappers)
+        self._common: Any = _common(wrappers, self.owner) if self.owner in _WRITTEN or self.owner.startswith("Transform") else None
+
+    @classmethod
+    def misfit(cls, wrapper: Any, over: bool) -> str | None:
+        function = wrapper.func
+        if cls.owner.startswith("Transform"):
+            return entangled(function)
+        made = f"{cls.owner}.__init__.<locals>.", "rescale_box.<locals>."
+        named = type(function) is FunctionType and function.__qualname__.startswith(made)
+        return None if named and function.__module__.startswith("gymnasium.") else f"somebody has changed its {cls.owner}"
 
 
 class _Vector(EachObservation):
     """Observations of all rows at once, where they are arrays of one dtype and shape."""
 
-    saves = 6.0
     function: ClassVar[str | None] = None
 
     def vector(self, shown: Array) -> Array | None:
@@ -88,199 +113,89 @@ class _Vector(EachObservation):
             results.show(found)
 
 
-class _Transform(_Vector):
-    """``TransformObservation``, and what is derived from it."""
-
-    module = _OBSERVATIONS
+class TransformObservation(_HasFunction, _Vector):
+    module, owner = _OBSERVATIONS, "TransformObservation"
     written_from = ("12bfacc5416f",)
 
-    @classmethod
-    def misfit(cls, wrapper: Any, over: bool) -> str | None:
-        return _strange(wrapper, cls.owner)
-
-
-class TransformObservation(_Transform):
-    owner = "TransformObservation"
-
-    def __init__(self, wrappers: Sequence[Any]) -> None:
-        super().__init__(wrappers)
-        self._bounds = _only([clip_bounds(wrapper.func) for wrapper in wrappers])
-
-    @classmethod
-    def misfit(cls, wrapper: Any, over: bool) -> str | None:
-        return entangled(wrapper.func)
-
     def vector(self, shown: Array) -> Array | None:
-        return None if self._bounds is None or shown.dtype.kind != "f" else shown.clip(*self._bounds)
+        return None if self._common is None or shown.dtype.kind != "f" else self._common(shown)
 
 
-class FilterObservation(_Transform):
+class FilterObservation(TransformObservation):
     owner, function = "FilterObservation", "observation"
 
 
-class FlattenObservation(_Transform):
+class FlattenObservation(TransformObservation):
     owner = "FlattenObservation"
 
-    def __init__(self, wrappers: Sequence[Any]) -> None:
-        super().__init__(wrappers)
-        inside = [(_parts(wrapper.func, self.owner) or {}).get("env") for wrapper in wrappers]
-        self._space: Any = _only([env and env.observation_space for env in inside])
-
     def vector(self, shown: Array) -> Array | None:
-        space = self._space
-        if type(space) is not spaces.Box or shown.shape[1:] != space.shape:
+        space = self.wrappers[0].env.observation_space
+        if self._common is None or type(space) is not spaces.Box or shown.shape[1:] != space.shape:
             return None
         return shown if shown.ndim == 2 and shown.dtype == space.dtype else shown.reshape(len(shown), -1).astype(space.dtype)
 
 
-class DtypeObservation(_Transform):
+class DtypeObservation(TransformObservation):
     owner = "DtypeObservation"
 
-    def __init__(self, wrappers: Sequence[Any]) -> None:
-        super().__init__(wrappers)
-        parts = [_parts(wrapper.func, self.owner) for wrapper in wrappers]
-        self._dtype: Any = None if None in parts else _only([wrapper.observation_space.dtype for wrapper in wrappers])
+    @classmethod
+    def constants(cls, wrapper: Any) -> Any:
+        return wrapper.observation_space.dtype
 
     def vector(self, shown: Array) -> Array | None:
-        dtype = self._dtype
-        if dtype is None or dtype.kind != "f" or dtype == shown.dtype or shown.dtype.kind not in "fiub":
-            return None  # of its own dtype an array is handed on as it is
-        return shown.astype(dtype)
+        dtype = self.wrappers[0].observation_space.dtype
+        if not _as_written(self.wrappers[0].func, self.owner) or dtype.kind != "f" or shown.dtype.kind not in "fiub":
+            return None
+        return None if dtype == shown.dtype else shown.astype(dtype)  # of its own dtype an array is handed on as it is
 
 
-class RescaleObservation(_Transform):
+class RescaleObservation(TransformObservation):
     owner = "RescaleObservation"
 
-    def __init__(self, wrappers: Sequence[Any]) -> None:
-        super().__init__(wrappers)
-        self._line = _line(wrappers, self.owner)
-
     def vector(self, shown: Array) -> Array | None:
-        if self._line is None:
-            return None
-        gradient, intercept = self._line
-        moved: Array = gradient * shown + intercept
-        return moved
+        fit = self._common is not None and shown.shape[1:] == self.wrappers[0].observation_space.shape
+        return self._common(shown) if fit else None
 
 
-def _only(values: list[Any]) -> Any:
-    """The value that all have in common; ``None`` if they have not."""
-    first = values[0]
-    return first if all(value is first or value == first for value in values) else None
-
-
-def _line(wrappers: Sequence[Any], owner: str) -> tuple[Array, Array] | None:
-    """The gradient and the intercept of ``rescale_box``, where all wrappers have the same."""
-    gradient: Array
-    lines = [(part["gradient"], part["intercept"]) for wrapper in wrappers if (part := _parts(wrapper.func, owner)) is not None]
-    if len(lines) < len(wrappers) or len({(gradient.dtype, gradient.shape) for gradient, _ in lines}) > 1 or not lines[0][0].ndim:
-        return None
-    gradient, intercept = lines[0]
-    alike = all(np.array_equal(one, gradient) and np.array_equal(other, intercept) for one, other in lines)
-    return (gradient, intercept) if alike else None
-
-
-# ---------------------------------------------------------------------- actions
-
-
-class _TransformAction(EachAction):
-    module = _ACTIONS
+class TransformAction(_HasFunction, EachAction):
+    module, owner = _ACTIONS, "TransformAction"
     written_from = ("e06a24b07c4f",)
-    saves = 6.0
-
-    @classmethod
-    def misfit(cls, wrapper: Any, over: bool) -> str | None:
-        return _strange(wrapper, cls.owner)
-
-    def vector(self, actions: Array) -> Array | None:
-        """The actions of all rows, ``(n, ...)``; ``None`` where the wrappers have to be called."""
-        return None
 
     def inward(self, actions: Any, rows: Sequence[int]) -> Any:
-        fit = type(actions) is np.ndarray and actions.ndim > 1 and actions.dtype.kind == "f"
-        found = self.vector(actions) if fit else None
-        return super().inward(actions, rows) if found is None else found
+        known = self._common is not None and type(actions) is np.ndarray and actions.dtype.kind == "f"
+        if known and actions.ndim > 1 and actions.shape[1:] == self.wrappers[0].action_space.shape:
+            return self._common(actions)
+        return super().inward(actions, rows)
 
 
-class TransformAction(_TransformAction):
-    owner = "TransformAction"
-
-    @classmethod
-    def misfit(cls, wrapper: Any, over: bool) -> str | None:
-        return entangled(wrapper.func)
-
-
-class ClipAction(_TransformAction):
+class ClipAction(TransformAction):
     owner = "ClipAction"
 
-    def __init__(self, wrappers: Sequence[Any]) -> None:
-        super().__init__(wrappers)
-        spaces_ = [(_parts(wrapper.func, self.owner) or {}).get("env") for wrapper in wrappers]
-        space = _only([env and env.action_space for env in spaces_])
-        self._bounds = None if space is None else (space.low, space.high)
 
-    def vector(self, actions: Array) -> Array | None:
-        if self._bounds is None or actions.shape[1:] != self._bounds[0].shape:
-            return None
-        return actions.clip(*self._bounds)
-
-
-class RescaleAction(_TransformAction):
+class RescaleAction(TransformAction):
     owner = "RescaleAction"
 
-    def __init__(self, wrappers: Sequence[Any]) -> None:
-        super().__init__(wrappers)
-        self._line = _line(wrappers, self.owner)
 
-    def vector(self, actions: Array) -> Array | None:
-        if self._line is None or actions.shape[1:] != self._line[0].shape:
-            return None
-        gradient, intercept = self._line
-        moved: Array = (actions - intercept) / gradient
-        return moved
-
-
-# ---------------------------------------------------------------------- rewards
-
-
-class _TransformReward(EachReward):
-    module = _REWARDS
+class TransformReward(_HasFunction, EachReward):
+    module, owner = _REWARDS, "TransformReward"
     written_from = ("8d836f00ecec",)
-    saves = 6.0
-    bounds: tuple[Any, Any] | None = None
 
     def outward(self, results: RowResults) -> None:
-        if self.bounds is None or results.kind not in (float, np.float64):
+        if self._common is None or results.kind not in (float, np.float64):
             super().outward(results)
         elif results.moved is not None:
-            results.rewards, results.kind = results.rewards.clip(*self.bounds), np.float64
+            results.rewards, results.kind = self._common(results.rewards), np.float64
 
 
-class TransformReward(_TransformReward):
-    owner = "TransformReward"
-
-    def __init__(self, wrappers: Sequence[Any]) -> None:
-        super().__init__(wrappers)
-        self.bounds = _only([clip_bounds(wrapper.func) for wrapper in wrappers])
-
-    @classmethod
-    def misfit(cls, wrapper: Any, over: bool) -> str | None:
-        return entangled(wrapper.func)
-
-
-class ClipReward(_TransformReward):
+class ClipReward(TransformReward):
     owner = "ClipReward"
 
-    def __init__(self, wrappers: Sequence[Any]) -> None:
-        super().__init__(wrappers)
-        parts = [_parts(wrapper.func, self.owner) for wrapper in wrappers]
-        bounds = [part and (part["min_reward"], part["max_reward"]) for part in parts]
-        if all(pair and all(type(one) in (int, float, type(None)) for one in pair) for pair in bounds):
-            self.bounds = _only(bounds)
-
     @classmethod
     def misfit(cls, wrapper: Any, over: bool) -> str | None:
-        return _strange(wrapper, cls.owner)
+        if why := super().misfit(wrapper, over):
+            return why
+        bounds = [cell.cell_contents for cell in wrapper.func.__closure__ or ()]
+        return None if all(type(bound) in (int, float, type(None)) for bound in bounds) else "its bounds are not numbers"
 
 
 # ---------------------------------------------------------------------- statistics
