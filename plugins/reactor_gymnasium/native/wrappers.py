@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import methodcaller
 from sys import getrefcount
 from types import FunctionType
 from typing import Any, ClassVar
@@ -60,8 +61,13 @@ def _as_written(function: Any, owner: str) -> bool:
 def _common(wrappers: Sequence[Any], owner: str) -> Any:
     """The function of all wrappers, which may be given the values of all rows; ``None`` if they have to be called one by one."""
     first = wrappers[0].func
-    alike = all(_as_written(wrapper.func, owner) and _same(first, wrapper.func) for wrapper in wrappers)
-    return first if alike else None
+    if not all(_as_written(wrapper.func, owner) and _same(first, wrapper.func) for wrapper in wrappers):
+        return None
+    bounds = clip_bounds(first)
+    if owner == "ClipAction":
+        space = first.__closure__[0].cell_contents.action_space
+        bounds = space.low, space.high
+    return first if bounds is None else methodcaller("clip", *bounds)  # the method takes half of the time of np.clip
 
 
 def _same(one: Any, other: Any) -> bool:
