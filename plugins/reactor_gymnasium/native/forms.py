@@ -412,21 +412,26 @@ class Around:
 
     def outward(self, results: RowResults) -> None:
         """Let all levels do to results what they do, from the inside."""
-        results.alone, results.late = results.late, {}
+        if results.late:
+            results.alone, results.late = results.late, {}
         for form in self._outward:
             if form.apart:
                 results.go_alone([row for row in numbers_of(results.rows, results.n) if row in form.apart])
             if results.rows is not None:
                 form.outward(results)
-            for row, returned in [*results.alone.items()]:
-                try:
-                    results.alone[row] = form.one(row, returned, results.reset_arguments(row))
-                except Exception as error:
-                    results.failures.append((row, error))
-                    del results.alone[row]
+            if results.alone:
+                self._one_by_one(form, results)
             if results.late:
                 results.alone |= results.late
                 results.late = {}
+
+    def _one_by_one(self, form: RowForm, results: RowResults) -> None:
+        for row, returned in [*results.alone.items()]:
+            try:
+                results.alone[row] = form.one(row, returned, results.reset_arguments(row))
+            except Exception as error:
+                results.failures.append((row, error))
+                del results.alone[row]
 
     def give_back(self) -> None:
         """Let all wrappers have their states."""

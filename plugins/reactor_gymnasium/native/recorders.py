@@ -59,7 +59,7 @@ class Recorder(RowForm):
             if results.ended:
                 moved, infos = numbers_of(results.moved, results.n), results.infos
                 self.end_all(results, {row: infos.setdefault(row, {}) for row in results.ended if row in moved})
-        if not results.again:
+        if results.begun is not None and not results.again:
             for row in numbers_of(results.begun, results.n):
                 self.begin(row, results.reset_arguments(row))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ class Takeover:
     Attributes:
         kernel: The one that has taken the environments over; ``None`` while Python steps them.
         around: The forms of the wrappers around what is stepped; ``None`` if there are none.
+        engaged: Whether something stands in for the environments or their wrappers.
         given: What to step by Python in this step, after the forms' wrappers: actions, and what these have raised.
         whole: What all rows show as one array, where forms make it.
         at: The value of ``envs.now`` at which a kernel is looked for.
@@ -54,17 +56,15 @@ class Takeover:
         self.rows, self.envs, self.observations = rows, envs, observations
         self.kernel: BlockKernel | None = None
         self.around: Around | None = None
+        self.engaged = False
         self.given: tuple[Any, Failures] = None, []
         self.whole: Array | None = None
         self.at = 0 if kernels else NEVER
         self._watch: Watch  # over what the kernel and the forms were written from, and the wrappers that are left out
         self._kind: type  # of what the kernel steps
+        self._paid: type = float  # of the kernel's rewards
+        self._own: Any = None  # makes an observation of a row of the kernel's, where that is no array
         self._since, self._wait = 0, 0
-
-    @property
-    def engaged(self) -> bool:
-        """Whether something stands in for the environments or their wrappers."""
-        return self.kernel is not None or self.around is not None
 
     # ------------------------------------------------------------------ steps
 
@@ -109,12 +109,14 @@ class Takeover:
             self._tell(kernel)
         self.envs.now += 1
         rows.failures, rows.ended, rows.finals, rows.infos = list(kernel.failures), [], {}, {}
-        results = None if around is None else self._carry(kernel, around, count)
         rewards = None if out is None else out.rewards
-        if count and (rewards is None or rows.autoreset is AutoresetMode.SAME_STEP):
+        ends = count > 0 and (rewards is None or around is not None or rows.autoreset is AutoresetMode.SAME_STEP)
+        ended: list[int] = (kernel.terminated | kernel.truncated).nonzero()[0].tolist() if ends else []
+        results = None if around is None else self._carry(kernel, around, ended)
+        if ended and (rewards is None or rows.autoreset is AutoresetMode.SAME_STEP):
             self.envs.stepping = True
             try:
-                self._end_episodes(kernel, results, shown, listed=rewards is None)
+                self._end_episodes(kernel, results, ended, shown, listed=rewards is None)
             finally:
                 self.envs.stepping = False
         if out is not None and not known:
@@ -123,7 +125,7 @@ class Takeover:
                 part[...] = seen
             if rows.finals:
                 rows.failures += out.write_each(((row, last) for row, (last, _) in rows.finals.items()), final=True)
-        paid = kernel.rewards if results is None else _paid(results)
+        paid = kernel.rewards if results is None else results.rewards if results.moved is ALL else _where_moved(results)
         if rewards is None:
             rows.rewards = paid.tolist()
         else:
@@ -169,30 +171,31 @@ class Takeover:
 
     # ------------------------------------------------------------------ outwards
 
-    def _carry(self, kernel: BlockKernel, around: Around, count: int) -> RowResults | None:
+    def _carry(self, kernel: BlockKernel, around: Around, ended: list[int]) -> RowResults | None:
         """Let the wrappers' forms have the results of a kernel's step; rows show what a step led to, before a reset."""
         rows, n = self.rows, len(kernel.rewards)
         again = rows.autoreset is AutoresetMode.SAME_STEP and rows.seeds is None
-        ended: list[int] = (kernel.terminated | kernel.truncated).nonzero()[0].tolist() if count else []
         if around.functions is not None:
             self._see(kernel, around.functions, range(n), ended if again else ())
             return None
         moved: Any = ALL
-        begun = None
-        if rows.autoreset is AutoresetMode.NEXT_STEP and count and kernel.was_reset.any():
+        begun, shown = None, kernel.observations
+        if rows.autoreset is AutoresetMode.NEXT_STEP and kernel.was_reset.any():
             begun = np.flatnonzero(kernel.was_reset)
         if begun is not None or rows.failures:
             left = np.ones(n, np.bool_)
             left[[*(() if begun is None else begun), *(row for row, _ in rows.failures)]] = False
             moved = np.flatnonzero(left) if left.any() else None
-        shown = kernel.observations
-        if again and ended and around.observes:
-            shown = shown.copy()
-            for row in ended:
-                shown[row] = kernel.final(row)
+        make_infos: Any = kernel.infos_by_row
+        if again and ended:
+            make_infos = partial(_final_infos, kernel, ended)
+            if around.observes:
+                shown = shown.copy()
+                for row in ended:
+                    shown[row] = kernel.final(row)
         results = RowResults(
-            n, shown, moved, begun, kernel.rewards, kernel.paid or kernel.summed, kernel.terminated, kernel.truncated, ended,
-            (lambda: {row: kernel.final_info(row) for row in ended}) if again else kernel.infos_by_row, _own_of(kernel), again,
+            n, shown, moved, begun, kernel.rewards, self._paid, kernel.terminated, kernel.truncated, ended, make_infos, self._own,
+            again,
         )  # fmt: skip
         self.carry(around, results, around.observes)
         return results
@@ -264,10 +267,9 @@ class Takeover:
         self.whole = whole
         self.observations[:] = [whole[row, ...] for row in range(len(whole))]
 
-    def _end_episodes(self, kernel: BlockKernel, results: RowResults | None, shown: Any, listed: bool) -> None:
+    def _end_episodes(self, kernel: BlockKernel, results: RowResults | None, over: list[int], shown: Any, listed: bool) -> None:
         """Note which episodes the kernel's step has ended, in a list if there is no buffer, and reset those that need a seed."""
         rows, around = self.rows, self.around
-        over = (kernel.terminated | kernel.truncated).nonzero()[0].tolist()
         if listed:
             terminated, truncated = kernel.terminated.tolist(), kernel.truncated.tolist()
             rows.ended = [(row, terminated[row], truncated[row]) for row in over]
@@ -302,13 +304,13 @@ class Takeover:
     def _begin(self, kernel: BlockKernel, begun: list[int], kwargs: Mapping[int, Any], again: bool = False) -> None:
         """Let the wrappers' forms have what a kernel's resets have results."""
         around = self.around
-        if around is None or not begun:
+        if around is None or not begun or (again and not around.observes):
             return
         if around.functions is not None:
             self._see(kernel, around.functions, begun)
             return
         results = RowResults(
-            len(kernel.rewards), kernel.observations, None, np.array(begun), make_infos=kernel.infos_by_row, own=_own_of(kernel),
+            len(kernel.rewards), kernel.observations, None, np.array(begun), make_infos=kernel.infos_by_row, own=self._own,
             again=again, kwargs=kwargs,
         )  # fmt: skip
         self.carry(around, results, around.observes)
@@ -344,52 +346,41 @@ class Takeover:
         rows, envs = self.rows, self.envs
         self.at = NEVER
         rows.failures = []  # an exception refers to the frames that it has left
-        if switched_off() or error_state():
-            self._tell(switched_off() or error_state() or "")
-            if envs.looked:
-                envs.engage()
-            self._later()
-            return
-        most, why = self._levels()
-        if not envs.settled or not wrappers_pristine():
+        most, why = 0, switched_off() or error_state()
+        if why is None:
+            most, why = self._levels()
+        idle = IDLE in rows.pending or (rows.seeds is not None and rows.autoreset is not AutoresetMode.SAME_STEP)
+        if not envs.settled or not wrappers_pristine() or idle:
             envs.engage()
             self.at = envs.now + 1
-            return
-        if IDLE in rows.pending or (rows.seeds is not None and rows.autoreset is not AutoresetMode.SAME_STEP):
-            envs.engage()
-            self._later()
+            if idle:
+                self._later()
             return
         if any(observation is None for observation in self.observations):
-            envs.engage()
-            self._later()
-            self._tell("they were not reset yet")
-            return
+            most, why = 0, "they were not reset yet"
         levels = [[held.levels[level] for held in envs.held] for level in range(most)]
         forms = [of_rows[0][0] for of_rows in levels]
-        kernel: BlockKernel | str = why or self._fitting(forms)
-        saved = sum(form.saves for form in forms) * len(envs.held)
+        kernel = why or self._fitting(forms)
         if isinstance(kernel, str):
             self._tell(kernel)
-            if saved < WORTH:
+            if not most or sum(form.saves for form in forms) * len(envs.held) < WORTH:
                 envs.engage()
-                self._later()
-                return
-            if not levels:
                 self._later()
                 return
         made = [form([wrapper for _, wrapper in of_rows]) for form, of_rows in zip(forms, levels, strict=True)]
         around = Around(made) if made else None
-        self.around, self._since, self.whole = around, envs.now, None
-        if around is not None and around.observes and _alike(self.observations):
+        self.around, self.engaged, self._since, self.whole = around, True, envs.now, None
+        observes = around is not None and around.observes
+        if observes and _alike(self.observations):
             self._keep_whole(np.array(self.observations))
         codes = [] if around is None else [*around.codes]
         self._kind = type(envs.targets[0])
         if isinstance(kernel, str):
             self.at = envs.now + LONGEST_WAIT
         else:
-            self.kernel = kernel
+            self.kernel, self._paid, self._own = kernel, kernel.paid or kernel.summed, _own_of(kernel)
             codes.append(kernel.comes_to())
-            if around is None or not around.observes:
+            if not observes:
                 self.observations[:] = kernel.rows()
         self._watch = watch_of(*codes, called=WATCHED)
 
@@ -449,6 +440,7 @@ class Takeover:
         kernel, self.kernel = self.kernel, None
         if kernel is None:
             return
+        self.engaged = self.around is not None
         shown = kernel.give_back()
         if self.around is None or not self.around.observes:
             self.observations[:] = shown
@@ -465,6 +457,7 @@ class Takeover:
         wait = self._wait
         self._leave_kernel()
         self._wait, around, self.around = wait, self.around, None
+        self.engaged = False
         if around is not None:
             if self.whole is not None:
                 self.observations[:] = [self.whole[row].copy() for row in range(len(self.whole))]
@@ -510,15 +503,17 @@ def _alike(observations: list[Any]) -> bool:
     return all(type(seen) is np.ndarray and (seen.dtype, seen.shape) == (first.dtype, first.shape) for seen in observations)
 
 
+def _final_infos(kernel: BlockKernel, ended: list[int]) -> dict[int, dict[str, Any]]:
+    return {row: kernel.final_info(row) for row in ended}
+
+
 def _own_of(kernel: BlockKernel) -> Any:
     """How to make an observation of a row, where the kernel's environments show no arrays."""
     return None if type(kernel).own is BlockKernel.own and kernel.observations.ndim > 1 else kernel.own
 
 
-def _paid(results: RowResults) -> Array:
+def _where_moved(results: RowResults) -> Array:
     """The rewards of all rows: 0 where a row took no step."""
-    if isinstance(results.moved, slice):
-        return results.rewards  # type: ignore[no-any-return]
     paid = np.zeros(results.n)
     if results.moved is not None:
         paid[results.moved] = results.rewards[results.moved]
