@@ -262,6 +262,8 @@ class RowForm(StandsFor):
     """Whether it asks which episodes are truncated."""
     observes: ClassVar[bool] = False
     """Whether it changes observations."""
+    counts: ClassVar[bool] = False
+    """Whether all that it does in a step which ends no episode is to :meth:`count_step` it."""
     function: ClassVar[str | None] = None
     """The wrapper's method that makes an observation of another one, if all that there is to do is to call it."""
     helpers: ClassVar[tuple[tuple[type, tuple[str, ...], tuple[str, ...]], ...]] = ()
@@ -301,6 +303,9 @@ class RowForm(StandsFor):
 
     def outward(self, results: RowResults) -> None:
         """Do to results what the wrappers do."""
+
+    def count_step(self, rewards: Array, kind: type) -> None:
+        """All rows have taken a step, with rewards of a kind."""
 
     def give(self, row: int) -> None:
         """Let a row's wrapper have its state."""
@@ -370,6 +375,7 @@ class Around:
 
     Attributes:
         observes: Whether one of them changes observations.
+        counts: Whether all that they do in a step which ends no episode is to count it.
         acts: Whether one of them changes actions, or counts steps before they are taken.
         functions: Where all that there is to do is to call a function of each observation: those of each row, the innermost first.
     """
@@ -378,6 +384,7 @@ class Around:
         self.forms = forms
         self._inward = [form for form in forms if type(form).inward is not RowForm.inward]
         self._outward = [form for form in reversed(forms) if type(form).outward is not RowForm.outward]
+        self.counts = all(form.counts for form in forms)
         self.observes, self.acts = any(form.observes for form in forms), bool(self._inward)
         self.functions: list[list[Any]] | None = None
         if forms and all(form.function is not None for form in forms):

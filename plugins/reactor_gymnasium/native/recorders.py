@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.environments.owning import shared
-from reactor_gymnasium.native.forms import InPlaceOf, RowForm, RowResults, numbers_of
+from reactor_gymnasium.native.forms import ALL, InPlaceOf, RowForm, RowResults, numbers_of
 
 __all__ = ["RECORDERS", "EpisodeStatistics", "Monitor", "Recorder"]
 
@@ -33,7 +33,7 @@ class Recorder(RowForm):
         over: Rows whose episode has ended, and none has begun.
     """
 
-    saves, asks_ends = 1.5, True
+    saves, asks_ends, counts = 1.5, True, True
 
     def __init__(self, wrappers: Sequence[Any]) -> None:
         super().__init__(wrappers)
@@ -51,11 +51,12 @@ class Recorder(RowForm):
 
     def outward(self, results: RowResults) -> None:
         """See :meth:`RowForm.outward`."""
-        if results.kind is not self.kind and results.moved is not None:
-            self.give_back()
-            self.kind = results.kind
         if results.moved is not None:
-            self.count(results)
+            self.count_step(results.rewards, results.kind)
+            if results.moved is not ALL:
+                for row in {*range(results.n)}.difference(numbers_of(results.moved, results.n)):
+                    self._hand_over(row, self._now - 1)
+                    self._from[row] = self._now
             if results.ended:
                 moved, infos = numbers_of(results.moved, results.n), results.infos
                 self.end_all(results, {row: infos.setdefault(row, {}) for row in results.ended if row in moved})
@@ -63,17 +64,16 @@ class Recorder(RowForm):
             for row in numbers_of(results.begun, results.n):
                 self.begin(row, results.reset_arguments(row))
 
-    def count(self, results: RowResults) -> None:
-        """Note a step."""
+    def count_step(self, rewards: Array, kind: type) -> None:
+        """See :meth:`RowForm.count_step`."""
+        if kind is not self.kind:
+            self.give_back()
+            self.kind = kind
         if self._now == LENGTH:
             self.give_back()
             self._now, self._from = 0, [0] * len(self._from)
-        self._rewards[self._now] = results.rewards
+        self._rewards[self._now] = rewards
         self._now += 1
-        if not isinstance(results.moved, slice):
-            for row in {*range(results.n)}.difference(numbers_of(results.moved, results.n)):
-                self._hand_over(row, self._now - 1)
-                self._from[row] = self._now
 
     def end_all(self, results: RowResults, infos: Mapping[int, dict[str, Any]]) -> None:
         """:meth:`end` several, and let others ``begin`` in their place if rows are reset in the same step.

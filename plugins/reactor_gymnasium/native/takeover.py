@@ -180,7 +180,12 @@ class Takeover:
             return None
         moved: Any = ALL
         begun, shown = None, kernel.observations
-        if rows.autoreset is AutoresetMode.NEXT_STEP and kernel.was_reset.any():
+        resets = rows.autoreset is AutoresetMode.NEXT_STEP and kernel.was_reset.any()
+        if around.counts and not (ended or resets or rows.failures):
+            for form in around.forms:
+                form.count_step(kernel.rewards, self._paid)
+            return None
+        if resets:
             begun = np.flatnonzero(kernel.was_reset)
         if begun is not None or rows.failures:
             left = np.ones(n, np.bool_)
@@ -278,7 +283,9 @@ class Takeover:
         seen, before_reset, again = self.observations, rows.before_reset, rows.seeds is None
         observes = around is not None and around.observes
         if results is not None:
-            told = results.infos | {row: returned[-1] for row, returned in results.alone.items()}
+            told = results.infos
+            if results.alone:
+                told = told | {row: returned[-1] for row, returned in results.alone.items()}
         else:
             told = {row: kernel.final_info(row) for row in over} if again else kernel.infos_by_row()
         ours = before_reset is kept_whole and again  # already
@@ -440,7 +447,7 @@ class Takeover:
         kernel, self.kernel = self.kernel, None
         if kernel is None:
             return
-        self.engaged = self.around is not None
+        self.engaged, self._own = self.around is not None, None  # which refers to the kernel
         shown = kernel.give_back()
         if self.around is None or not self.around.observes:
             self.observations[:] = shown
