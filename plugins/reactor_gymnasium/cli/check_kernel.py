@@ -16,7 +16,7 @@ import gymnasium
 
 from reactor_gymnasium.native.guards import compared
 from reactor_gymnasium.native.kernel import ROOTS, BlockKernel
-from reactor_gymnasium.native.kernels import kernel_class
+from reactor_gymnasium.native.registered import kernel_class
 from reactor_rl.plugin import UsageError, unmodified
 
 __all__ = ["main", "never_run"]

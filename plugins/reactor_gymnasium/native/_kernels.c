@@ -35,7 +35,7 @@ static const KernelCode KERNELS[] = {
     {"acrobot", acrobot_step, acrobot_reset, acrobot_observe, 3},
     {"table", table_step, table_reset, table_observe, -1}, /* as many as q says */
     {"blackjack", blackjack_step, blackjack_reset, blackjack_observe, 2},
-    {"own", own_move, own_begin, own_observe, 0}, /* q: the lowest action and one past the highest, equal for floats; bytes of a row's */
+    {"own", own_move, own_begin, own_observe, 0}, /* q: the lowest action and one past the highest, equal if any will do */
 };
 
 enum { KINDS = sizeof KERNELS / sizeof *KERNELS };
@@ -226,6 +226,8 @@ batch_dealloc(Batch *batch)
     Py_DECREF(type);
 }
 
+static const size_t ANY_SIZE = SIZE_MAX;
+
 /* Get a contiguous buffer of just so many bytes, or none of None. Returns 0 without an exception if it has other bytes. */
 static int
 take_buffer(PyObject *object, Py_buffer *buffer, int flags, size_t size)
@@ -236,7 +238,7 @@ take_buffer(PyObject *object, Py_buffer *buffer, int flags, size_t size)
     if (PyObject_GetBuffer(object, buffer, flags) < 0) {
         return -1;
     }
-    return (size_t)buffer->len == size;
+    return size == ANY_SIZE || (size_t)buffer->len == size;
 }
 
 /* step(actions, wide, observations, next_observations): how many rows ended, or were reset; -1 if Python has to take this step. */
@@ -256,8 +258,8 @@ batch_step(Batch *batch, PyObject *const *args, Py_ssize_t count)
     rows->wide = PyObject_IsTrue(args[1]);
     const int own = rows->calls != NULL;
     const int64_t low = own ? rows->q[0] : 0, high = own || batch->code->actions < 0 ? rows->q[1] : batch->code->actions;
-    const size_t width = own ? (size_t)rows->q[2] : high || rows->wide ? 8 : 4, all = rows->row * (size_t)rows->n;
-    known = take_buffer(args[0], &actions, PyBUF_C_CONTIGUOUS, width * (size_t)rows->n);
+    const size_t width = high || rows->wide ? 8 : 4, all = rows->row * (size_t)rows->n;
+    known = take_buffer(args[0], &actions, PyBUF_C_CONTIGUOUS, own ? ANY_SIZE : width * (size_t)rows->n);
     if (known > 0) {
         known = take_buffer(args[2], &shown, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS, all);
     }

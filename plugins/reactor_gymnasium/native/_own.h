@@ -76,7 +76,7 @@ take_addresses(PyObject *arrays, void **out)
 }
 
 /* Of a tuple: the functions (addresses, or callables and the list of generators), columns of states, columns of infos, and an
- * array of constants. */
+ * array of constants, alone in a tuple. */
 static int
 take_calls(Calls *calls, PyObject *own, Rows *b)
 {

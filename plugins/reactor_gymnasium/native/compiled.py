@@ -145,10 +145,13 @@ class CompiledKernel(BlockKernel):
         for row, kwargs in seeds.items():
             mask[row] = True
             if kwargs.get("seed") is not None:
-                generator = self.generators[row] = reseeded(self._envs[row], kwargs["seed"])
-                self.capsules[row] = generator.bit_generator.capsule
-                self.batch.set_generator(row, self.capsules[row])
+                self.reseed(row, reseeded(self._envs[row], kwargs["seed"]))
         self.batch.reset(mask)
+
+    def reseed(self, row: int, generator: np.random.Generator) -> None:
+        """Let a row draw from another generator."""
+        self.generators[row], self.capsules[row] = generator, generator.bit_generator.capsule
+        self.batch.set_generator(row, self.capsules[row])
 
 
 assert REFUSED == -1  # in C, too

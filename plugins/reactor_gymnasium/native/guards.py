@@ -73,14 +73,14 @@ def _warn(kind: type, by: str) -> None:
     if parent_process() is not None:  # the caller's process has warned
         return
     package = kind.__module__.partition(".")[0]
-    release = f"{kind.__name__} of {package} {getattr(sys.modules[package], '__version__', '')}"
+    release = f"{kind.__name__} of {package} {getattr(sys.modules.get(package), '__version__', '')}".rstrip()
     found = fingerprint(kind, ROOTS)
     if by:
         point = f"{kind.__module__}:{kind.__qualname__}"
         ids = [name for name, spec in gymnasium.registry.items() if spec.entry_point == point and "/" not in name]
         warn_caller(
             f"{release} is not the one that the {by} kernel was written from ({found}): Python steps it, with the same results. "
-            f"`python -m reactor_rl check-kernel {max(ids, default=kind.__name__)}` compares them"
+            f"`python -m reactor_rl check-kernel {max(ids, default=point)}` compares them"
         )
     else:
         warn_caller(f"{release} is not the one that a faster form was written from ({found}): it is called, with the same results")
@@ -93,10 +93,12 @@ def distrusted(kernel: type[BlockKernel]) -> str | None:
 
 @cache
 def _untrue(kernel: type[BlockKernel]) -> str | None:
+    if kernel.compared is None:
+        return None
+    steps, rows = kernel.compared
     try:
         with global_random_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            steps, rows = kernel.compared
             different = compared(kernel, kernel.make(2 * rows), steps)
     except Exception as error:
         return f"it could not be compared with Python: {error!r}"

@@ -109,8 +109,8 @@ class BlockKernel(StandsFor):
     summed: ClassVar[type[float]] = float
     """The type of a sum of its environment's rewards."""
 
-    compared: ClassVar[tuple[int, int]] = (60, 3)
-    """For how many steps, and with how many rows, it is compared with Python once a process."""
+    compared: ClassVar[tuple[int, int] | None] = (60, 3)
+    """For how many steps, and with how many rows, it is compared with Python once a process; ``None`` if it sees to that itself."""
     timed_rows: ClassVar[int] = 64
     """How many rows are stepped together to find out what one costs."""
 
@@ -175,6 +175,11 @@ class BlockKernel(StandsFor):
     def strange_constants(cls, env: Env) -> str | None:
         """The same of what all rows have in common; asked of the first one only."""
         return None
+
+    @classmethod
+    def remark(cls) -> str:
+        """Tell users something more where it steps environments, after its name."""
+        return ""
 
     @classmethod
     def unavailable(cls) -> str | None:

@@ -14,7 +14,8 @@ from reactor_gymnasium.cli.doctor import kernels
 from reactor_gymnasium.native import guards
 from reactor_gymnasium.native.classic import CartPole
 from reactor_gymnasium.native.compiled import missing
-from reactor_gymnasium.native.kernels import KERNELS, choose_kernel
+from reactor_gymnasium.native.kernels import choose_kernel
+from reactor_gymnasium.native.registered import KERNELS
 from reactor_rl.plugin import UsageError
 from tests.gymnasium_plugin.native.cases import OTHERS
 
