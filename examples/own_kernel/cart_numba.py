@@ -1,36 +1,21 @@
-"""The cart's kernel, in numba."""
-
-from __future__ import annotations
-
-from typing import Any
+"""The cart's kernel in numba."""
 
 import numba
 import numpy as np
 from cart import CartEnv
 
-from reactor_gymnasium import KernelRows, register_kernel
+from reactor_gymnasium import register_kernel
 
-draw = np.random.PCG64().ctypes.next_double  # numpy's own; its address is the same for all generators
+draw = np.random.PCG64().ctypes.next_double  # numpy's own, which has one address for all generators
 
 
 @numba.njit(error_model="numpy")
-def step_all(
-    pos: Any,
-    speed: Any,
-    last: Any,
-    actions: Any,
-    moving: Any,
-    generators: Any,
-    force: float,
-    friction: float,
-    rewards: Any,
-    lost: Any,
-) -> None:
+def move(pos, speed, last, actions, moving, states, force, friction, rewards, lost):
     for i in range(len(pos)):
         if not moving[i]:
             continue
         push = min(max(np.float64(actions[i, 0]), -1.0), 1.0)
-        if draw(generators[i]) < 0.25:
+        if draw(states[i]) < 0.25:
             push = last[i]
         last[i] = push
         acceleration = force * push - friction * speed[i] * abs(speed[i])
@@ -44,20 +29,18 @@ class NumbaCart:
     state = {"pos": float, "speed": float, "last": float}
     constants = ("force", "friction")
 
-    def __init__(self, rows: KernelRows) -> None:
+    def __init__(self, rows):
         self.rows, self.force, self.friction = rows, rows.env.force, rows.env.friction
 
-    def step(self, actions: Any) -> None:
+    def step(self, actions):
         r = self.rows
-        step_all(r.pos, r.speed, r.last, actions, r.moving, r.states, self.force, self.friction, r.rewards, r.terminated)
+        move(r.pos, r.speed, r.last, actions, r.moving, r.states, self.force, self.friction, r.rewards, r.terminated)
 
-    def reset(self, row: int, rng: np.random.Generator) -> None:
-        r = self.rows
-        r.pos[row], r.speed[row], r.last[row] = rng.uniform(-1.0, 1.0), 0.0, 0.0
+    def reset(self, row, rng):
+        self.rows.pos[row], self.rows.speed[row], self.rows.last[row] = rng.uniform(-1.0, 1.0), 0.0, 0.0
 
-    def observe(self) -> None:
-        r = self.rows
-        r.observations[:, 0], r.observations[:, 1] = r.pos, r.speed
+    def observe(self):
+        self.rows.observations[:, 0], self.rows.observations[:, 1] = self.rows.pos, self.rows.speed
 
 
 register_kernel(CartEnv, NumbaCart)

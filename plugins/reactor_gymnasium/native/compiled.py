@@ -98,7 +98,8 @@ class CompiledKernel(BlockKernel):
             self.rewards, self.terminated, self.truncated, self.was_reset, self.work, self.probs, self.final_probs, *self.tables,
         )  # fmt: skip
         self.batch = _kernels.Batch(
-            self.code, MODES[taken.mode], arrays, self.capsules, self.bounds, self.floats(), self.numbers(), loops(), self.own_calls(),
+            self.code, MODES[taken.mode], arrays, self.capsules, self.bounds, self.floats(), self.numbers(), loops(),
+            self.own_calls(),
         )  # fmt: skip
         self._step = self.batch.step
 

@@ -23,7 +23,7 @@ from reactor_gymnasium.native.kernel import ROOTS, BlockKernel, Taken
 from reactor_gymnasium.native.watching import watch_of
 from reactor_rl.plugin import code_of, fingerprint, global_random_state, unmodified, warn_caller
 
-__all__ = ["PASSING", "compared", "distrusted", "switched_off", "unlike"]
+__all__ = ["PASSING", "compared", "differing", "distrusted", "switched_off", "unlike"]
 
 VARIABLE = "REACTOR_RL_KERNELS"
 
@@ -33,7 +33,7 @@ PASSING: dict[type, tuple[str, ...]] = {
     PassiveEnvChecker: ("d1a404bb8133", "11f1eacb90a7", "8b79bfc12c97"),  # of Gymnasium 1.2, 1.3, 1.4
 }
 """The wrappers of ``gymnasium.make``, which pass on what they are given, and fingerprints of those that are known to."""
-_known: set[type] = set()  # that are what something was written from
+_known: set[tuple[type, tuple[str, ...]]] = set()  # that are what something was written from
 
 LIMIT, EVERY = 17, 10
 """Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""
@@ -54,7 +54,7 @@ def unlike(kind: type, written_from: tuple[str, ...], by: str = "") -> str | Non
         written_from: Fingerprints.
         by: Which kernel was written from it, if one was.
     """
-    if kind not in _known:
+    if (kind, written_from) not in _known:
         if why := unmodified(kind, ROOTS):
             return why
         try:
@@ -64,7 +64,7 @@ def unlike(kind: type, written_from: tuple[str, ...], by: str = "") -> str | Non
         if why:
             _warn(kind, by)
             return why
-        _known.add(kind)
+        _known.add((kind, written_from))
     return watch_of(code_of(kind, ROOTS)).changed()
 
 
@@ -149,13 +149,13 @@ def compared(kernel: type[BlockKernel], envs: list[Any], steps: int, limit: int 
         if step % EVERY == EVERY - 1:
             last = taken.give_back()
             for one, other in zip(theirs, ours, strict=True):
-                if name := _differing(kernel, one, other):
+                if name := differing(kernel, one, other):
                     return f"the {name} after step {step}"
     return None
 
 
-def _differing(kernel: type[BlockKernel], one: Any, other: Any) -> str | None:
-    """The first of the states of two environments that differs, in a bit or a type; their generators are states, too."""
+def differing(kernel: type[BlockKernel], one: Any, other: Any) -> str | None:
+    """Find the first of the states of two environments that differs, in a bit or a type; their generators are states, too."""
     theirs, ours = kernel.state_of(one), kernel.state_of(other)
     for name in theirs:
         if not same_bits(theirs[name], ours[name]):

@@ -43,13 +43,15 @@ def kernel_kind(env: Env) -> KernelKind | None:
     """Tell which kind of kernel there is for an environment, whether or not it can step it on this machine.
 
     Returns:
-        ``"compiled"`` if C steps it, or a kernel of the user's, ``"simulated"`` if MuJoCo and numpy do, ``None`` if there is no kernel. This depends on the
-        environment and its wrappers only.
+        ``"compiled"`` if C steps it, or a user's kernel, ``"simulated"`` if MuJoCo and numpy do, ``None`` if there is no kernel.
+        This depends on the environment and its wrappers only.
     """
     if name_of(type(env)) in KNOWN:
         env = env.env  # type: ignore[attr-defined]
     found = registered(type(_as_made(env)))
-    return None if found is None else "simulated" if found.simulated else "compiled"
+    if found is None:
+        return None
+    return "simulated" if str(found).startswith("reactor_gymnasium.native.mujoco_") else "compiled"
 
 
 def forecast(env: Env) -> str:

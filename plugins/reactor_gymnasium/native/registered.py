@@ -5,43 +5,32 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, NamedTuple
+from typing import Any
 
 from reactor_gymnasium.native.kernel import BlockKernel, found_by_name, name_of
 from reactor_gymnasium.native.own import driver_of, incomplete
 
-__all__ = ["KERNELS", "Registered", "kernel_class", "register_kernel", "registered"]
+__all__ = ["KERNELS", "instead", "kernel_class", "register_kernel", "registered"]
 
 GROUP = "reactor_rl.kernels"
 """The entry points of packages: ``"module:Class"`` of environments is the name, that of the kernel the value."""
 
 
-class Registered(NamedTuple):
-    """A kernel.
+MARK = "__reactor_kernel__"
+"""The attribute of a class that has its kernel: who sends the class to another process by value sends that, too."""
 
-    Attributes:
-        kernel: Its class, or ``"module:Class"``.
-        env: The class that it is for; ``None`` if that is known by its name only.
-    """
-
-    kernel: Any
-    env: type | None = None
-
-    @property
-    def simulated(self) -> bool:
-        """Whether it is one of ours that leaves physics to MuJoCo."""
-        return isinstance(self.kernel, str) and self.kernel.startswith("reactor_gymnasium.native.mujoco_")
-
-
-KERNELS: dict[tuple[str, str], Registered] = {}
-"""By module and name of an environment's class, its kernel."""
+KERNELS: dict[tuple[str, str], type | str] = {}
+"""By module and name of an environment's class, its kernel, or where that is."""
+instead: dict[tuple[str, str], type[BlockKernel]] = {}
+"""Likewise, kernels that come before all others, for the time of a check."""
 
 
 def register_kernel(env: type | str, kernel: type | str) -> None:
     """Let a kernel step the environments of a class, wherever nobody can tell the difference.
 
-    To be called in every process that has such environments: best of all in the module of their class. A package with kernels for
-    classes of others names them in the entry-point group ``reactor_rl.kernels``. The last kernel that is registered counts.
+    To be called in every process that has such environments: best of all beside their class, in its module, script or notebook. A
+    package with kernels for classes of others names them in the entry-point group ``reactor_rl.kernels``. The last kernel that is
+    registered counts, and one for the class itself before one for its name.
 
     Args:
         env: The class, or ``"module:Class"``.
@@ -57,10 +46,10 @@ def register_kernel(env: type | str, kernel: type | str) -> None:
     if isinstance(kernel, type) and not issubclass(kernel, BlockKernel) and (why := incomplete(kernel)):
         raise TypeError(why)
     if isinstance(env, type):
-        KERNELS[name_of(env)] = Registered(kernel, env)
+        setattr(env, MARK, kernel)
     else:
         module, _, owner = env.partition(":")
-        KERNELS[module, owner] = Registered(kernel)
+        KERNELS[module, owner] = kernel
 
 
 @cache
@@ -69,11 +58,12 @@ def _of_packages() -> dict[str, str]:
     return {entry.name: entry.value for entry in entry_points(group=GROUP)}
 
 
-def registered(kind: type) -> Registered | None:
-    """Find what is registered for a class of this name; ``None`` if nothing is."""
-    if (found := KERNELS.get(name_of(kind))) is None and (place := _of_packages().get(":".join(name_of(kind)))):
-        return Registered(place)
-    return found
+def registered(kind: type) -> Any:
+    """Find the kernel of a very class, or where that is; ``None`` if there is no kernel."""
+    name = name_of(kind)
+    if found := instead.get(name) or vars(kind).get(MARK):
+        return found
+    return (KERNELS.get(name) or _of_packages().get(":".join(name))) if found_by_name(kind) else None
 
 
 def kernel_class(kind: type) -> type[BlockKernel] | None:
@@ -82,14 +72,11 @@ def kernel_class(kind: type) -> type[BlockKernel] | None:
     Raises:
         Exception: If it cannot be imported, or is no kernel.
     """
-    found = registered(kind)
-    if found is None or not (found.env is kind or (found.env is None and found_by_name(kind))):
-        return None
-    kernel = found.kernel
+    kernel = registered(kind)
     if isinstance(kernel, str):
         module, _, name = kernel.partition(":")
         kernel = getattr(import_module(module), name)
-    return kernel if isinstance(kernel, type) and issubclass(kernel, BlockKernel) else driver_of(kernel, kind)
+    return kernel if kernel is None or (isinstance(kernel, type) and issubclass(kernel, BlockKernel)) else driver_of(kernel, kind)
 
 
 _OURS = {
