@@ -114,6 +114,9 @@ class BlockKernel(StandsFor):
     timed_rows: ClassVar[int] = 64
     """How many rows are stepped together to find out what one costs."""
 
+    judged: ClassVar[bool] = False
+    """Whether it may take longer than Python, where there are few rows."""
+
     observations: Array
     kind: tuple[np.dtype[Any], tuple[int, ...]]
     """Dtype and shape of ``observations``."""

@@ -257,7 +257,7 @@ class RowKernel(CompiledKernel):
     """
 
     code = "own"
-    compared = None
+    compared, judged = None, True
     trusted: ClassVar[bool] = False
     """Whether its first steps are not compared, for somebody else does so."""
     kernel: ClassVar[Any]

@@ -40,7 +40,9 @@ def test_code_that_it_was_not_written_from(capsys: pytest.CaptureFixture[str], m
     assert said.endswith('CartPole: written_from "16ee44652d69", to be added to the kernel\n')
     assert "never run, so not compared: CartPoleEnv.step: theta_dot = theta_dot + self.tau * thetaacc" in said
     assert "CartPoleEnv.step: terminated" not in said
-    assert guards.unlike(CartPoleEnv, ("0" * 12,), "") is not None  # it was trusted for that long only
+    guards._warn.cache_clear()
+    with pytest.warns(RuntimeWarning, match="is not the one that the CartPole kernel was written from"):  # it is trusted no more
+        assert guards.unlike(CartPoleEnv, ("0" * 12,), "CartPole")
 
 
 def test_another_bit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

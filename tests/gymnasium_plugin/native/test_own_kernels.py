@@ -21,7 +21,9 @@ from reactor_gymnasium.native import own, registered
 from reactor_gymnasium.native.classic import CartPole
 from reactor_gymnasium.native.compiled import missing as not_compiled
 from reactor_gymnasium.native.registered import KERNELS, kernel_class
+from reactor_gymnasium.placement import StepTimes, step_times
 from reactor_gymnasium.testing import check_kernel
+from reactor_gymnasium.vector import vector_env
 from tests.gymnasium_plugin.native.cases import MODES, Counted, same
 from tests.gymnasium_plugin.native.own_kernels import COMPILER, NAMES, Maker, env_type, imported, missing
 
@@ -347,6 +349,38 @@ def test_a_kernel_that_is_wrong_is_told(env: Any, kernel: Any, words: str) -> No
 def test_what_no_kernel_may_step(env: Any, words: str) -> None:
     register_kernel(env, FastCounter)
     assert words.rstrip(")") in stepped(env)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_kernel_that_takes_longer_than_python(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the executor is not named it is not used, as far as its number of rows goes."""
+    register_kernel(Counter, FastCounter)
+    monkeypatch.setattr(vector_env, "step_times", lambda env, kernels=True: StepTimes(1e-6, 20e-6, 0.2e-6))
+    said = {}
+    for rows in (4, 40):
+        with ReactorVectorEnv([Counter] * rows, workers=workers) as envs:
+            forecast = repr(envs)
+            envs.reset(seed=0)
+            for _ in range(10):
+                envs.step(envs.action_space.sample())
+            said[rows] = repr(envs)
+            assert said[rows] == forecast
+    assert "no kernel: it takes longer than Python for 4 rows" in said[4]
+    assert "stepped by the FastCounter kernel" in said[40]
+    with ReactorVectorEnv([Counter] * 4, executor="inline") as envs:
+        assert "stepped by the FastCounter kernel" in repr(envs)
+
+
+def test_times() -> None:
+    register_kernel(Counter, FastCounter)
+    times = step_times(TimeLimit(Counter(), 5))
+    assert times.python is not None
+    assert times.row is not None
+    assert step_times(Counter(), kernels=False).row is None
+    assert StepTimes(2.0, 10.0, 1.0).of_row(5) == 2.0
+    assert StepTimes(2.0, 10.0, 1.0).of_row(20) == 1.5
+    assert StepTimes(None, 0.0, 1.0).of_row(1) == 1.0  # of ours
+    assert step_times(gymnasium.make("CartPole-v1")).python is None
 
 
 def test_rows_that_differ() -> None:
