@@ -20,12 +20,14 @@ from reactor_gymnasium import CRows, Kernel, ReactorVectorEnv, kernel_include, r
 from reactor_gymnasium.native import own, registered
 from reactor_gymnasium.native.classic import CartPole
 from reactor_gymnasium.native.compiled import missing as not_compiled
+from reactor_gymnasium.native.kernel import ROOTS
 from reactor_gymnasium.native.registered import KERNELS, kernel_class
 from reactor_gymnasium.placement import StepTimes, step_times
 from reactor_gymnasium.testing import check_kernel
 from reactor_gymnasium.vector import vector_env
+from reactor_rl.plugin import fingerprint
 from tests.gymnasium_plugin.native.cases import MODES, Counted, same
-from tests.gymnasium_plugin.native.own_kernels import COMPILER, NAMES, Maker, env_type, imported, missing
+from tests.gymnasium_plugin.native.own_kernels import COMPILER, EXAMPLES, NAMES, Maker, env_type, imported, missing
 
 pytestmark = pytest.mark.skipif(not_compiled() is not None, reason=str(not_compiled()))
 
@@ -89,6 +91,20 @@ def test_an_example_is_checked(example: ModuleType) -> None:
     assert report.never_run == ()
     assert f'written_from "{report.fingerprint}", to be added to the kernel' in str(report)
     assert kernel_class(env_type(example)) is kernel  # as before
+
+
+@pytest.mark.parametrize("name", ["grid.py", "cart.py", "cart.c"])
+def test_the_page_has_the_examples(name: str) -> None:
+    page = (EXAMPLES.parents[1] / "docs" / "guide" / "own-kernel.md").read_text()
+    _, *parts = (EXAMPLES / name).read_text().split("\n\n\n" if name.endswith(".py") else "\n\n")
+    for part in parts:
+        assert part.strip() in page
+
+
+def test_the_page_has_the_fingerprint(tmp_path: Path) -> None:
+    page = (EXAMPLES.parents[1] / "docs" / "guide" / "own-kernel.md").read_text()
+    with imported(tmp_path, "grid") as module:
+        assert f'written_from = ("{fingerprint(module.GridEnv, ROOTS)}",)' in page
 
 
 # ---------------------------------------------------------------------- one class for all that follows
