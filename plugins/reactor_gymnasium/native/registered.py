@@ -8,7 +8,8 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from reactor_gymnasium.native.kernel import BlockKernel, found_by_name, name_of
-from reactor_gymnasium.native.own import driver_of, incomplete
+from reactor_gymnasium.native.own import incomplete
+from reactor_gymnasium.native.row_kernel import driver_of
 
 __all__ = ["KERNELS", "instead", "kernel_class", "register_kernel", "registered"]
 

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from reactor_gymnasium import CRows, Kernel, ReactorVectorEnv, kernel_include, register_kernel
-from reactor_gymnasium.native import own, registered
+from reactor_gymnasium.native import registered, row_kernel
 from reactor_gymnasium.native.classic import CartPole
 from reactor_gymnasium.native.compiled import missing as not_compiled
 from reactor_gymnasium.native.kernel import ROOTS
@@ -47,7 +47,7 @@ def compare(make: Any, mode: AutoresetMode, rows: int, steps: int, **options: An
         same(ours.reset(seed=3), theirs.reset(seed=3), "reset")
         random = np.random.default_rng(0)
         for step in range(steps):
-            actions = own.drawn(theirs.single_action_space, random, rows)
+            actions = row_kernel.drawn(theirs.single_action_space, random, rows)
             one = theirs.step(actions)
             same(ours.step(actions), one, f"step {step}")
             if mode is AutoresetMode.DISABLED and (over := one[2] | one[3]).any():
@@ -154,7 +154,7 @@ class FastCounter:
 def _registrations() -> Iterator[None]:
     """None is left, and each is warned of anew."""
     before = dict(KERNELS)
-    own._warn.cache_clear()
+    row_kernel._warn.cache_clear()
     yield
     KERNELS.clear()
     KERNELS.update(before)
@@ -224,6 +224,7 @@ def test_a_class_of_the_same_name_is_another() -> None:
         (Counter, Counter, "Counter must have state"),
         (Counter, type("Half", (), {"state": {}, "step": None, "reset": None}), "Half must have observe"),
         (Counter, type("InC", (CRows,), {"prefix": "x"}), "InC must have library"),
+        (Counter, type("InC", (CRows,), {"prefix": "x", "library": "y", "actions": ("f4", "f8")}), "InC.actions must be one dtype"),
         (
             Counter,
             type("Odd", (FastCounter,), {"state": {"count": str}}),
