@@ -236,7 +236,6 @@ class RowKernel(CompiledKernel):
             "rngs": self.generators, "states": self.states, "_draw": partial(compiled._kernels.random, self.capsules, self.moving),
         }  # fmt: skip
         self.moving[...] = True
-        self.work = None
         self._kernel = None if issubclass(self.kernel, CRows) else self.kernel(KernelRows(**self.columns | ours))
 
     def own_calls(self) -> tuple[Any, ...]:
@@ -291,7 +290,8 @@ class RowKernel(CompiledKernel):
                 return []
             if rows[-1] - rows[0] + 1 == len(rows):
                 rows = range(rows[0], rows[-1] + 1)
-        return [(rows, {name: (kind.form, self.info_columns[name][rows]) for name, kind in self.info_types.items()})]
+        where = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+        return [(rows, {name: (kind.form, self.info_columns[name][where].copy()) for name, kind in self.info_types.items()})]
 
     def final_info(self, row: int) -> dict[str, Any]:
         return {

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 
 from reactor_gymnasium import CRows, Kernel, ReactorVectorEnv, kernel_include, register_kernel
 from reactor_gymnasium.native import registered, row_kernel
@@ -79,7 +79,7 @@ def test_an_example_has_the_bits_of_python(
 
 @pytest.mark.parametrize("options", [{"executor": "threads", "workers": 2}, {"executor": "processes", "workers": 2}])
 def test_an_example_on_workers(example: ModuleType, options: dict[str, Any]) -> None:
-    assert "stepped by the " in compare(Maker(example.__name__), AutoresetMode.SAME_STEP, 6, 100, **options)
+    assert "stepped by the " in compare(Maker(example.__name__), AutoresetMode.SAME_STEP, 4, 60, **options)
 
 
 def test_an_example_is_checked(example: ModuleType) -> None:
@@ -178,6 +178,32 @@ def test_ends_of_its_own_and_other_spaces() -> None:
     assert isinstance(FastCounter, Kernel)
     for mode in MODES:
         assert "stepped by the FastCounter kernel" in compare(Counter, mode, 4, 60, executor="inline")
+
+
+def no_times(given: Any) -> Any:
+    """Without those of episodes, which are the clock's."""
+    if isinstance(given, dict):
+        return {key: no_times(part) for key, part in given.items() if key not in ("t", "_t")}
+    return tuple(map(no_times, given)) if isinstance(given, tuple) else given
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_wrapper_that_records_episodes(mode: AutoresetMode) -> None:
+    register_kernel(Counter, FastCounter)
+    makers = [lambda: RecordEpisodeStatistics(TimeLimit(Counter(), 7))] * 4
+    theirs, random = SyncVectorEnv(makers, autoreset_mode=mode), np.random.default_rng(0)
+    with ReactorVectorEnv(makers, autoreset_mode=mode, executor="inline") as ours:
+        same(ours.reset(seed=0), theirs.reset(seed=0))
+        for step in range(80):
+            actions = row_kernel.drawn(theirs.single_action_space, random, 4)
+            one = theirs.step(actions)
+            same(no_times(ours.step(actions)), no_times(one), f"step {step}")
+            if mode is AutoresetMode.DISABLED and (over := one[2] | one[3]).any():
+                reset = [envs.reset(options={"reset_mask": over.copy()}) for envs in (ours, theirs)]
+                same(*reset, f"reset {step}")
+        assert "stepped by the FastCounter kernel" in repr(ours)
+        for name in ("episode_returns", "episode_lengths", "count"):
+            same(list(ours.get_attr(name)), list(theirs.get_attr(name)), name)
 
 
 def test_an_action_outside_of_the_space_is_pythons() -> None:
