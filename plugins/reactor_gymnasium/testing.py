@@ -139,7 +139,7 @@ def _counted(kernel: Any, kind: type) -> Iterator[Any]:
 
     class Counted(kernel):  # type: ignore[misc]
         taken = 0
-        compared = None
+        compared = 0, 0
         trusted = True
         written_from = ()
         known: dict[Any, Any] = {}  # of one that was not compared

@@ -93,9 +93,9 @@ def distrusted(kernel: type[BlockKernel]) -> str | None:
 
 @cache
 def _untrue(kernel: type[BlockKernel]) -> str | None:
-    if kernel.compared is None:
-        return None
     steps, rows = kernel.compared
+    if not steps:
+        return None
     try:
         with global_random_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

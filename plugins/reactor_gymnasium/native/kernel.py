@@ -109,8 +109,8 @@ class BlockKernel(StandsFor):
     summed: ClassVar[type[float]] = float
     """The type of a sum of its environment's rewards."""
 
-    compared: ClassVar[tuple[int, int] | None] = (60, 3)
-    """For how many steps, and with how many rows, it is compared with Python once a process; ``None`` if it sees to that itself."""
+    compared: ClassVar[tuple[int, int]] = (60, 3)
+    """For how many steps, and with how many rows, it is compared with Python once a process; for none if it sees to that itself."""
     timed_rows: ClassVar[int] = 64
     """How many rows are stepped together to find out what one costs."""
 
@@ -134,6 +134,11 @@ class BlockKernel(StandsFor):
         cls.title = cls.__name__
 
     # ------------------------------------------------------------------ what fits
+
+    @classmethod
+    def of(cls, kind: type) -> type[BlockKernel]:
+        """The kernel for environments of a class that it was registered for."""
+        return cls
 
     @classmethod
     def unfit(cls, env: Env) -> str | None:

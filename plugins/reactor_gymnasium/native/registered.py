@@ -77,7 +77,9 @@ def kernel_class(kind: type) -> type[BlockKernel] | None:
     if isinstance(kernel, str):
         module, _, name = kernel.partition(":")
         kernel = getattr(import_module(module), name)
-    return kernel if kernel is None or (isinstance(kernel, type) and issubclass(kernel, BlockKernel)) else driver_of(kernel, kind)
+    if kernel is None:
+        return None
+    return kernel.of(kind) if isinstance(kernel, type) and issubclass(kernel, BlockKernel) else driver_of(kernel, kind)
 
 
 _OURS = {

@@ -56,7 +56,7 @@ class RowKernel(CompiledKernel):
     """
 
     code = "own"
-    compared, judged = None, True
+    compared, judged = (0, 0), True
     trusted: ClassVar[bool] = False
     """Whether its first steps are not compared, for somebody else does so."""
     kernel: ClassVar[Any]
