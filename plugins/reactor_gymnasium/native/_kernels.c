@@ -23,8 +23,8 @@
 #endif
 
 #include "_classic.h"
-#include "_own.h"
 #include "_toy_text.h"
+#include "_own.h"
 #include "_watch.h"
 
 static const KernelCode KERNELS[] = {
@@ -353,11 +353,6 @@ static PyType_Spec batch_spec = {
     .slots = batch_slots,
 };
 
-static PyMethodDef module_methods[] = {
-    {"random", draw_each, METH_VARARGS, "random(capsules, moving, out): a draw for each moving row."},
-    {NULL, NULL, 0, NULL},
-};
-
 static int
 module_exec(PyObject *module)
 {
@@ -373,6 +368,9 @@ module_exec(PyObject *module)
         if (status < 0) {
             return -1;
         }
+    }
+    if (PyModule_AddFunctions(module, own_methods) < 0) {
+        return -1;
     }
     return PyModule_AddIntConstant(module, "ACROBOT_WORK", ACROBOT_WORK);
 }
@@ -390,7 +388,6 @@ static PyModuleDef module_def = {
     .m_name = "_kernels",
     .m_doc = "Gymnasium's own environments, many rows in one call.",
     .m_size = 0,
-    .m_methods = module_methods,
     .m_slots = module_slots,
 };
 

@@ -145,3 +145,8 @@ draw_each(PyObject *module, PyObject *args)
     }
     Py_RETURN_NONE;
 }
+
+static PyMethodDef own_methods[] = {
+    {"random", draw_each, METH_VARARGS, "random(capsules, moving, out): a draw for each moving row."},
+    {NULL, NULL, 0, NULL},
+};
