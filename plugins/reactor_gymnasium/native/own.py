@@ -161,6 +161,11 @@ class ValueType(NamedTuple):
     shape: tuple[Any, ...] | None  # of arrays
     python: type | None  # of Python's numbers
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The constants that its shape names."""
+        return tuple([one for one in self.shape or () if isinstance(one, str)])
+
     def column(self, n: int, env: Any) -> Array:
         return np.zeros((n, *self.shape_in(env)), self.dtype)
 

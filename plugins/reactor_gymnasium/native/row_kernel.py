@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache, lru_cache, partial
 from multiprocessing import parent_process
+from threading import RLock
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, NamedTuple
 
@@ -34,6 +35,7 @@ EVERY_ENV = GENERATOR | {"action_space", "observation_space", "render_mode", "sp
 """Attributes that a kernel need not mention."""
 STEPS, ROWS = 60, 3
 """For how many steps, and with how many rows, a kernel is compared at first."""
+_comparing = RLock()  # random generators of everybody's are put back
 FAR = 1e6
 """Bounds of actions beyond it count as none."""
 
@@ -108,11 +110,14 @@ class RowKernel(CompiledKernel):
         for what, space in (("action", env.action_space), ("observation", env.observation_space)):
             if type(space) not in SPACES:
                 return f"its {what} space is a {type(space).__name__}"
+        for name in (*cls._constants(), *[one for kind in (*cls.types.values(), *cls.info_types.values()) for one in kind.names]):
+            if not hasattr(env, name):
+                return cls._complain(f"{cls.owner} has no {name}, which {cls.title} names")
         attributes, code = vars(env), cls.comes_to()
         for name in sorted((attributes.keys() & code.names) - EVERY_ENV - cls.types.keys()):
             if isinstance(attributes[name], (FunctionType, MethodType, partial)):
                 return f"its {name} is a function"
-            if name not in getattr(cls.kernel, "constants", ()):
+            if name not in cls._constants():
                 return cls._complain(f"{cls.owner} reads self.{name}, which is neither in {cls.title}.state nor in its constants")
         return None
 
@@ -138,23 +143,28 @@ class RowKernel(CompiledKernel):
     @classmethod
     def strange_constants(cls, env: Env) -> str | None:
         key = cls.constants(env)
-        if key not in cls.known:
-            with global_random_state(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                try:
-                    copies = [deepcopy(env) for _ in range(2 * ROWS + 1)]
-                except Exception as error:
-                    cls.known[key] = _Found(f"it cannot be copied, to be compared: {error!r}")
-                    return cls.known[key].why
-                try:
-                    cls.known[key] = found = cls._look(copies.pop(), copies[0])
-                    different = found.why or (None if cls.trusted else compared(cls, copies, STEPS))
-                except Exception as error:
-                    different = f"{error!r} was raised"
-            if different:
-                cls.known[key] = found = _Found(f"it does not do here what Python does: {different}")
-                cls._complain(str(found.why))
+        with _comparing:
+            if key not in cls.known:
+                cls.known[key] = cls._first(env, key)
         return cls.known[key].why
+
+    @classmethod
+    def _first(cls, env: Env, key: Any) -> _Found:
+        """Compare the kernel with copies of an environment."""
+        with global_random_state(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                copies = [deepcopy(env) for _ in range(2 * ROWS + 1)]
+            except Exception as error:
+                return _Found(f"it cannot be copied, to be compared: {error!r}")
+            try:
+                cls.known[key] = found = cls._look(copies.pop(), copies[0])
+                different = found.why or (None if cls.trusted else compared(cls, copies, STEPS))
+            except Exception as error:
+                different = f"{error!r} was raised"
+        if different is None:
+            return found
+        return _Found(cls._complain(f"it does not do here what Python does: {different}"))
 
     @classmethod
     def _look(cls, env: Any, other: Any) -> _Found:

@@ -361,6 +361,8 @@ class _Needless(FastCounter):
         ),
         (_Hidden, FastCounter, "Python does: the trail after step 9"),
         (_Told, FastCounter, r"Python does: .*'even'"),
+        (Counter, type("Fast", (FastCounter,), {"constants": ("most", "least")}), "Counter has no least, which Fast names"),
+        (Counter, type("Fast", (FastCounter,), {"infos": {"x": (int, ("size",))}}), "Counter has no size, which Fast names"),
         (_Typed, FastCounter, "rewards are of the types float32"),
         (Counter, _Wrong, "it does not do here what Python does: "),
         (Counter, _Failing, r"ValueError\('oh'\) was raised"),
