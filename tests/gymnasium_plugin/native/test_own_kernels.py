@@ -20,14 +20,14 @@ from reactor_gymnasium import CRows, Kernel, ReactorVectorEnv, kernel_include, r
 from reactor_gymnasium.native import registered, row_kernel
 from reactor_gymnasium.native.classic import CartPole
 from reactor_gymnasium.native.compiled import missing as not_compiled
-from reactor_gymnasium.native.kernel import ROOTS
+from reactor_gymnasium.native.kernel import ROOTS, Taken
 from reactor_gymnasium.native.registered import KERNELS, kernel_class
 from reactor_gymnasium.placement import StepTimes, step_times
 from reactor_gymnasium.testing import check_kernel
 from reactor_gymnasium.vector import vector_env
 from reactor_rl.plugin import fingerprint
 from tests.gymnasium_plugin.native.cases import MODES, Counted, same
-from tests.gymnasium_plugin.native.own_kernels import COMPILER, EXAMPLES, NAMES, Maker, env_type, imported, missing
+from tests.gymnasium_plugin.native.own_kernels import COMPILER, EXAMPLES, NAMES, Board, Maker, env_type, imported, missing
 
 pytestmark = pytest.mark.skipif(not_compiled() is not None, reason=str(not_compiled()))
 
@@ -158,7 +158,7 @@ def _registrations() -> Iterator[None]:
     yield
     KERNELS.clear()
     KERNELS.update(before)
-    for kind in [Counter, *Counter.__subclasses__(), Board, Draws]:
+    for kind in [Counter, *Counter.__subclasses__(), Draws]:
         if registered.MARK in vars(kind):
             delattr(kind, registered.MARK)
 
@@ -489,59 +489,26 @@ def test_an_error_in_a_kernel_ends_the_run() -> None:
     assert "step" in "".join(caught.value.__notes__)
 
 
-class Board(gymnasium.Env[Any, Any]):
-    """Arrays and numbers of numpy's, in state, constants and infos."""
-
-    def __init__(self, size: int = 3) -> None:
-        self.size, self.weights = size, np.arange(float(size))
-        self.observation_space: Any = spaces.MultiBinary(size)
-        self.action_space: Any = spaces.Discrete(size, start=1)
-        self.board, self.total, self.full = np.zeros(size, np.int8), np.float64(0.0), False
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.board, self.total, self.full = np.zeros(self.size, np.int8), np.float64(0.0), False
-        return self.board.copy(), {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        if self.np_random.random() < 0.5:
-            self.board[action - 1] = 1
-        self.total = self.total + self.weights[action - 1]
-        self.full = bool(self.board.all())
-        info = {"board": self.board.copy(), "total": self.total, "full": self.full}
-        return self.board.copy(), self.total, self.full, False, info
-
-
-class FastBoard:
-    state: Any = {"board": (np.int8, ("size",)), "total": np.float64, "full": bool}
-    constants: Any = ("size", "weights")
-    infos: Any = {"board": (np.int8, ("size",)), "total": np.float64, "full": bool}
-
-    def __init__(self, rows: Any) -> None:
-        self.rows, self.every = rows, np.arange(rows.n)
-
-    def step(self, actions: Any) -> None:
-        r = self.rows
-        set_ = (r.random() < 0.5) & r.moving
-        r.board[self.every[set_], actions[set_] - 1] = 1
-        r.total += r.env.weights[actions - 1]
-        r.full[:] = r.board.all(axis=1)
-        r.rewards[:], r.terminated[:] = r.total, r.full
-        for name, column in r.infos.items():
-            column[...] = r.state[name]
-
-    def reset(self, row: int, rng: np.random.Generator) -> None:
-        self.rows.board[row], self.rows.total[row], self.rows.full[row] = 0, 0.0, False
-
-    def observe(self) -> None:
-        self.rows.observations[:] = self.rows.board
-
-
 def test_arrays() -> None:
-    register_kernel(Board, FastBoard)
     report = check_kernel(lambda: Board(size=2), steps=1, seeds=1, rows=(2,))
     assert report.never_run == ()
     assert "stepped by the FastBoard kernel" in compare(Board, AutoresetMode.SAME_STEP, 3, 60, executor="inline")
+
+
+def test_rows_that_have_shown_nothing() -> None:
+    """Wrappers may have shown something else: only rows that fail to step would show the zeros."""
+    envs, twins = [Board(), Board()], [Board(), Board()]
+    for seed, one in enumerate((*envs, *twins)):
+        one.reset(seed=seed % 2)
+    kernel = kernel_class(Board)
+    assert kernel is not None
+    assert kernel.misfit(envs[0]) is None
+    assert kernel.strange_constants(envs[0]) is None
+    rows = kernel(Taken(envs, [9, 9], [9, 9], [False] * 2, [None] * 2, AutoresetMode.NEXT_STEP))
+    assert not rows.observations.any()
+    actions = np.array([1, 3])
+    assert rows.step(actions, None, None) == 0
+    same(list(rows.observations), [one.step(action)[0] for one, action in zip(twins, actions, strict=True)])
 
 
 def test_the_checker_refuses() -> None:
