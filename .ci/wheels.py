@@ -54,8 +54,9 @@ def check_wheel(wheel: Path, wanted: str) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert tag_of(wheel) == tag, (wheel, tag)
     assert compiled_in(names) == modules, (wheel, names)
-    sources = [name for name in names if name.endswith((".c", ".h"))]  # of some, headers of policies are made
-    assert sources and all(name.startswith("reactor_torch/") and name.endswith(".h") for name in sources), sources
+    sources = [name for name in names if name.endswith((".c", ".h"))]  # of some, headers of policies are made; users include one
+    public = ("reactor_torch/", "reactor_gymnasium/include/")
+    assert sources and all(name.startswith(public) and name.endswith(".h") for name in sources), sources
     packages = 1 + len([*(ROOT / "plugins").glob("reactor_*/__init__.py")])
     assert sum(name.endswith("/py.typed") for name in names) == packages, names
 

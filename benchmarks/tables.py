@@ -110,6 +110,11 @@ def wrappers(result: Result) -> str:
     return rates(result, "reactor_rl ReactorVectorEnv", rivals=rivals)
 
 
+def own_kernel(result: Result) -> str:
+    rivals = {"SyncVectorEnv": "`SyncVectorEnv`", "reactor_rl, in Python": "ours without the kernel"}
+    return rates(result, "reactor_rl, own kernel", rivals=rivals, unit="rows a CPU second")
+
+
 def q_learning(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a round", shown=_milliseconds)
 
@@ -493,7 +498,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         one.__name__: ((one.__name__,), one)
         for one in (
             vector_env, auto, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
-            free_threading, convolutions, wrapped_games, wrappers,
+            free_threading, convolutions, wrapped_games, wrappers, own_kernel,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
             recovery, kills, faults, federation, federation_delays, one_line, products, evaluate, sweep, multi_agent_training,
         )

@@ -3,8 +3,8 @@
 Ten levels: ``gymnasium.make``'s three, FlattenObservation, RecordEpisodeStatistics, ClipAction, NormalizeObservation, np.clip of
 observations, NormalizeReward and np.clip of rewards. Blackjack has one wrapper of a user's own instead, an ``ObservationWrapper``.
 
-Cases of one core count CPU seconds of the calling thread, which steps all rows: other programs on the machine do not count. Those of
-all cores count seconds.
+Cases of one core count CPU seconds of the calling thread, which steps all rows: other programs on the machine do not count. Those
+of all cores count seconds.
 """
 
 from __future__ import annotations

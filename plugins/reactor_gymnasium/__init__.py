@@ -13,19 +13,26 @@ with require_extra("gymnasium", "reactor_gymnasium"):
     from reactor_gymnasium.evaluation.lerobot import LeRobotPolicy
     from reactor_gymnasium.evaluation.report import EvaluationReport
     from reactor_gymnasium.make import make_vec
+    from reactor_gymnasium.native.own import CRows, Kernel, KernelRows, kernel_include
+    from reactor_gymnasium.native.registered import register_kernel
     from reactor_gymnasium.registry import follow, register
     from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 
 __all__ = [
     "AtariEnv",
     "AtariVectorEnv",
+    "CRows",
     "EvaluationReport",
+    "Kernel",
+    "KernelRows",
     "LeRobotPolicy",
     "ReactorVectorEnv",
     "Rollout",
     "evaluate",
+    "kernel_include",
     "make_vec",
     "register",
+    "register_kernel",
     "rollout",
     "__version__",
 ]

@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import TimeLimit
 
 from reactor_gymnasium.arguments import kind_of, make_probe
 from reactor_gymnasium.environments.infos import decode_infos, encode_infos, info_adder, info_columns, merge_infos, merged_at_once
@@ -45,8 +46,11 @@ __all__ = [
     "random_actions",
     "info_cost",
     "median_step",
+    "may_be_slow",
     "step_cost",
+    "step_times",
     "StepCosts",
+    "StepTimes",
     "env_costs",
     "Placed",
     "makespan",
@@ -59,10 +63,47 @@ STEPS, SECONDS = 20, 5e-3
 FEWEST, LONGEST = 5, 0.1
 INFOS, TIMES = 8, 5
 """Infos that are timed together, and how often."""
+FEW, MANY, LONG = 8, 64, 1000
+"""Rows with which a user's kernel is timed, and steps of an episode that has no shorter limit."""
 
 
-def step_cost(env: gymnasium.Env[Any, Any], kernels: bool = True) -> float | None:
+class StepTimes(NamedTuple):
+    """Seconds of a step of an environment that was thrown away.
+
+    Attributes:
+        python: In Python, of one row; ``None`` if it will not be stepped, or a kernel takes less time in any case.
+        fixed: By a kernel, whatever the number of rows.
+        row: By a kernel, of each row besides; ``None`` if none steps it.
+    """
+
+    python: float | None
+    fixed: float = 0.0
+    row: float | None = None
+
+    def of_row(self, rows: int) -> float | None:
+        """What one of so many rows costs, by whoever takes less time."""
+        if self.row is None or not self.pays(rows):
+            return self.python
+        return self.fixed / rows + self.row
+
+    def pays(self, rows: int) -> bool:
+        """Whether a kernel, if there is one, takes no longer for so many rows than Python."""
+        return self.row is None or self.python is None or self.fixed + rows * self.row <= rows * self.python
+
+
+def step_cost(env: gymnasium.Env[Any, Any], kernels: bool = True, rows: int = MANY) -> float | None:
     """Median seconds of a step of an environment that is thrown away afterwards; see :func:`median_step`.
+
+    Args:
+        env: The environment.
+        kernels: Whether a kernel will step it, where there is one.
+        rows: How many are stepped together.
+    """
+    return step_times(env, kernels).of_row(rows)
+
+
+def step_times(env: gymnasium.Env[Any, Any], kernels: bool = True) -> StepTimes:
+    """Time steps of an environment that is thrown away afterwards, in Python and by its kernel.
 
     Args:
         env: The environment.
@@ -74,25 +115,63 @@ def step_cost(env: gymnasium.Env[Any, Any], kernels: bool = True) -> float | Non
         return bool(terminated or truncated)
 
     seconds = median_step(lambda seed: env.reset(seed=seed), random_actions(env.action_space).__next__, step)
-    return (_kernel_cost(env) if kernels else None) or seconds
-
-
-def _kernel_cost(env: gymnasium.Env[Any, Any]) -> float | None:
-    """Median seconds that a kernel takes for a row of many; ``None`` if none steps such an environment, or it is no faster."""
     inner, _ = within(env)
-    kind = choose_kernel(type(inner))
+    kind = choose_kernel(type(inner)) if kernels else ""
     if isinstance(kind, str):
-        return None
+        return StepTimes(seconds)
     with global_random_state(), contextlib.suppress(Exception, SystemExit):
         observation, _ = env.reset(seed=0)
-        n = kind.timed_rows  # of one environment: all draw from its generator, which does not matter for the time
-        taken = Taken([inner] * n, [STEPS] * n, [STEPS] * n, [False] * n, [observation] * n, AutoresetMode.SAME_STEP)
-        kernel = take_over(taken, tried=True)
-        if isinstance(kernel, str):
-            return None
-        actions = kernel.draw(inner, np.random.default_rng(0), n)
-        return _shortest(lambda: kernel.step(actions, None, None)) / n
-    return None
+        if not kind.judged:
+            every, _ = _kernel_step(kind, inner, observation, kind.timed_rows, [STEPS] * kind.timed_rows, TIMES)
+            return StepTimes(None, 0.0, every / kind.timed_rows)
+        resets = _shortest(env.reset)
+        limit = _limit(env)
+        (few, _), (many, ends) = (
+            _kernel_step(kind, inner, observation, n, [1 + limit * row // n for row in range(n)], STEPS) for n in (FEW, MANY)
+        )
+        row = max(0.0, (many - few) / (MANY - FEW))
+        return StepTimes(None if seconds is None else seconds + ends * resets, max(0.0, few - FEW * row), row)
+    return StepTimes(seconds)
+
+
+def may_be_slow(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether a kernel may step an environment and take longer than Python, which :func:`step_times` finds out."""
+    kind = choose_kernel(type(within(env)[0]))
+    return not isinstance(kind, str) and kind.judged
+
+
+def _limit(env: Any) -> int:
+    """Steps of an episode at the most."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, TimeLimit):
+            return max(1, min(int(env._max_episode_steps), LONG))
+        env = env.env
+    return LONG
+
+
+def _kernel_step(kind: Any, env: Any, observation: Any, n: int, left: list[int], steps: int) -> tuple[float, float]:
+    """Seconds that a kernel takes for a step of ``n`` rows, all of one environment: they draw from its generator, in the same time.
+
+    Returns:
+        The mean, and how many episodes end in a step of one row.
+    """
+    limits = [max(left)] * n
+    kernel = take_over(Taken([env] * n, left, limits, [False] * n, [observation] * n, AutoresetMode.SAME_STEP), tried=True)
+    if isinstance(kernel, str):
+        raise ValueError(kernel)
+    actions, ends = kind.draw(env, np.random.default_rng(0), n), 0
+
+    def step() -> None:
+        nonlocal ends
+        ends += max(0, kernel.step(actions, None, None))
+
+    if not kind.judged:
+        return _shortest(step), 0.0
+    step()
+    ends, begin = 0, time.perf_counter()
+    for _ in range(steps):
+        step()
+    return (time.perf_counter() - begin) / steps, ends / (steps * n)
 
 
 def median_step(reset: Callable[[int | None], object], sample: Callable[[], Any], step: Callable[[Any], bool]) -> float | None:

@@ -36,6 +36,7 @@ from reactor_pettingzoo.agent_record import AgentRecord
 from reactor_pettingzoo.agents import probe_agents
 from reactor_pettingzoo.copies import copy_of
 from reactor_pettingzoo.rows import AGENT_COLUMNS, AgentsUnit, PaddedUnits
+from tests.gymnasium_plugin.native.own_kernels import Board
 
 MODES = (NEXT, SAME, DISABLED)
 
@@ -108,6 +109,10 @@ def recorded(recorder: Any, name: str) -> Any:
     return recorder(gymnasium.make(name, max_episode_steps=8))
 
 
+def board() -> Any:
+    return TimeLimit(Board(), 9)
+
+
 class Texts(Reusing):
     """Shows texts besides."""
 
@@ -145,6 +150,7 @@ CASES = {
     "cartpole": gym(partial(gymnasium.make, "CartPole-v1", max_episode_steps=12)),
     "lake": gym(partial(gymnasium.make, "FrozenLake-v1", max_episode_steps=7)),
     "blackjack": gym(partial(gymnasium.make, "Blackjack-v1")),
+    "own kernel": gym(board),
     "statistics": gym(partial(recorded, RecordEpisodeStatistics, "CartPole-v1")),
     "statistics, python": gym(lambda: RecordEpisodeStatistics(limited())),
     "monitor": gym(partial(recorded, Monitor, "MountainCar-v0")),

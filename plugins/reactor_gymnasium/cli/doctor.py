@@ -21,7 +21,8 @@ from reactor_gymnasium.environments.bypass import MANY, WrapperBypass
 from reactor_gymnasium.environments.saving import probe_save_strategy, why_not_saved
 from reactor_gymnasium.make import find_spec
 from reactor_gymnasium.native.kernel import ROOTS
-from reactor_gymnasium.native.kernels import KERNELS, choose_kernel, forecast, in_words
+from reactor_gymnasium.native.kernels import choose_kernel, forecast, in_words
+from reactor_gymnasium.native.registered import KERNELS
 from reactor_gymnasium.placement import choose_executor, env_costs, info_cost, late_helpers, random_actions
 from reactor_rl.plugin import (
     UsageError,

@@ -30,7 +30,7 @@ static inline void
 cartpole_begin(Rows *b, int64_t i)
 {
     for (int k = 0; k < 4; k++) {
-        b->state[k * b->n + i] = draw_uniform(b->gens[i], b->low[0], b->range[0]);
+        b->state[k * b->n + i] = reactor_uniform(b->gens[i], b->low[0], b->high[0]);
     }
     ((uint8_t *)b->places)[i] = 0;
 }
@@ -83,10 +83,11 @@ cartpole_step(Rows *b)
     call_many(b->sin, b->sin_data, b->state + 2 * b->n, b->work, b->n);
     call_many(b->cos, b->cos_data, b->state + 2 * b->n, b->work + b->n, b->n);
     cartpole_move(b);
-    STEP_ROWS(cartpole_judge, cartpole_begin, cartpole_write);
+    MOVE_ROWS(cartpole_judge);
 }
 
-RESET_ROWS(cartpole_reset, cartpole_begin, cartpole_write)
+BEGIN_ROW(cartpole_reset, cartpole_begin)
+WRITE_ROWS(cartpole_observe, cartpole_write)
 
 /* ---------------------------------------------------------------- Pendulum */
 
@@ -122,7 +123,7 @@ static inline void
 pendulum_begin(Rows *b, int64_t i)
 {
     for (int k = 0; k < 2; k++) {
-        b->state[k * b->n + i] = draw_uniform(b->gens[i], b->low[k], b->range[k]);
+        b->state[k * b->n + i] = reactor_uniform(b->gens[i], b->low[k], b->high[k]);
     }
     ((uint8_t *)b->places)[i] = 0;
 }
@@ -161,10 +162,11 @@ pendulum_move(Rows *b, int64_t i, int *ended)
 static int64_t
 pendulum_step(Rows *b)
 {
-    STEP_ROWS(pendulum_move, pendulum_begin, pendulum_write);
+    MOVE_ROWS(pendulum_move);
 }
 
-RESET_ROWS(pendulum_reset, pendulum_begin, pendulum_write)
+BEGIN_ROW(pendulum_reset, pendulum_begin)
+WRITE_ROWS(pendulum_observe, pendulum_write)
 
 /* ---------------------------------------------------------------- MountainCar */
 
@@ -185,7 +187,7 @@ car_write(const Rows *b, int64_t i, void *where)
 static inline void
 car_begin(Rows *b, int64_t i)
 {
-    b->state[i] = draw_uniform(b->gens[i], b->low[0], b->range[0]);
+    b->state[i] = reactor_uniform(b->gens[i], b->low[0], b->high[0]);
     b->state[b->n + i] = 0.0;
     ((uint8_t *)b->places)[i] = AN_ARRAY;
 }
@@ -214,10 +216,11 @@ car_move(Rows *b, int64_t i, int *ended)
 static int64_t
 car_step(Rows *b)
 {
-    STEP_ROWS(car_move, car_begin, car_write);
+    MOVE_ROWS(car_move);
 }
 
-RESET_ROWS(car_reset, car_begin, car_write)
+BEGIN_ROW(car_reset, car_begin)
+WRITE_ROWS(car_observe, car_write)
 
 /* ---------------------------------------------------------------- MountainCarContinuous */
 
@@ -287,7 +290,7 @@ engine_move(Rows *b, int64_t i, int *ended)
 static int64_t
 engine_step(Rows *b)
 {
-    STEP_ROWS(engine_move, car_begin, car_write);
+    MOVE_ROWS(engine_move);
 }
 
 /* ---------------------------------------------------------------- Acrobot */
@@ -324,7 +327,7 @@ static inline void
 acrobot_begin(Rows *b, int64_t i)
 {
     for (int k = 0; k < 4; k++) {
-        b->state[4 * i + k] = (double)(float)draw_uniform(b->gens[i], b->low[0], b->range[0]);
+        b->state[4 * i + k] = (double)(float)reactor_uniform(b->gens[i], b->low[0], b->high[0]);
     }
     ((uint8_t *)b->places)[i] = AN_ARRAY;
 }
@@ -443,7 +446,8 @@ acrobot_step(Rows *b)
             return REFUSED; /* to wrap an infinite angle takes for ever */
         }
     }
-    STEP_ROWS(acrobot_judge, acrobot_begin, acrobot_write);
+    MOVE_ROWS(acrobot_judge);
 }
 
-RESET_ROWS(acrobot_reset, acrobot_begin, acrobot_write)
+BEGIN_ROW(acrobot_reset, acrobot_begin)
+WRITE_ROWS(acrobot_observe, acrobot_write)

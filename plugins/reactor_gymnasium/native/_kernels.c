@@ -1,4 +1,5 @@
-/* Gymnasium's own environments, many rows in one call, with the bits of its Python: see docs/guide/native.md.
+/* Gymnasium's own environments, and those of users' kernels, many rows in one call, with the bits of Python: see
+ * docs/guide/native.md and own-kernel.md.
  *
  * Every operation is in Gymnasium's order and of its type, and never contracted (-ffp-contract=off). np.sin and np.cos are numpy's
  * own inner loops, handed over by their addresses; x ** 2 of a number is libm's pow; draws go through numpy's bit generators.
@@ -24,23 +25,25 @@
 #include "_classic.h"
 #include "_normalize.h"
 #include "_toy_text.h"
+#include "_own.h"
 #include "_watch.h"
 
 static const KernelCode KERNELS[] = {
-    {"cartpole", cartpole_step, cartpole_reset, 2},
-    {"pendulum", pendulum_step, pendulum_reset, 0},
-    {"car", car_step, car_reset, 3},
-    {"engine", engine_step, car_reset, 0},
-    {"acrobot", acrobot_step, acrobot_reset, 3},
-    {"table", table_step, table_reset, -1}, /* as many as q says */
-    {"blackjack", blackjack_step, blackjack_reset, 2},
+    {"cartpole", cartpole_step, cartpole_reset, cartpole_observe, 2},
+    {"pendulum", pendulum_step, pendulum_reset, pendulum_observe, 0},
+    {"car", car_step, car_reset, car_observe, 3},
+    {"engine", engine_step, car_reset, car_observe, 0},
+    {"acrobot", acrobot_step, acrobot_reset, acrobot_observe, 3},
+    {"table", table_step, table_reset, table_observe, -1}, /* as many as q says */
+    {"blackjack", blackjack_step, blackjack_reset, blackjack_observe, 2},
+    {"own", own_move, own_begin, own_observe, 0}, /* q: the lowest action and one past the highest, equal if any will do */
 };
 
 enum { KINDS = sizeof KERNELS / sizeof *KERNELS };
 
 /* The arrays that a batch is made of, in this order; None for those that a kernel does not need. */
 enum {
-    A_STATE, A_PLACES, A_LEFT, A_LIMITS, A_PENDING, A_FRESH, A_OBS, A_FINALS, A_REWARDS, A_TERMINATED, A_TRUNCATED, A_WAS_RESET,
+    A_STATE, A_PLACES, A_LEFT, A_LIMITS, A_PENDING, A_MOVING, A_FRESH, A_OBS, A_FINALS, A_REWARDS, A_TERMINATED, A_TRUNCATED, A_WAS_RESET,
     A_WORK, A_PROBS, A_FINAL_PROBS, A_TABLE, A_NEXT, A_START, ARRAYS
 };
 
@@ -48,13 +51,14 @@ typedef struct {
     PyObject_HEAD
     Rows rows;
     const KernelCode *code;
+    Calls calls;
     Py_buffer held[ARRAYS];
 } Batch;
 
 static int
 set_generator(Rows *rows, Py_ssize_t row, PyObject *capsule)
 {
-    BitGen *gen = PyCapsule_GetPointer(capsule, "BitGenerator");
+    reactor_rng *gen = PyCapsule_GetPointer(capsule, "BitGenerator");
 
     if (gen == NULL) {
         return -1;
@@ -96,7 +100,7 @@ take_loop(PyObject *loops, Py_ssize_t k, Loop *loop, void **data)
 
 static int
 fill(Batch *batch, const char *name, PyObject *arrays, PyObject *generators, PyObject *bounds, PyObject *constants, PyObject *numbers,
-     PyObject *loops)
+     PyObject *loops, PyObject *own)
 {
     Rows *rows = &batch->rows;
     double low_and_high[8] = {0};
@@ -138,6 +142,7 @@ fill(Batch *batch, const char *name, PyObject *arrays, PyObject *generators, PyO
     ARRAY(left, A_LEFT);
     ARRAY(limits, A_LIMITS);
     ARRAY(pending, A_PENDING);
+    ARRAY(moving, A_MOVING);
     ARRAY(fresh, A_FRESH);
     ARRAY(obs, A_OBS);
     ARRAY(finals, A_FINALS);
@@ -156,10 +161,16 @@ fill(Batch *batch, const char *name, PyObject *arrays, PyObject *generators, PyO
     }
     for (int k = 0; k < 4; k++) {
         rows->low[k] = low_and_high[2 * k];
-        rows->range[k] = low_and_high[2 * k + 1] - low_and_high[2 * k];
+        rows->high[k] = low_and_high[2 * k + 1];
     }
     for (Py_ssize_t k = 0; k < PyTuple_Size(numbers) && k < NUMBERS; k++) {
         rows->q[k] = PyLong_AsLongLong(PyTuple_GetItem(numbers, k));
+    }
+    if (own != Py_None) {
+        rows->calls = &batch->calls;
+        if (take_calls(&batch->calls, own, rows) < 0) {
+            return -1;
+        }
     }
     if (PyErr_Occurred() || PyTuple_Size(loops) != 4) {
         return -1;
@@ -176,11 +187,11 @@ batch_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     const char *name;
     int mode;
-    PyObject *arrays, *generators, *bounds, *constants, *numbers, *loops;
+    PyObject *arrays, *generators, *bounds, *constants, *numbers, *loops, *own;
 
     if (!PyArg_ParseTuple(
-            args, "siO!O!O!O!O!O!:Batch", &name, &mode, &PyTuple_Type, &arrays, &PyList_Type, &generators, &PyTuple_Type, &bounds,
-            &PyTuple_Type, &constants, &PyTuple_Type, &numbers, &PyTuple_Type, &loops
+            args, "siO!O!O!O!O!O!O:Batch", &name, &mode, &PyTuple_Type, &arrays, &PyList_Type, &generators, &PyTuple_Type, &bounds,
+            &PyTuple_Type, &constants, &PyTuple_Type, &numbers, &PyTuple_Type, &loops, &own
         )) {
         return NULL;
     }
@@ -190,7 +201,7 @@ batch_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         return NULL;
     }
     batch->rows.mode = mode;
-    if (fill(batch, name, arrays, generators, bounds, constants, numbers, loops) < 0) {
+    if (fill(batch, name, arrays, generators, bounds, constants, numbers, loops, own) < 0) {
         if (!PyErr_Occurred()) {
             PyErr_SetString(PyExc_ValueError, "loops must be four");
         }
@@ -210,9 +221,13 @@ batch_dealloc(Batch *batch)
         PyBuffer_Release(batch->held + k); /* does nothing if there is none */
     }
     PyMem_Free(batch->rows.gens);
+    PyMem_Free(batch->calls.columns);
+    Py_XDECREF(batch->calls.of);
     free(batch);
     Py_DECREF(type);
 }
+
+static const size_t ANY_SIZE = SIZE_MAX;
 
 /* Get a contiguous buffer of just so many bytes, or none of None. Returns 0 without an exception if it has other bytes. */
 static int
@@ -224,7 +239,7 @@ take_buffer(PyObject *object, Py_buffer *buffer, int flags, size_t size)
     if (PyObject_GetBuffer(object, buffer, flags) < 0) {
         return -1;
     }
-    return (size_t)buffer->len == size;
+    return size == ANY_SIZE || (size_t)buffer->len == size;
 }
 
 /* step(actions, wide, observations, next_observations): how many rows ended, or were reset; -1 if Python has to take this step. */
@@ -242,9 +257,10 @@ batch_step(Batch *batch, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     rows->wide = PyObject_IsTrue(args[1]);
-    const int64_t most = batch->code->actions < 0 ? rows->q[1] : batch->code->actions;
-    const size_t width = most || rows->wide ? 8 : 4, all = rows->row * (size_t)rows->n;
-    known = take_buffer(args[0], &actions, PyBUF_C_CONTIGUOUS, width * (size_t)rows->n);
+    const int own = rows->calls != NULL;
+    const int64_t low = own ? rows->q[0] : 0, high = own || batch->code->actions < 0 ? rows->q[1] : batch->code->actions;
+    const size_t width = high || rows->wide ? 8 : 4, all = rows->row * (size_t)rows->n;
+    known = take_buffer(args[0], &actions, PyBUF_C_CONTIGUOUS, own ? ANY_SIZE : width * (size_t)rows->n);
     if (known > 0) {
         known = take_buffer(args[2], &shown, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS, all);
     }
@@ -257,15 +273,18 @@ batch_step(Batch *batch, PyObject *const *args, Py_ssize_t count)
     if (known > 0) {
         rows->actions = actions.buf;
         rows->led_to = led_to.buf;
-        if (!most || actions_known(rows, most)) {
-            Py_BEGIN_ALLOW_THREADS
-            done = batch->code->step(rows);
+        if (low == high || actions_known(rows, low, high, own)) {
+            batch->calls.actions = args[0];
+            PyThreadState *const released = own && batch->calls.step == NULL ? NULL : PyEval_SaveThread();
+            done = drive(rows, batch->code);
             if (shown.buf && done >= 0) {
                 memcpy(shown.buf, rows->obs, all);
             }
-            Py_END_ALLOW_THREADS
+            if (released) {
+                PyEval_RestoreThread(released);
+            }
         }
-        result = PyLong_FromLongLong(done);
+        result = done == FAILED ? NULL : PyLong_FromLongLong(done);
     }
     PyBuffer_Release(&actions);
     PyBuffer_Release(&shown);
@@ -286,8 +305,11 @@ batch_reset(Batch *batch, PyObject *mask)
         }
         return NULL;
     }
-    batch->code->reset(&batch->rows, rows.buf);
+    const int64_t done = reset_rows(&batch->rows, batch->code, rows.buf);
     PyBuffer_Release(&rows);
+    if (done < 0) {
+        return NULL;
+    }
     Py_RETURN_NONE;
 }
 
@@ -318,7 +340,7 @@ static PyMethodDef batch_methods[] = {
 };
 
 static PyType_Slot batch_slots[] = {
-    {Py_tp_doc, "Batch(name, mode, arrays, generators, bounds, constants, numbers, loops): rows that one kernel steps."},
+    {Py_tp_doc, "Batch(name, mode, arrays, generators, bounds, constants, numbers, loops, own): rows that one kernel steps."},
     {Py_tp_new, batch_new},
     {Py_tp_dealloc, batch_dealloc},
     {Py_tp_methods, batch_methods},
@@ -347,6 +369,9 @@ module_exec(PyObject *module)
         if (status < 0) {
             return -1;
         }
+    }
+    if (PyModule_AddFunctions(module, own_methods) < 0) {
+        return -1;
     }
     return PyModule_AddIntConstant(module, "ACROBOT_WORK", ACROBOT_WORK);
 }

@@ -6,6 +6,8 @@ import numpy.typing as npt
 
 ACROBOT_WORK: int
 
+def random(capsules: list[Any], moving: npt.NDArray[Any], out: npt.NDArray[Any], /) -> None: ...
+
 class Batch:
     def __new__(
         cls,
@@ -17,6 +19,7 @@ class Batch:
         constants: tuple[float, ...],
         numbers: tuple[int, ...],
         loops: tuple[tuple[int, int], ...],
+        own: tuple[Any, ...] | None,
         /,
     ) -> Batch: ...
     def step(

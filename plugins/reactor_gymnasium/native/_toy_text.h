@@ -31,7 +31,7 @@ static inline void
 table_begin(Rows *b, int64_t i)
 {
     int64_t *row = (int64_t *)b->places + CELLS * i;
-    const BitGen *gen = b->gens[i];
+    const reactor_rng *gen = b->gens[i];
 
     row[STATE] = picked(b->start, b->q[0], gen->next_double(gen->state));
     row[IS_INT64] = 1;
@@ -47,7 +47,7 @@ taxi_change_mind(Rows *b, int64_t i, int64_t *row, int64_t before)
     const int64_t after = row[STATE];
 
     if (row[FICKLE] && before / 4 % 5 == 4 && after / 20 != before / 20) {
-        const int64_t wanted = before % 4, drawn = draw_below(b->gens[i], 2);
+        const int64_t wanted = before % 4, drawn = reactor_integers(b->gens[i], 0, 3);
         row[FICKLE] = 0;
         row[STATE] = after / 4 * 4 + drawn + (drawn >= wanted);
         row[IS_INT64] = 1;
@@ -62,7 +62,7 @@ table_move(Rows *b, int64_t i, int *ended)
     const int64_t cell = (before * b->q[1] + action) * 9;
     const double *table = b->table + cell;
     const int64_t *next = b->next + cell;
-    const BitGen *gen = b->gens[i];
+    const reactor_rng *gen = b->gens[i];
     const int64_t k = picked(table, next[6], gen->next_double(gen->state));
 
     b->probs[i] = table[3 + k];
@@ -79,10 +79,11 @@ table_move(Rows *b, int64_t i, int *ended)
 static int64_t
 table_step(Rows *b)
 {
-    STEP_ROWS(table_move, table_begin, table_write);
+    MOVE_ROWS(table_move);
 }
 
-RESET_ROWS(table_reset, table_begin, table_write)
+BEGIN_ROW(table_reset, table_begin)
+WRITE_ROWS(table_observe, table_write)
 
 /* ---------------------------------------------------------------- Blackjack */
 
@@ -105,7 +106,7 @@ static inline void
 deal(const Rows *b, int64_t i, Hand *hand)
 {
     static const uint8_t deck[13] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10};
-    const uint8_t card = deck[draw_below(b->gens[i], 12)];
+    const uint8_t card = deck[reactor_integers(b->gens[i], 0, 13)];
 
     hand->cards[hand->count++] = card;
     hand->sum = (uint8_t)(hand->sum + card);
@@ -157,9 +158,9 @@ blackjack_begin(Rows *b, int64_t i)
     deal(b, i, &table->dealer);
     deal(b, i, &table->player);
     deal(b, i, &table->player);
-    table->suit = (uint8_t)draw_below(b->gens[i], 3);
+    table->suit = (uint8_t)reactor_integers(b->gens[i], 0, 4);
     if (table->dealer.cards[0] == 10) {
-        table->face = (uint8_t)draw_below(b->gens[i], 2); /* jack, queen or king */
+        table->face = (uint8_t)reactor_integers(b->gens[i], 0, 3); /* jack, queen or king */
     }
 }
 
@@ -202,7 +203,8 @@ blackjack_step(Rows *b)
             return REFUSED; /* somebody goes on hitting after the end */
         }
     }
-    STEP_ROWS(blackjack_move, blackjack_begin, blackjack_write);
+    MOVE_ROWS(blackjack_move);
 }
 
-RESET_ROWS(blackjack_reset, blackjack_begin, blackjack_write)
+BEGIN_ROW(blackjack_reset, blackjack_begin)
+WRITE_ROWS(blackjack_observe, blackjack_write)

@@ -60,9 +60,9 @@ class CompiledKernel(BlockKernel):
 
     code: ClassVar[str]
     """Its name in ``_kernels.c``."""
-    shape: ClassVar[tuple[int, ...]]
+    shape: tuple[int, ...]
     """Of an observation."""
-    dtype: ClassVar[Any] = np.float32
+    dtype: Any = np.float32
     places_dtype: ClassVar[Any] = np.uint8
     bounds: ClassVar[tuple[float, ...]] = ()
     """Low and high of each number that a reset draws."""
@@ -72,10 +72,11 @@ class CompiledKernel(BlockKernel):
         n = len(envs)
         self.mode = taken.mode
         self.left, self.limits = np.array(taken.left, np.int64), np.array(taken.limits, np.int64)
-        self.pending, self.fresh = np.array(taken.pending, np.bool_), np.zeros(n, np.bool_)
+        self.pending = np.array(taken.pending, np.bool_)
+        self.moving, self.fresh = np.zeros((2, n), np.bool_)
         self.observations, self.finals = np.zeros((2, n, *self.shape), self.dtype)
         self.kind = self.observations.dtype, self.observations.shape
-        self.action_shape = (n,) if self.actions[0].kind == "i" else (n, 1)
+        self.action_shape: tuple[int, ...] = (n,) if self.actions[0].kind == "i" else (n, 1)
         self.rewards = np.zeros(n)
         self.terminated, self.truncated, self.was_reset = (np.zeros(n, np.bool_) for _ in range(3))
         self.state: Array | None = None
@@ -85,17 +86,20 @@ class CompiledKernel(BlockKernel):
         self.tables: tuple[Array | None, Array | None, Array | None] = (None, None, None)
         self.places: Array = np.zeros(n, self.places_dtype)
         self.constant = self.constants(envs[0])
-        self.load()
-        self.observations[...] = taken.observations
+        for row, seen in enumerate(taken.observations):
+            if seen is not None:
+                self.observations[row] = seen
         self.generators = [env.np_random for env in envs]
+        self.capsules = [generator.bit_generator.capsule for generator in self.generators]
         self.wide = False
+        self.load()
         arrays = (
-            self.state, self.places, self.left, self.limits, self.pending, self.fresh, self.observations, self.finals, self.rewards,
-            self.terminated, self.truncated, self.was_reset, self.work, self.probs, self.final_probs, *self.tables,
+            self.state, self.places, self.left, self.limits, self.pending, self.moving, self.fresh, self.observations, self.finals,
+            self.rewards, self.terminated, self.truncated, self.was_reset, self.work, self.probs, self.final_probs, *self.tables,
         )  # fmt: skip
         self.batch = _kernels.Batch(
-            self.code, MODES[taken.mode], arrays, [generator.bit_generator.capsule for generator in self.generators], self.bounds,
-            self.floats(), self.numbers(), loops(),
+            self.code, MODES[taken.mode], arrays, self.capsules, self.bounds, self.floats(), self.numbers(), loops(),
+            self.own_calls(),
         )  # fmt: skip
         self._step = self.batch.step
 
@@ -123,6 +127,10 @@ class CompiledKernel(BlockKernel):
         """Likewise ``q``."""
         return ()
 
+    def own_calls(self) -> tuple[Any, ...] | None:
+        """What C calls, where the kernel is a user's."""
+        return None
+
     def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:
         if actions.shape != self.action_shape:
             return REFUSED  # Python knows what to say of it
@@ -138,9 +146,13 @@ class CompiledKernel(BlockKernel):
         for row, kwargs in seeds.items():
             mask[row] = True
             if kwargs.get("seed") is not None:
-                generator = self.generators[row] = reseeded(self._envs[row], kwargs["seed"])
-                self.batch.set_generator(row, generator.bit_generator.capsule)
+                self.reseed(row, reseeded(self._envs[row], kwargs["seed"]))
         self.batch.reset(mask)
+
+    def reseed(self, row: int, generator: np.random.Generator) -> None:
+        """Let a row draw from another generator."""
+        self.generators[row], self.capsules[row] = generator, generator.bit_generator.capsule
+        self.batch.set_generator(row, self.capsules[row])
 
 
 assert REFUSED == -1  # in C, too

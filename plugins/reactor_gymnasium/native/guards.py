@@ -23,7 +23,7 @@ from reactor_gymnasium.native.kernel import ROOTS, BlockKernel, Taken
 from reactor_gymnasium.native.watching import watch_of
 from reactor_rl.plugin import code_of, fingerprint, global_random_state, unmodified, warn_caller
 
-__all__ = ["PASSING", "compared", "distrusted", "switched_off", "unlike"]
+__all__ = ["PASSING", "compared", "differing", "distrusted", "switched_off", "unlike"]
 
 VARIABLE = "REACTOR_RL_KERNELS"
 
@@ -33,7 +33,7 @@ PASSING: dict[type, tuple[str, ...]] = {
     PassiveEnvChecker: ("d1a404bb8133", "11f1eacb90a7", "8b79bfc12c97"),  # of Gymnasium 1.2, 1.3, 1.4
 }
 """The wrappers of ``gymnasium.make``, which pass on what they are given, and fingerprints of those that are known to."""
-_known: set[type] = set()  # that are what something was written from
+_known: set[tuple[type, tuple[str, ...]]] = set()  # that are what something was written from
 
 LIMIT, EVERY = 17, 10
 """Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""
@@ -55,7 +55,7 @@ def unlike(kind: type, written_from: tuple[str, ...], by: str = "", roots: tuple
         by: Which kernel was written from it, if one was.
         roots: The methods that count.
     """
-    if kind not in _known:
+    if (kind, written_from) not in _known:
         if why := unmodified(kind, roots):
             return why
         try:
@@ -65,7 +65,7 @@ def unlike(kind: type, written_from: tuple[str, ...], by: str = "", roots: tuple
         if why:
             _warn(kind, by, roots)
             return why
-        _known.add(kind)
+        _known.add((kind, written_from))
     return watch_of(code_of(kind, roots)).changed()
 
 
@@ -74,14 +74,14 @@ def _warn(kind: type, by: str, roots: tuple[str, ...]) -> None:
     if parent_process() is not None:  # the caller's process has warned
         return
     package = kind.__module__.partition(".")[0]
-    release = f"{kind.__name__} of {package} {getattr(sys.modules[package], '__version__', '')}"
+    release = f"{kind.__name__} of {package} {getattr(sys.modules.get(package), '__version__', '')}".rstrip()
     found = fingerprint(kind, roots)
     if by:
         point = f"{kind.__module__}:{kind.__qualname__}"
         ids = [name for name, spec in gymnasium.registry.items() if spec.entry_point == point and "/" not in name]
         warn_caller(
             f"{release} is not the one that the {by} kernel was written from ({found}): Python steps it, with the same results. "
-            f"`python -m reactor_rl check-kernel {max(ids, default=kind.__name__)}` compares them"
+            f"`python -m reactor_rl check-kernel {max(ids, default=point)}` compares them"
         )
     else:
         warn_caller(f"{release} is not the one that a faster form was written from ({found}): it is called, with the same results")
@@ -94,10 +94,12 @@ def distrusted(kernel: type[BlockKernel]) -> str | None:
 
 @cache
 def _untrue(kernel: type[BlockKernel]) -> str | None:
+    steps, rows = kernel.compared
+    if not steps:
+        return None
     try:
         with global_random_state(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            steps, rows = kernel.compared
             different = compared(kernel, kernel.make(2 * rows), steps)
     except Exception as error:
         return f"it could not be compared with Python: {error!r}"
@@ -151,14 +153,14 @@ def compared(kernel: type[BlockKernel], envs: list[Any], steps: int, limit: int 
         if step % EVERY == EVERY - 1:
             last = taken.give_back()
             for one, other in zip(theirs, ours, strict=True):
-                if name := _differing(kernel, one, other):
+                if name := differing(kernel, one, other):
                     return f"the {name} after step {step}"
     kernel.paid, kernel.keeps = paid.pop() if len(paid) == 1 else None, keeps
     return None
 
 
-def _differing(kernel: type[BlockKernel], one: Any, other: Any) -> str | None:
-    """The first of the states of two environments that differs, in a bit or a type; their generators are states, too."""
+def differing(kernel: type[BlockKernel], one: Any, other: Any) -> str | None:
+    """Find the first of the states of two environments that differs, in a bit or a type; their generators are states, too."""
     theirs, ours = kernel.state_of(one), kernel.state_of(other)
     for name in theirs:
         if not same_bits(theirs[name], ours[name]):

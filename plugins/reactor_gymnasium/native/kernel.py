@@ -114,9 +114,12 @@ class BlockKernel(StandsFor):
     keeps: ClassVar[bool] = False
     """Whether its environment keeps the array that it shows, likewise."""
     compared: ClassVar[tuple[int, int]] = (60, 3)
-    """For how many steps, and with how many rows, it is compared with Python once a process."""
+    """For how many steps, and with how many rows, it is compared with Python once a process; for none if it sees to that itself."""
     timed_rows: ClassVar[int] = 64
     """How many rows are stepped together to find out what one costs."""
+
+    judged: ClassVar[bool] = False
+    """Whether it may take longer than Python, where there are few rows."""
 
     observations: Array
     kind: tuple[np.dtype[Any], tuple[int, ...]]
@@ -135,6 +138,11 @@ class BlockKernel(StandsFor):
         cls.title = cls.__name__
 
     # ------------------------------------------------------------------ what fits
+
+    @classmethod
+    def of(cls, kind: type) -> type[BlockKernel]:
+        """The kernel for environments of a class that it was registered for."""
+        return cls
 
     @classmethod
     def unfit(cls, env: Env) -> str | None:
@@ -179,6 +187,11 @@ class BlockKernel(StandsFor):
     def strange_constants(cls, env: Env) -> str | None:
         """The same of what all rows have in common; asked of the first one only."""
         return None
+
+    @classmethod
+    def remark(cls) -> str:
+        """Tell users something more where it steps environments, after its name."""
+        return ""
 
     @classmethod
     def unavailable(cls) -> str | None:

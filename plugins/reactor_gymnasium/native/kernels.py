@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any, Literal
 
 import gymnasium
@@ -10,51 +9,14 @@ from gymnasium.wrappers import TimeLimit
 
 from reactor_gymnasium.environments.bypass import counts_plainly
 from reactor_gymnasium.native.guards import PASSING, distrusted, switched_off
-from reactor_gymnasium.native.kernel import BlockKernel, Taken, error_state, found_by_name, name_of
+from reactor_gymnasium.native.kernel import BlockKernel, Taken, error_state
 from reactor_gymnasium.native.levels import form_of, known_by_name
+from reactor_gymnasium.native.registered import kernel_class, registered
 
-__all__ = [
-    "KERNELS", "KernelKind", "choose_kernel", "forecast", "in_words", "kernel_class", "kernel_kind", "take_over", "within",
-]  # fmt: skip
+__all__ = ["KernelKind", "choose_kernel", "forecast", "in_words", "kernel_kind", "take_over", "within"]
 
 Env = gymnasium.Env[Any, Any]
 KernelKind = Literal["compiled", "simulated"]
-
-_CLASSIC = "gymnasium.envs.classic_control."
-_TOY_TEXT = "gymnasium.envs.toy_text."
-_MUJOCO = {
-    "half_cheetah": "HalfCheetah", "hopper": "Hopper", "walker2d": "Walker2d", "swimmer": "Swimmer", "ant": "Ant",
-    "humanoid": "Humanoid", "humanoidstandup": "HumanoidStandup", "inverted_pendulum": "InvertedPendulum",
-    "inverted_double_pendulum": "InvertedDoublePendulum", "reacher": "Reacher", "pusher": "Pusher",
-}  # fmt: skip
-KERNELS = {
-    (_CLASSIC + "cartpole", "CartPoleEnv"): "classic:CartPole",
-    (_CLASSIC + "pendulum", "PendulumEnv"): "classic:Pendulum",
-    (_CLASSIC + "mountain_car", "MountainCarEnv"): "classic:MountainCar",
-    (_CLASSIC + "continuous_mountain_car", "Continuous_MountainCarEnv"): "classic:MountainCarContinuous",
-    (_CLASSIC + "acrobot", "AcrobotEnv"): "classic:Acrobot",
-    (_TOY_TEXT + "frozen_lake", "FrozenLakeEnv"): "toy_text:FrozenLake",
-    (_TOY_TEXT + "cliffwalking", "CliffWalkingEnv"): "toy_text:CliffWalking",
-    (_TOY_TEXT + "taxi", "TaxiEnv"): "toy_text:Taxi",
-    (_TOY_TEXT + "blackjack", "BlackjackEnv"): "toy_text:Blackjack",
-    **{
-        (f"gymnasium.envs.mujoco.{file}_{version}", f"{name}Env"): f"mujoco_{version}:{name}"
-        for version in ("v5", "v4")
-        for file, name in _MUJOCO.items()
-        if (file, version) != ("pusher", "v4")  # which MuJoCo 3 cannot run
-    },
-}
-"""By module and name of an environment's class, where its kernel is."""
-
-
-def kernel_class(kind: type) -> type[BlockKernel] | None:
-    """The kernel for environments of a very class; ``None`` if no kernel steps them."""
-    place = KERNELS.get(name_of(kind))
-    if place is None or not found_by_name(kind):
-        return None
-    file, _, name = place.partition(":")
-    kernel: type[BlockKernel] = getattr(import_module(f"reactor_gymnasium.native.{file}"), name)
-    return kernel
 
 
 def within(env: Env) -> tuple[Env, str | None]:
@@ -78,15 +40,15 @@ def kernel_kind(env: Env) -> KernelKind | None:
     """Tell which kind of kernel there is for an environment, whether or not it can step it on this machine.
 
     Returns:
-        ``"compiled"`` if C steps it, ``"simulated"`` if MuJoCo and numpy do, ``None`` if there is no kernel. This depends on the
-        environment and its wrappers only.
+        ``"compiled"`` if C steps it, or a user's kernel, ``"simulated"`` if MuJoCo and numpy do, ``None`` if there is no kernel.
+        This depends on the environment and its wrappers only.
     """
     while isinstance(env, gymnasium.Wrapper) and known_by_name(env):
         env = env.env
-    place = KERNELS.get(name_of(type(env)))
-    if place is None:
+    found = registered(type(env))
+    if found is None:
         return None
-    return "simulated" if place.startswith("mujoco") else "compiled"
+    return "simulated" if str(found).startswith("reactor_gymnasium.native.mujoco_") else "compiled"
 
 
 def forecast(env: Env) -> str:
@@ -96,7 +58,7 @@ def forecast(env: Env) -> str:
         env: One of them in all its wrappers, reset or not. Nothing of it changes.
     """
     inner, why = within(env)
-    if why and (unused := kernel_class(type(env.unwrapped))) is not None:
+    if why and isinstance(unused := choose_kernel(type(env.unwrapped)), type):
         why += f": the {unused.title} kernel inside of it is not used"
     kernel = switched_off() or why or choose_kernel(type(inner))
     if not isinstance(kernel, str):
@@ -106,14 +68,17 @@ def forecast(env: Env) -> str:
 
 def in_words(kernel: type[BlockKernel] | BlockKernel | str) -> str:
     """Return the words of ``repr``: which kernel steps environments, or why no kernel does."""
-    return f"no kernel: {kernel}" if isinstance(kernel, str) else f"stepped by the {kernel.title} kernel"
+    return f"no kernel: {kernel}" if isinstance(kernel, str) else f"stepped by the {kernel.title} kernel{kernel.remark()}"
 
 
 def choose_kernel(kind: type) -> type[BlockKernel] | str:
     """The kernel that may step environments of a class, without wrappers, or why none may."""
     if off := switched_off():
         return off
-    kernel = kernel_class(kind)
+    try:
+        kernel = kernel_class(kind)
+    except Exception as error:
+        return f"it cannot be imported: {error!r}"
     if kernel is None:
         return f"none steps {kind.__name__}"
     return distrusted(kernel) or kernel

@@ -415,21 +415,24 @@ class Takeover:
             forms: Of the wrappers around it.
         """
         rows, envs = self.rows, self.envs
-        if isinstance(kernel := choose_kernel(type(envs.targets[0])), str):
-            return kernel
+        if isinstance(kind := choose_kernel(type(envs.targets[0])), str):
+            return kind
         if not all(held.alone for held in envs.held):
             return "somebody else refers to one of them"
-        if kernel.paid is None and any(issubclass(form, EachReward) for form in forms):
-            return "its rewards are of several types"
-        if kernel.keeps and any(issubclass(form, EachObservation) for form in forms):
-            return "it keeps the array that it shows, and a wrapper may write into that"
         observes = any(form.observes for form in forms)
         mode = rows.autoreset if rows.seeds is None else AutoresetMode.DISABLED
         assert mode is not None
         left = [due - envs.now for due in envs.due]
         limits = [held.limit for held in envs.held]
         shown = [create_zero_array(env.observation_space) for env in envs.targets] if observes else self.observations
-        return take_over(Taken(envs.targets, left, limits, rows.pending, shown, mode))
+        kernel = take_over(Taken(envs.targets, left, limits, rows.pending, shown, mode))
+        if isinstance(kernel, str):  # else it was compared with Python by now
+            return kernel
+        if kernel.paid is None and any(issubclass(form, EachReward) for form in forms):
+            return "its rewards are of several types"
+        if kernel.keeps and any(issubclass(form, EachObservation) for form in forms):
+            return "it keeps the array that it shows, and a wrapper may write into that"
+        return kernel
 
     def _tell(self, kernel: BlockKernel | str) -> None:
         """Note who steps, where that is news."""

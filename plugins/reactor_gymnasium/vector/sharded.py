@@ -126,6 +126,8 @@ class ShardedVectorEnv(LiveVectorEnv):
             bounds = self._describe(probe)
             self._layout = ObservationLayout(self.single_observation_space, self._style.casting)
             self._set_actions(self.single_action_space, bounds[batch_units])
+            if named and executor == "auto":
+                self._judge(without_films(probe))
             return bounds, StepCosts(None, "") if named else self._time(without_films(probe), workers)
 
         bounds, costs = looked_at(partial(self._make_probe, trial.maker), look)
@@ -193,6 +195,9 @@ class ShardedVectorEnv(LiveVectorEnv):
     @abstractmethod
     def _time(self, probe: Any, workers: int) -> StepCosts:
         """Time a step of each unit."""
+
+    def _judge(self, probe: Any) -> None:
+        """Find out what pays in any case, where nobody has named an executor and there is no choice."""
 
     @abstractmethod
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:

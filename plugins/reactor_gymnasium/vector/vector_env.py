@@ -23,8 +23,8 @@ from reactor_gymnasium.arguments import (
 )
 from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.storage import check_shared_memory
-from reactor_gymnasium.native.kernels import forecast
-from reactor_gymnasium.placement import StepCosts, env_costs, info_cost, step_cost
+from reactor_gymnasium.native.kernels import forecast, in_words
+from reactor_gymnasium.placement import StepCosts, StepTimes, env_costs, info_cost, may_be_slow, step_times
 from reactor_gymnasium.vector.joined import JoinedVectorEnv, VectorEnvFn
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_rl.plugin import ExecutorName
@@ -177,6 +177,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         self.shared_memory, self.context, self.daemon = shared_memory, context, daemon
         self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
         self.autoreset_mode, self._kernels = AutoresetMode(autoreset_mode), kernels
+        self._times: list[StepTimes] = []  # of kinds of environments, where the executor was not named
         check_makers(env_fns, self._title)
         if worker is not None:
             raise ValueError(
@@ -209,13 +210,26 @@ class ReactorVectorEnv(ShardedVectorEnv):
         return range(self.num_envs + 1)
 
     def _time(self, probe: Any, workers: int) -> StepCosts:
-        cost = partial(step_cost, kernels=self._kernels)
+        rows = -(-self.batch_size // workers)
+
+        def cost(env: Any) -> float | None:
+            self._times.append(step_times(env, self._kernels))
+            return self._times[-1].of_row(rows)
+
         return env_costs(probe, self._encoded, workers, cost, info_cost if self._style.infos == "columns" else None)
+
+    def _judge(self, probe: Any) -> None:
+        if self._kernels and may_be_slow(probe):
+            self._times.append(step_times(probe))
 
     def _shard_settings(self, lo: int, hi: int, worker: int) -> dict[str, Any]:
         spaces = self.single_observation_space, self.single_action_space
+        unused = ""
+        if not all(times.pays(hi - lo) for times in self._times):
+            unused = f"it takes longer than Python for {hi - lo} {'rows' if hi - lo > 1 else 'row'}"
+            self._forecast = in_words(unused)
         return {
-            "make_rows": partial(GymRows, autoreset=self.autoreset_mode, kernels=self._kernels),
+            "make_rows": partial(_gym_rows, autoreset=self.autoreset_mode, kernels=self._kernels, unused=unused),
             "check": partial(_check_spaces, *spaces, self.observation_mode == "same", self._title),
         }
 
@@ -223,6 +237,13 @@ class ReactorVectorEnv(ShardedVectorEnv):
         seeds = checked_seeds(seed, self.num_envs)
         mask, options = self._masked(options)
         return {index: {"seed": seeds[index], "options": options} for index in np.flatnonzero(mask).tolist()}
+
+
+def _gym_rows(first: int, autoreset: AutoresetMode, kernels: bool, unused: str) -> GymRows:
+    rows = GymRows(first, autoreset, kernels=kernels)
+    if unused:
+        rows.keep_from_kernels(unused)
+    return rows
 
 
 def _check_spaces(

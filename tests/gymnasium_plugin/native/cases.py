@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.native.kernel import GENERATOR
-from reactor_gymnasium.native.kernels import kernel_class
+from reactor_gymnasium.native.registered import kernel_class
 from reactor_gymnasium.native.takeover import Takeover
 
 Array = npt.NDArray[Any]

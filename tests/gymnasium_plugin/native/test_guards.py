@@ -17,7 +17,8 @@ from reactor_gymnasium.environments import bypass
 from reactor_gymnasium.native import guards
 from reactor_gymnasium.native.classic import CartPole
 from reactor_gymnasium.native.compiled import missing
-from reactor_gymnasium.native.kernels import KERNELS, choose_kernel, kernel_class
+from reactor_gymnasium.native.kernels import choose_kernel
+from reactor_gymnasium.native.registered import KERNELS, kernel_class
 from reactor_gymnasium.native.toy_text import Blackjack
 from reactor_rl.plugin import fingerprint
 from tests.gymnasium_plugin.native.cases import OTHERS, of_another_release

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from reactor_gymnasium import ReactorVectorEnv, make_vec
 from reactor_gymnasium.native import guards, kernels, takeover
 from reactor_gymnasium.native.kernel import Taken
+from reactor_gymnasium.native.registered import KERNELS
 from reactor_rl.runtime.limits import usable_cores
 from tests.gymnasium_plugin.native.cases import MUJOCO, Counted, in_modes, maker, pair, same, same_states, walk
 
@@ -226,8 +227,8 @@ def mutated(which: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> 
         exec(compile(text, str(path), "exec"), vars(module))
 
     def kernel_class(kind: type) -> Any:
-        file, _, name = kernels.KERNELS[kind.__module__, kind.__qualname__].partition(":")
-        return getattr(sys.modules[f"mutant_{file}"], name)
+        file, _, name = str(KERNELS[kind.__module__, kind.__qualname__]).partition(":")
+        return getattr(sys.modules[f"mutant_{file.rpartition('.')[2]}"], name)
 
     monkeypatch.setattr(kernels, "kernel_class", kernel_class)
 

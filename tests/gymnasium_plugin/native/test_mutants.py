@@ -36,12 +36,15 @@ MUTANTS = [
     ("Taxi-v4", "b->probs[i] = 1.0", "b->probs[i] = 0.5"),
     ("Taxi, rainy and fickle", "row[FICKLE] = 0", "row[FICKLE] = 1"),
     ("Blackjack-v1", "total(dealer) < 17", "total(dealer) < 18"),
-    ("CartPole-v1", "--b->left[i] <= 0", "--b->left[i] < 0"),
+    ("CartPole-v1", "--left[i] <= 0", "--left[i] < 0"),
 ]
 
 
 def mutant(folder: Path, old: str, new: str) -> Any:
     found = 0
+    shutil.copytree(HERE.parent / "include", folder / "include")
+    folder /= "native"
+    folder.mkdir()
     for source in (*HERE.glob("_*.h"), HERE / "_kernels.c"):
         text = source.read_text()
         found += old in text
