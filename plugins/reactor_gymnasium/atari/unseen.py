@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from types import SimpleNamespace
@@ -64,9 +65,13 @@ _SCREEN = object()
 class UnseenScreens(ABC):
     """The screens of an Atari game that are not fetched, and what its wrappers do instead.
 
+    The environment and the wrappers that look at screens are replaced by objects of classes of their own, which share all
+    attributes with them and have other methods (:func:`_stand_in`).
+
     Args:
+        outers: What has each of these as its ``env``.
+        frames: What makes frames of the emulator's screens.
         game: The environment.
-        frames: What makes frames of its emulator's screens.
         *wrappers: Those that look at screens, the outermost one first.
     """
 
@@ -77,16 +82,24 @@ class UnseenScreens(ABC):
     make_frames: ClassVar[type[Any]]
     """The class of ``frames``."""
 
-    def __init__(self, game: Any, frames: Any, *wrappers: Any) -> None:
+    methods: ClassVar[tuple[tuple[str, ...], ...]]
+    """Those of each of ``looking`` that are replaced by the methods here which have the same name behind ``screen_``."""
+
+    def __init__(self, outers: Sequence[Any], frames: Any, game: Any, *wrappers: Any) -> None:
         self.game, self.frames = game, frames
         self._fetch = game._get_obs
-        game._get_obs = self._screen
+        replaced = (("_get_obs",), *self.methods)
+        self._replaced = [(outer, real) for outer, real in zip(outers, (game, *wrappers), strict=True)]
+        for (outer, real), names in zip(self._replaced, replaced, strict=True):
+            outer.env = _stand_in(real, self, names)
 
     def release(self) -> None:
         """Let the environment and its wrappers be what they always were, before anybody looks at them."""
-        del self.game._get_obs
+        for outer, real in self._replaced:
+            outer.env = real
+        self._replaced.clear()
 
-    def _screen(self) -> Any:
+    def screen__get_obs(self) -> Any:
         return _SCREEN
 
     @classmethod
@@ -110,21 +123,40 @@ class UnseenScreens(ABC):
         """Whether frames are not here what OpenCV makes of two random screens of ``ale``, a :class:`_Pictures`."""
 
 
+def _stand_in(real: Any, screens: UnseenScreens, names: tuple[str, ...]) -> Any:
+    """An object that shares all attributes with another one, and of whose methods some are of the screens."""
+    kind: Any = type(real)
+    stand_in: Any = object.__new__(_kind_of(kind, names))
+    stand_in.__dict__ = vars(real)
+    stand_in.screens = screens
+    return stand_in
+
+
+@cache
+def _kind_of(kind: type, names: tuple[str, ...]) -> type:
+    def instead(name: str) -> Any:
+        return lambda self, *args, **kwargs: getattr(self.screens, f"screen_{name}")(*args, **kwargs)
+
+    # `step` is there in any case, so that no form of a wrapper is taken for this one.
+    methods = {"step": vars(kind).get("step", kind.step), **{name: instead(name) for name in names}}  # type: ignore[attr-defined]
+    return type(kind.__name__, (kind,), {"__slots__": ("screens",), "__module__": kind.__module__, **methods})
+
+
 class SkippedScreens(UnseenScreens):
     """``WarpFrame`` around ``MaxAndSkipEnv``, both of SB3."""
 
     looking = (_SB3, "WarpFrame"), (_SB3, "MaxAndSkipEnv")
     handing_on, make_frames = (*_OF_GYMNASIUM, *_RECORDERS, *_OF_SB3), ColourFrames
 
-    def __init__(self, game: Any, frames: ColourFrames, warp: Any, skip: Any) -> None:
-        super().__init__(game, frames)
+    methods = ("observation",), ("step",)
+
+    def __init__(self, outers: Sequence[Any], frames: ColourFrames, game: Any, warp: Any, skip: Any) -> None:
+        super().__init__(outers, frames, game, warp, skip)
         self.warp, self.skip = warp, skip
         self._seen = [False, False]  # whether the frames have what is in either half of the wrapper's buffer
-        warp.observation, skip.step = self._observation, self._step
 
     def release(self) -> None:
         super().release()
-        del self.warp.observation, self.skip.step
         self._show()
 
     @classmethod
@@ -133,7 +165,7 @@ class SkippedScreens(UnseenScreens):
         shaped = (buffer.shape, buffer.dtype, buffer.flags.c_contiguous) == ((2, 210, 160, 3), np.uint8, True)
         return not shaped or "observation" in vars(warp) or (warp.width, warp.height) != (84, 84)
 
-    def _step(self, action: Any) -> Results:
+    def screen_step(self, action: Any) -> Results:
         """``MaxAndSkipEnv.step``, with a finished frame for the larger picture."""
         skip, frames, seen = self.skip, self.frames, self._seen
         step, last = skip.env.step, skip._skip - 1
@@ -164,7 +196,7 @@ class SkippedScreens(UnseenScreens):
         if any(self._seen):
             self.frames.show(self.skip._obs_buffer, self._seen)
 
-    def _observation(self, frame: Any) -> Any:
+    def screen_observation(self, frame: Any) -> Any:
         """``WarpFrame.observation``."""
         return self._warped(self._fetch()) if frame is _SCREEN else frame
 
@@ -190,15 +222,15 @@ class PreprocessedScreens(UnseenScreens):
     looking = ((_PREPROCESSING, "AtariPreprocessing"),)
     handing_on, make_frames = (*_OF_GYMNASIUM, name_of(RecordEpisodeStatistics)), CompiledFrames
 
-    def __init__(self, game: Any, frames: CompiledFrames, wrapper: Any) -> None:
-        super().__init__(game, frames)
+    methods = (("step", "reset"),)
+
+    def __init__(self, outers: Sequence[Any], frames: CompiledFrames, game: Any, wrapper: Any) -> None:
+        super().__init__(outers, frames, game, wrapper)
         self.wrapper = wrapper
         self._load()
-        wrapper.step, wrapper.reset = self._step, self._reset
 
     def release(self) -> None:
         super().release()
-        del self.wrapper.step, self.wrapper.reset
         last, first = self.wrapper.obs_buffer
         first[...], last[...] = self.frames.remembered()
 
@@ -214,7 +246,7 @@ class PreprocessedScreens(UnseenScreens):
         last, first = self.wrapper.obs_buffer
         self.frames.recall(np.stack([first, last]))
 
-    def _step(self, action: Any) -> Results:
+    def screen_step(self, action: Any) -> Results:
         """``AtariPreprocessing.step``."""
         wrapper, frames = self.wrapper, self.frames
         step, lives, last = wrapper.env.step, self.game.ale.lives, wrapper.frame_skip - 1
@@ -241,7 +273,7 @@ class PreprocessedScreens(UnseenScreens):
         self.frames.finish(frame.reshape(84, 84))
         return np.asarray(frame, np.float32) / 255.0 if self.wrapper.scale_obs else frame
 
-    def _reset(self, **kwargs: Any) -> Any:
+    def screen_reset(self, **kwargs: Any) -> Any:
         """``AtariPreprocessing.reset``."""
         begun = type(self.wrapper).reset(self.wrapper, **kwargs)
         self._load()
@@ -282,11 +314,13 @@ def unseen_screens(held: Any, frames: Any = None) -> tuple[UnseenScreens | None,
     names = [name_of(type(level)) for level in levels]
     for kind in _KINDS:
         if all(names.count(name) == 1 for name in kind.looking):
-            return _fitting(kind, levels, [names.index(name) for name in kind.looking], frames)
+            return _fitting(kind, held, levels, [names.index(name) for name in kind.looking], frames)
     return None, True
 
 
-def _fitting(kind: type[UnseenScreens], levels: list[Any], at: list[int], frames: Any) -> tuple[UnseenScreens | None, bool]:
+def _fitting(
+    kind: type[UnseenScreens], held: Any, levels: list[Any], at: list[int], frames: Any
+) -> tuple[UnseenScreens | None, bool]:
     names = [name_of(type(level)) for level in levels]
     inside = [name for place, name in enumerate(names[:-1]) if place > at[0] and place not in at]
     around = all(module.startswith(_AROUND) for module, _ in names[: at[0]])
@@ -308,7 +342,8 @@ def _fitting(kind: type[UnseenScreens], levels: list[Any], at: list[int], frames
         return None, False
     if type(frames) is not kind.make_frames or frames.ale is not game.ale:
         frames = kind.make_frames(game.ale)
-    return kind(game, frames, *wrappers), True
+    outers = [levels[place - 1] if place else held for place in (len(levels) - 1, *at)]
+    return kind(outers, frames, game, *wrappers), True
 
 
 def _levels(held: Any) -> list[Any]:
