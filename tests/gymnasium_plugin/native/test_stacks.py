@@ -16,10 +16,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from places import PROCESSES, THREADS
 
 from reactor_gymnasium import ReactorVectorEnv, evaluate
+from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.native import guards, wrappers
 from reactor_gymnasium.native.compiled import missing
 from reactor_gymnasium.native.functions import clip_bounds
 from reactor_gymnasium.native.takeover import Takeover
+from reactor_rl.plugin import encode
 from tests.gymnasium_plugin.native import stacks
 from tests.gymnasium_plugin.native.cases import MODES, same
 from tests.gymnasium_plugin.native.stacks import Env, Kept, Robot, Shaped, made, stack, state
@@ -216,8 +218,8 @@ def counting(observation: Any) -> Any:
     return observation
 
 
-def frozen(env: Env) -> Env:
-    wrapper: Any = gym_wrappers.NormalizeObservation(env)
+def frozen(env: Env, kind: Any = gym_wrappers.NormalizeObservation) -> Env:
+    wrapper: Any = kind(env)
     wrapper.update_running_mean = False
     return wrapper  # type: ignore[no-any-return]
 
@@ -252,6 +254,7 @@ REASONS: dict[str, tuple[Callable[[Env], Env], str]] = {
     "a wrapper that nobody knows": (Kept, "no row form of Kept: the Pendulum kernel inside of it is not used"),
     "a subclass": (Mine, "no row form of Mine, for its obs_rms is a RunningMeanStd"),
     "frozen statistics": (frozen, "its statistics are frozen"),
+    "frozen returns": (partial(frozen, kind=gym_wrappers.NormalizeReward), "its statistics are frozen"),
     "a patched instance": (patched, "its ClipAction has a action of its own"),
     "another function": (refunctioned, "somebody has changed its FlattenObservation"),
     "a closure": (closure, "closure.<locals>.<lambda> is a closure"),
@@ -478,6 +481,46 @@ def test_errors_of_wrappers_are_raised(make: Callable[[], Env], error: str) -> N
     assert raised[0][0] == raised[1][0] and type(raised[0][1]) is type(raised[1][1]) and str(raised[0][1]) == error
     ours.close()
     theirs.close()
+
+
+class Fails(Robot):
+    """Raises now and then, and takes its next steps all the same."""
+
+    def step(self, action: Any) -> Any:
+        if action[0] > 2:
+            raise ValueError("too much")
+        return super().step(action)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_a_row_that_fails_leaves_its_wrappers_alone(mode: AutoresetMode) -> None:
+    """The others take their step, are reset in it, or end their episode."""
+    found: list[list[Any]] = []
+    for kernels in (True, False):
+        rows = GymRows(0, mode, kernels=kernels)
+        rows.build([encode(partial(recorded_fails, 4 + row)) for row in range(4)])
+        rows.reset({row: {"seed": row} for row in range(4)}, None)
+        trace: list[Any] = []
+        failed = 0
+        for step in range(80):
+            rows.step((np.random.default_rng(step).normal(size=(4, 2)) * 1.1).astype(np.float32), None)
+            told = {row: without_times(info) for row, info in rows.infos.items()}
+            finals = {row: (last, without_times(info)) for row, (last, info) in rows.finals.items()}
+            failures = [(row, str(error)) for row, error in rows.failures]
+            failed += bool(failures)
+            seen = [rows.observation(row) for row in range(4) if row not in dict(failures)]
+            trace.append((seen, [float(reward) for reward in rows.rewards], rows.ended, finals, told, failures))
+        trace.append(rows.call(state, dict.fromkeys(range(4), ())))
+        rows.close()
+        assert failed > 4 and (rows._takeover.at < 2**62) is kernels
+        found.append(trace)
+    same(found[0], found[1])
+
+
+def recorded_fails(limit: int) -> Env:
+    env: Env = gym_wrappers.RecordEpisodeStatistics(made(Fails(), limit))
+    return gym_wrappers.NormalizeReward(gym_wrappers.NormalizeObservation(gym_wrappers.FlattenObservation(env)))
 
 
 class Flips(gymnasium.ActionWrapper[Any, Any, Any]):
