@@ -99,7 +99,8 @@ class GymRows(EnvRows):
         bypassed.stepping = True
         bypassed.now = now = bypassed.now + 1
         envs, pending, last, due = bypassed.targets, self.pending, self.observations, bypassed.due
-        rewards: list[Any] = [0.0] * len(envs)
+        nothing = float("0")  # an object of its own: nobody returns it
+        rewards: list[Any] = [nothing] * len(envs)
         self.rewards = rewards
         self.ended = ended = []
         self.finals = finals = {}
@@ -116,7 +117,7 @@ class GymRows(EnvRows):
                 autoreset = AutoresetMode.NEXT_STEP
             idle = [row for row in self._numbers if pending[row] == IDLE]
             for row, _ in refused:
-                pending[row] = IDLE
+                pending[row], due[row] = IDLE, due[row] + 1
         begun: list[int] = []
         lives, held = self.lives, self._held
         if lives:
@@ -168,6 +169,8 @@ class GymRows(EnvRows):
                 break
             except Exception as error:  # the others still take their step
                 failures.append((row, error))
+                if rewards[row] is nothing and row not in begun:
+                    due[row] += 1  # a step that raises does not count for a time limit
             except BaseException:
                 bypassed.stepping = False
                 raise

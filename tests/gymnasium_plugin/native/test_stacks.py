@@ -509,7 +509,7 @@ def test_a_row_that_fails_leaves_its_wrappers_alone(mode: AutoresetMode) -> None
             finals = {row: (last, without_times(info)) for row, (last, info) in rows.finals.items()}
             failures = [(row, str(error)) for row, error in rows.failures]
             failed += bool(failures)
-            seen = [rows.observation(row) for row in range(4) if row not in dict(failures)]
+            seen = [rows.observation(row).copy() for row in range(4) if row not in dict(failures)]
             trace.append((seen, [float(reward) for reward in rows.rewards], rows.ended, finals, told, failures))
         trace.append(rows.call(state, dict.fromkeys(range(4), ())))
         rows.close()
