@@ -222,7 +222,8 @@ def levels(env: Env) -> Iterator[Any]:
     yield env
 
 
-CLOCKS = {"episode_start_time", "time_queue"}
+LEFT_OUT = {"episode_start_time", "time_queue", "metadata"}
+"""Attributes that are clocks, or that a vector environment writes."""
 
 
 def state(env: Env) -> list[tuple[str, Any]]:
@@ -230,7 +231,7 @@ def state(env: Env) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for level in levels(env):
         for name, value in sorted(vars(level).items()):
-            if name in CLOCKS or name.startswith("_saved"):
+            if name in LEFT_OUT or name.startswith("_saved"):
                 continue
             if isinstance(value, RunningMeanStd):
                 value = [type(value.mean), value.mean, type(value.var), value.var, value.count]

@@ -155,19 +155,34 @@ def test_wherever_rows_are(make: Callable[[], Env], place: dict[str, Any]) -> No
     walk(make, AutoresetMode.SAME_STEP, rows=5, steps=50, place=place)
 
 
-def test_evaluations_are_the_same(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("make", [pendulum, robot])
+def test_evaluations_are_the_same(make: Callable[[], Env], counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes that begin by seeds, in rows some of which have no more to do."""
     found = []
     for setting in ("1", "0"):
         monkeypatch.setenv("REACTOR_RL_KERNELS", setting)
-        report = evaluate(swing, pendulum, episodes=20, num_envs=6, seed=3, workers=1)
+        report = evaluate(swing, make, episodes=20, num_envs=6, seed=3, workers=1)
         found.append((report.returns.tolist(), report.lengths.tolist()))
     assert found[0] == found[1]
-    assert len(found[0][0]) == 20 and counts.kernels > 40
+    assert len(found[0][0]) == 20 and counts.forms > 20
 
 
 def swing(shown: Any) -> Any:
-    return np.sign(np.asarray(shown)[:, 2:]).astype(np.float32)
+    shown = np.asarray(shown)
+    return np.sign(shown[:, 2:] if shown.shape[1] == 3 else shown[:, :2]).astype(np.float32)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("mode", MODES)
+def test_frames_of_another_dtype_are_stacked_in_python(mode: AutoresetMode, counts: Counts) -> None:
+    """Of float64 observations a stack is float32, as the space says."""
+
+    def make() -> Env:
+        return gym_wrappers.NormalizeReward(gym_wrappers.FrameStackObservation(made(Robot(), 17), 3))
+
+    walk(make, mode, steps=50)
+    assert counts.forms > 40
 
 
 # ---------------------------------------------------------------------- what is left to Python
