@@ -14,7 +14,8 @@ from reactor_gymnasium.native.kernel import BlockKernel, Taken, error_state, fou
 from reactor_gymnasium.native.recorders import KNOWN, left_out
 
 __all__ = [
-    "KERNELS", "KernelKind", "choose_kernel", "forecast", "in_words", "kernel_class", "kernel_kind", "take_over", "within",
+    "KERNELS", "KernelKind", "choose_kernel", "forecast", "in_words", "kernel_class", "kernel_kind", "register_kernel",
+    "take_over", "within",
 ]  # fmt: skip
 
 Env = gymnasium.Env[Any, Any]
@@ -45,10 +46,24 @@ KERNELS = {
     },
 }
 """By module and name of an environment's class, where its kernel is."""
+_REGISTERED: dict[tuple[str, str], type[BlockKernel]] = {}
+
+
+def register_kernel(env: type, kernel: type[BlockKernel]) -> None:
+    """Have a kernel step environments of a class.
+
+    Args:
+        env: Their class.
+        kernel: The kernel's.
+    """
+    kernel.module, kernel.owner = name_of(env)
+    _REGISTERED[name_of(env)] = kernel
 
 
 def kernel_class(kind: type) -> type[BlockKernel] | None:
     """The kernel for environments of a very class; ``None`` if no kernel steps them."""
+    if name_of(kind) in _REGISTERED and found_by_name(kind):
+        return _REGISTERED[name_of(kind)]
     place = KERNELS.get(name_of(kind))
     if place is None or not found_by_name(kind):
         return None
