@@ -207,8 +207,7 @@ class MujocoRows(BlockKernel):
 
     @classmethod
     def make(cls, n: int) -> list[Any]:
-        (env,) = super().make(1)  # to read a model takes long, and MuJoCo may print what it thinks of it
-        return cls.copies(env, n)
+        return cls.copies(*super().make(1), n) if n else []  # to read a model takes long, and MuJoCo may print what it thinks of it
 
     @classmethod
     def copies(cls, env: Any, n: int) -> list[Any]:
