@@ -46,24 +46,29 @@ KERNELS = {
     },
 }
 """By module and name of an environment's class, where its kernel is."""
-_REGISTERED: dict[tuple[str, str], type[BlockKernel]] = {}
+_REGISTERED: dict[tuple[str, str], type[BlockKernel] | str] = {}
 
 
-def register_kernel(env: type, kernel: type[BlockKernel]) -> None:
+def register_kernel(env: type, kernel: type[BlockKernel] | str) -> None:
     """Have a kernel step environments of a class.
 
     Args:
         env: Their class.
-        kernel: The kernel's.
+        kernel: The kernel's, or ``"module:Class"``.
     """
-    kernel.module, kernel.owner = name_of(env)
     _REGISTERED[name_of(env)] = kernel
 
 
 def kernel_class(kind: type) -> type[BlockKernel] | None:
     """The kernel for environments of a very class; ``None`` if no kernel steps them."""
     if name_of(kind) in _REGISTERED and found_by_name(kind):
-        return _REGISTERED[name_of(kind)]
+        given = _REGISTERED[name_of(kind)]
+        if isinstance(given, str):
+            file, _, name = given.partition(":")
+            given = getattr(import_module(file), name)
+        rows: Any = given
+        bound: type[BlockKernel] = rows.of(kind)
+        return bound
     place = KERNELS.get(name_of(kind))
     if place is None or not found_by_name(kind):
         return None

@@ -138,6 +138,14 @@ class MujocoRows(BlockKernel):
     # ------------------------------------------------------------------ what fits
 
     @classmethod
+    @cache
+    def of(cls, kind: type) -> type[MujocoRows]:
+        """These rows for environments of a class."""
+        attributes = {"original": classmethod(lambda _: kind), "__module__": cls.__module__, "__doc__": cls.__doc__}
+        rows: type[MujocoRows] = type(cls.__name__, (cls,), attributes)
+        return rows
+
+    @classmethod
     def unavailable(cls) -> str | None:
         return None if hasattr(np, "vecdot") else "it needs numpy 2"  # whose numbers have the dtypes that arrays have
 
@@ -207,7 +215,7 @@ class MujocoRows(BlockKernel):
 
     @classmethod
     def make(cls, n: int) -> list[Any]:
-        return cls.copies(*super().make(1), n) if n else []  # to read a model takes long, and MuJoCo may print what it thinks of it
+        return cls.copies(super().make(1)[0], n) if n else []  # to read a model takes long, and MuJoCo may print something
 
     @classmethod
     def copies(cls, env: Any, n: int) -> list[Any]:
@@ -451,9 +459,9 @@ class MujocoRows(BlockKernel):
         return self._told
 
     def _of_type(self, key: str, values: Array) -> Array:
-        """Numbers as of the type that Python gives; which float may depend on actions."""
+        """A copy of numbers as of the type that Python gives; which float may depend on actions."""
         kind = self._form.infos[key][1] if key in self._form.infos else values.dtype
-        return values if values.dtype.kind == kind.kind else values.astype(kind)
+        return values.astype(values.dtype if values.dtype.kind == kind.kind else kind)
 
     def _columns(self, rows: Any) -> dict[str, Any]:
         """Infos of some rows: a new array of each key."""
