@@ -379,8 +379,8 @@ class MujocoRows(BlockKernel):
         self.left -= 1
         self.truncated |= self.left <= 0
         self.was_reset[...] = False
-        still = [*pending, *[row for row, _ in self.failures]]
-        self.rewards[still], self.terminated[still], self.truncated[still] = 0.0, False, False
+        if still := [*pending, *[row for row, _ in self.failures]]:
+            self.rewards[still], self.terminated[still], self.truncated[still] = 0.0, False, False
         self._begin(pending)
         if led_to is not None:
             led_to[...] = self.observations

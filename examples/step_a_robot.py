@@ -1,6 +1,6 @@
 """A robot of one's own in 16 copies, stepped by its class in Python and by its rows: the same bits, in less time.
 
-    python examples/own_robot.py --steps 2000
+    python examples/step_a_robot.py --steps 2000
 
 `examples/robot/spider.py` is the robot, `examples/robot/spider_rows.py` its rows. Needs the extra `[gymnasium]` with MuJoCo.
 """
