@@ -4,7 +4,7 @@ A step is one ``env.step`` or, after the end of an episode, one ``env.reset``: t
 SB3 resets within the same step, so its resets are counted as steps too; otherwise Blackjack's short episodes would count
 against it. The environments are the same for all: ``gymnasium.make(id, disable_env_checker=True)``. Actions are drawn before
 anything is timed. EnvPool has one thread or one for each core, whichever is faster. With more than 64 environments nobody has a
-process for each.
+process for each. ``LunarLander-v3`` needs Box2D.
 """
 
 from __future__ import annotations

@@ -6,14 +6,16 @@
 """
 
 import argparse
+import sys
 import time
-from functools import partial
+from pathlib import Path
 
 import gymnasium
 import numpy as np
-from robot import spider  # noqa: F401  (registers it)
 
 from reactor_gymnasium import ReactorVectorEnv
+
+sys.path.insert(0, str(Path(__file__).parent))  # wherever it is run from
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=200, help="of each copy")
@@ -21,7 +23,14 @@ parser.add_argument("--copies", type=int, default=16)
 parser.add_argument("--workers", type=int, default=1, help="changes the time that it takes, and nothing else")
 options = parser.parse_args()
 
-make = partial(gymnasium.make, "Spider-v0")
+
+def make() -> gymnasium.Env:
+    """One of them, in whatever process."""
+    from robot import spider  # noqa: F401  (registers it, and its rows)
+
+    return gymnasium.make("Spider-v0")
+
+
 sums = []
 for kernels in (False, True):
     with ReactorVectorEnv([make] * options.copies, workers=options.workers, kernels=kernels) as envs:

@@ -126,6 +126,24 @@ def test_actions_of_another_type_are_python_s_where_they_are_kept(monkeypatch: p
         theirs.close()
 
 
+@pytest.mark.slow
+def test_mjbatch_has_the_same_bits_if_resets_are_done_with_care() -> None:
+    pytest.importorskip("mjbatch")
+    from robot.spider_mjbatch import SpiderBatch
+
+    theirs = SyncVectorEnv([partial(gymnasium.make, "Spider-v0")] * 4)
+    ours = ReactorVectorEnv.of([partial(SpiderBatch, 2, 2)] * 2, executor="inline")
+    random = np.random.default_rng(0)
+    try:
+        same(ours.reset(seed=0)[0], theirs.reset(seed=0)[0])
+        for step in range(300):
+            actions = random.uniform(-1, 1, (4, 8)).astype(np.float32)
+            same(ours.step(actions)[:4], theirs.step(actions)[:4], f"step {step}")
+    finally:
+        ours.close()
+        theirs.close()
+
+
 def test_a_field_is_no_copy() -> None:
     data = simulated.mujoco.MjData(simulated.mujoco.MjModel.from_xml_path(str(robots.MODEL)))
     with pytest.raises(ValueError, match="must have views of a simulation's data, got a copy of 13 numbers"):
