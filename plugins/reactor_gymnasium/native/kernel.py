@@ -133,6 +133,11 @@ class BlockKernel(StandsFor):
     # ------------------------------------------------------------------ what fits
 
     @classmethod
+    def of(cls, kind: type) -> type[BlockKernel]:
+        """The kernel for environments of a class that it was registered for."""
+        return cls
+
+    @classmethod
     def unfit(cls, env: Env) -> str | None:
         """Why it does not fit an environment of its class as it was made, whatever its state; ``None`` if it does."""
         if env.render_mode == "human":

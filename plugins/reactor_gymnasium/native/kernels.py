@@ -66,9 +66,8 @@ def kernel_class(kind: type) -> type[BlockKernel] | None:
         if isinstance(given, str):
             file, _, name = given.partition(":")
             given = getattr(import_module(file), name)
-        rows: Any = given
-        bound: type[BlockKernel] = rows.of(kind)
-        return bound
+        assert isinstance(given, type)
+        return given.of(kind)
     place = KERNELS.get(name_of(kind))
     if place is None or not found_by_name(kind):
         return None

@@ -138,12 +138,8 @@ class MujocoRows(BlockKernel):
     # ------------------------------------------------------------------ what fits
 
     @classmethod
-    @cache
-    def of(cls, kind: type) -> type[MujocoRows]:
-        """These rows for environments of a class."""
-        attributes = {"original": classmethod(lambda _: kind), "__module__": cls.__module__, "__doc__": cls.__doc__}
-        rows: type[MujocoRows] = type(cls.__name__, (cls,), attributes)
-        return rows
+    def of(cls, kind: type) -> type[BlockKernel]:
+        return cls if hasattr(cls, "owner") else _rows_of(cls, kind)
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -483,6 +479,14 @@ class MujocoRows(BlockKernel):
     def final_info(self, row: int) -> dict[str, Any]:
         known = self._form.infos
         return {key: _one(known[key][0] if key in known else "numpy", values[row]) for key, values in self._all_told().items()}
+
+
+@cache
+def _rows_of(rows: type[MujocoRows], kind: type) -> type[MujocoRows]:
+    """Rows for environments of a class; nothing is set in what the user has written."""
+    attributes = {"module": kind.__module__, "owner": kind.__qualname__, "original": classmethod(lambda _: kind)}
+    found: type[MujocoRows] = type(rows.__name__, (rows,), attributes | {"__module__": rows.__module__})
+    return found
 
 
 class _Names(NamedTuple):
