@@ -207,11 +207,12 @@ class MujocoRows(BlockKernel):
     def state_of(cls, env: Any) -> dict[str, Any]:
         state = np.empty(mujoco.mj_stateSize(env.model, INTEGRATED))
         mujoco.mj_getState(env.model, env.data, state, INTEGRATED)
-        names = cls.comes_to().names | cls.comes_to().written
-        read = {name: getattr(env.data, name) for name in sorted(names) if hasattr(env.data, name)}
+        kind, code = cls.original(), cls.comes_to()
+        names = sorted(code.written | {name for name in code.names if not hasattr(kind, name)})
+        read = {name: getattr(env.data, name) for name in names if hasattr(env.data, name)}
         seen = {name: value for name, value in read.items() if isinstance(value, np.ndarray)}
-        own = {name: value for name, value in sorted(vars(env).items()) if name in names - SIMULATION}
-        return own | seen | {"state of the simulation": state}
+        kept = {name: getattr(env, name) for name in names if name not in SIMULATION and hasattr(env, name)}
+        return kept | seen | {"state of the simulation": state}
 
     @classmethod
     def make(cls, n: int) -> list[Any]:
