@@ -135,6 +135,7 @@ class MujocoRows(BlockKernel):
     trusted: ClassVar[bool] = False
     """Whether its first steps are not compared, for somebody else does so."""
     _forms: ClassVar[dict[Any, _Form]] = {}
+    _kept: ClassVar[dict[type, list[str]]] = {}  # names of attributes that environments have, and that their code mentions
     _differences: ClassVar[dict[Any, str | None]] = {}
 
     # ------------------------------------------------------------------ what fits
@@ -207,11 +208,9 @@ class MujocoRows(BlockKernel):
     def state_of(cls, env: Any) -> dict[str, Any]:
         state = np.empty(mujoco.mj_stateSize(env.model, INTEGRATED))
         mujoco.mj_getState(env.model, env.data, state, INTEGRATED)
-        kind, code = cls.original(), cls.comes_to()
-        names = sorted(code.written | {name for name in code.names if not hasattr(kind, name)})
-        read = {name: getattr(env.data, name) for name in names if hasattr(env.data, name)}
+        read = {name: getattr(env.data, name) for name in sorted(cls.comes_to().names) if hasattr(env.data, name)}
         seen = {name: value for name, value in read.items() if isinstance(value, np.ndarray)}
-        kept = {name: getattr(env, name) for name in names if name not in SIMULATION and hasattr(env, name)}
+        kept = {name: getattr(env, name) for name in cls._kept.get(cls.original(), ())}
         return kept | seen | {"state of the simulation": state}
 
     @classmethod
@@ -248,6 +247,8 @@ class MujocoRows(BlockKernel):
             of_infos = {name: _form_of(f"info {name!r}", value) for name, value in infos.items()}
             columns = {name: _form_of(name, vars(twin)[name]) for name in cls.parts_of(twin)[0]}
             reward_form = "numpy" if isinstance(reward, np.float64) else "python"
+            code = cls.comes_to()
+            cls._kept[cls.original()] = sorted((code.names | code.written) & vars(twin).keys() - SIMULATION)
             cls._forms[key] = _Form(_form_of("observation", observation), reward_form, of_infos, columns)
         return cls._forms[key]
 
