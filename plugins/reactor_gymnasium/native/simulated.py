@@ -206,9 +206,10 @@ class MujocoRows(BlockKernel):
 
     @classmethod
     def state_of(cls, env: Any) -> dict[str, Any]:
-        state = np.empty(mujoco.mj_stateSize(env.model, INTEGRATED))
-        mujoco.mj_getState(env.model, env.data, state, INTEGRATED)
-        read = {name: getattr(env.data, name) for name in sorted(cls.comes_to().names) if hasattr(env.data, name)}
+        model, data = env.model, env.data
+        state = np.empty(mujoco.mj_stateSize(model, INTEGRATED))
+        mujoco.mj_getState(model, data, state, INTEGRATED)
+        read = {name: getattr(data, name) for name in sorted(cls.comes_to().names) if hasattr(data, name)}
         seen = {name: value for name, value in read.items() if isinstance(value, np.ndarray)}
         kept = {name: getattr(env, name) for name in cls._kept.get(cls.original(), ())}
         return kept | seen | {"state of the simulation": state}
