@@ -24,15 +24,16 @@ __all__ = ["Follower", "FollowerRows", "Forgetful", "ForgetfulRows", "Hoarder", 
 
 
 class Follower(MujocoEnv):  # type: ignore[misc]
-    """A spider that follows commands: it remembers its last action and how long it has stood, is pushed at random, ends by a clock
-    of its own, weighs something else in each episode, moves by targets of its joints, and is seen in float32.
+    """A spider that follows commands, faster ones if it has stood: it remembers its last action and how long it has stood,
+    is pushed at random, ends by a clock of its own, weighs something else in each episode, moves by targets of its joints, adds up
+    misses from an int on, and is seen in float32.
     """
 
     metadata = {"render_modes": ["human", "rgb_array", "depth_array"], "render_fps": 40}
 
     def __init__(self, gain: float = 4.0) -> None:
         self.gain, self.pose, self.weights = gain, np.linspace(-0.2, 0.2, 8), {"speed": 2.0, "smooth": [0.1, 0.2]}
-        self.command, self.last_action, self.stood = np.zeros(2), np.zeros(8, np.float32), 0
+        self.command, self.last_action, self.stood, self.level, self.missed = np.zeros(2), np.zeros(8, np.float32), 0, 1, 0
         super().__init__(str(MODEL), 5, spaces.Box(-np.inf, np.inf, (37,), np.float32))
         self.mass = self.model.body_mass.copy()
 
@@ -50,6 +51,7 @@ class Follower(MujocoEnv):  # type: ignore[misc]
         change = np.square(action - self.last_action).sum()
         reward = float(np.exp(-self.weights["speed"] * (miss * miss).sum()) - self.weights["smooth"][0] * change)
         self.last_action = action.copy()
+        self.missed = self.missed + abs(miss[0])
         up = bool(self.data.qpos[2] > 0.2)
         self.stood = self.stood + 1 if up else 0
         info = {"up": up, "stood": self.stood, "miss": miss, "change": change}
@@ -57,7 +59,9 @@ class Follower(MujocoEnv):  # type: ignore[misc]
 
     def reset_model(self) -> Any:
         self.model.body_mass[:] = self.mass * self.np_random.uniform(0.5, 1.5, len(self.mass))
-        self.command, self.last_action, self.stood = self.np_random.uniform(-1, 1, 2), np.zeros(8, np.float32), 0
+        self.level = self.level + 1 if self.stood == 13 else 1
+        self.command, self.last_action = self.level * self.np_random.uniform(-1, 1, 2), np.zeros(8, np.float32)
+        self.stood = self.missed = 0
         self.set_state(self.init_qpos + self.np_random.uniform(-0.1, 0.1, self.model.nq), self.init_qvel)
         return self._get_obs()
 
@@ -85,6 +89,7 @@ class FollowerRows(MujocoRows):
         self.change = np.square(actions - last).sum(axis=1)
         self.rewards[:] = np.exp(-weights["speed"] * (self.miss * self.miss).sum(axis=1)) - weights["smooth"][0] * self.change
         last[:] = actions
+        self.columns["missed"] += np.abs(self.miss[:, 0])
         self.up, stood = self.qpos[:, 2] > 0.2, self.columns["stood"]
         stood[:] = np.where(self.up, stood + 1, 0)
         self.terminated[:], self.truncated[:] = ~self.up, stood >= 13

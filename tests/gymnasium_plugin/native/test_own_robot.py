@@ -11,6 +11,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium.native.kernel import Taken
 from tests.gymnasium_plugin.native.cases import MODES, Counted, same, walk
 
 pytest.importorskip("mujoco")
@@ -19,7 +20,7 @@ robots: Any = pytest.importorskip("tests.gymnasium_plugin.native.robots")
 
 pytestmark = pytest.mark.skipif(simulated.MujocoRows.unavailable() is not None, reason="the kernels need numpy 2")
 
-OWN = {"Follower-v0": ("command", "last_action", "stood", "gain", "pose", "mass")}
+OWN = {"Follower-v0": ("command", "last_action", "stood", "gain", "pose", "mass", "level", "missed")}
 """What an environment keeps of its own."""
 
 
@@ -142,6 +143,15 @@ def test_mjbatch_has_the_same_bits_if_resets_are_done_with_care() -> None:
     finally:
         ours.close()
         theirs.close()
+
+
+def test_rows_whose_observation_nobody_has_show_zeros() -> None:
+    env: Any = robots.Follower()
+    env.reset(seed=0)
+    taken = Taken([env], [9], [9], [False], [None], AutoresetMode.SAME_STEP)
+    rows = robots.FollowerRows.of(robots.Follower)(taken)
+    assert rows.observations.dtype == np.float32 and rows.observations.shape == (1, 37) and not rows.observations.any()
+    assert rows.columns["stood"].tolist() == [0] and rows.columns["command"].tolist() == [env.command.tolist()]
 
 
 def test_a_field_is_no_copy() -> None:
