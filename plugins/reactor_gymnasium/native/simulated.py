@@ -275,7 +275,7 @@ class MujocoRows(BlockKernel):
         self.moving = np.ones(n, np.bool_)
         self._finals: dict[int, Array] = {}
         self._begun: dict[int, dict[str, Any]] = {}
-        self._told: dict[str, Array] | None = None
+        self._told: dict[str, tuple[str, Array]] | None = None  # if it was asked before data were reset
         self.shape, self.frames = (n, *env.action_space.shape), env.frame_skip
         self.simulations = [(env.model, env.data, env.data.ctrl) for env in envs]
         self.ticks = np.array([env.model.opt.timestep for env in envs])
@@ -369,12 +369,12 @@ class MujocoRows(BlockKernel):
         if self.mode is AutoresetMode.NEXT_STEP and self.pending.any():
             pending = np.flatnonzero(self.pending).tolist()
         self.moving.fill(True)
-        self.moving[pending] = False
         for row in pending:
+            self.moving[row] = False
             self._store(row)
         with np.errstate(all="ignore"):
             self.look()
-            self._simulate(np.asarray(self.control(actions), np.float64))
+            self._simulate(np.asarray(self.control(actions), np.float64), pending)
             self.observe()
             self.terminated.fill(False)
             self.truncated.fill(False)
@@ -399,8 +399,9 @@ class MujocoRows(BlockKernel):
             shown[...] = self.observations
         return len(pending) + len(ended)
 
-    def _simulate(self, control: Array) -> None:
-        simulate, work = self.simulate, iter(np.flatnonzero(self.moving).tolist())
+    def _simulate(self, control: Array, pending: Sequence[int]) -> None:
+        rows: Iterable[int] = np.flatnonzero(self.moving).tolist() if pending else range(len(self.moving))
+        simulate, work = self.simulate, iter(rows)
         while True:
             row = 0
             try:
@@ -410,7 +411,8 @@ class MujocoRows(BlockKernel):
             except Exception as error:  # the others still take their step
                 self.failures.append((row, error))
                 self.moving[row] = False
-        self._stepped |= self.moving
+        if self.columns:
+            self._stepped |= self.moving
 
     def _begin(self, rows: Iterable[int], seeds: dict[int, dict[str, Any]] | None = None) -> None:
         for row in rows:
@@ -441,7 +443,7 @@ class MujocoRows(BlockKernel):
                 vars(self.envs[row])[name] = _one(form, self.columns[name][row])
 
     def reset(self, seeds: dict[int, dict[str, Any]]) -> None:
-        self.failures, self._told = [], self._all_told()
+        self.failures, self._told = [], self._all_told() if self._told is None else self._told
         self._begin(seeds, seeds)
 
     def final(self, row: int) -> Any:
@@ -454,38 +456,36 @@ class MujocoRows(BlockKernel):
 
     # ------------------------------------------------------------------ infos
 
-    def _all_told(self) -> dict[str, Array]:
-        if self._told is None:
-            with np.errstate(all="ignore"):
-                told = self.tell()
-            self._told = {key: self._of_type(key, values) for key, values in told.items()}
-        return self._told
+    def _all_told(self) -> dict[str, tuple[str, Array]]:
+        """Infos of all rows, in the form and of the type that Python gives; which float may depend on actions. New arrays."""
+        with np.errstate(all="ignore"):
+            told, known, found = self.tell(), self._form.infos, {}
+        for key, values in told.items():
+            form, dtype, _ = known.get(key) or _form_of(key, values[0])
+            found[key] = form, values.astype(dtype) if values.dtype.kind != dtype.kind else values.copy()
+        return found
 
-    def _of_type(self, key: str, values: Array) -> Array:
-        """A copy of numbers as of the type that Python gives; which float may depend on actions."""
-        kind = self._form.infos[key][1] if key in self._form.infos else values.dtype
-        return values.astype(values.dtype if values.dtype.kind == kind.kind else kind)
-
-    def _columns(self, rows: Any) -> dict[str, Any]:
-        """Infos of some rows: a new array of each key."""
-        told, known = self._all_told(), self._form.infos
-        columns = {key: (known[key][0] if key in known else "numpy", values[rows].copy()) for key, values in told.items()}
-        return {key: (form, list(values) if form == "object" else values) for key, (form, values) in columns.items()}
+    def _columns(self, rows: Sequence[int] | None) -> dict[str, Any]:
+        """Infos of some rows, or of all: a new array of each key."""
+        told = self._all_told() if self._told is None else self._told
+        if rows is not None or told is self._told:
+            told = {key: (form, values[rows] if rows is not None else values.copy()) for key, (form, values) in told.items()}
+        return {key: (form, list(values) if form == "object" else values) for key, (form, values) in told.items()}
 
     def infos(self) -> list[Group]:
-        told, begun, every = self._all_told(), self._begun, range(self.shape[0])
-        groups: list[Group] = []
+        begun, every, groups = self._begun, range(self.shape[0]), list[Group]()
         if infos := {
             row: begun[row] for row in sorted(begun) if begun[row]
         }:  # one between steps may have come after those of the step
             groups += info_columns(0, {}, infos)[1]
-        if told and (rows := [row for row in every if row not in begun] if begun else every):
-            groups.append((rows, self._columns(slice(None) if rows is every else rows)))
+        rows = [row for row in every if row not in begun] if begun else every
+        if rows and (columns := self._columns(None if rows is every else rows)):
+            groups.append((rows, columns))
         return groups
 
     def final_info(self, row: int) -> dict[str, Any]:
-        known = self._form.infos
-        return {key: _one(known[key][0] if key in known else "numpy", values[row]) for key, values in self._all_told().items()}
+        told = self._all_told() if self._told is None else self._told
+        return {key: _one(form, values[row]) for key, (form, values) in told.items()}
 
 
 @cache
