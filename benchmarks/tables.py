@@ -115,6 +115,14 @@ def own_kernel(result: Result) -> str:
     return rates(result, "reactor_rl, own kernel", rivals=rivals, unit="rows a CPU second")
 
 
+def own_robot(result: Result) -> str:
+    """One row for each contender: how many times as fast as SyncVectorEnv, for each number of copies."""
+    found = {name.rpartition(" ")[2]: case.get("over_sync", {}) for name, case in result["cases"].items()}
+    names = dict.fromkeys(name for case in found.values() for name in case)
+    rows = [[name, *[times(case[name]) if name in case else "-" for case in found.values()]] for name in names]
+    return table(["x `SyncVectorEnv`", *[f"{copies} copies" for copies in found]], rows)
+
+
 def q_learning(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a round", shown=_milliseconds)
 
@@ -498,7 +506,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         one.__name__: ((one.__name__,), one)
         for one in (
             vector_env, auto, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
-            free_threading, convolutions, wrapped_games, wrappers, own_kernel,
+            free_threading, convolutions, wrapped_games, wrappers, own_kernel, own_robot,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
             recovery, kills, faults, federation, federation_delays, one_line, products, evaluate, sweep, multi_agent_training,
         )

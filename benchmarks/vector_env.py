@@ -4,7 +4,7 @@ A step is one ``env.step`` or, after the end of an episode, one ``env.reset``: t
 SB3 resets within the same step, so its resets are counted as steps too; otherwise Blackjack's short episodes would count
 against it. The environments are the same for all: ``gymnasium.make(id, disable_env_checker=True)``. Actions are drawn before
 anything is timed. EnvPool has one thread or one for each core, whichever is faster. With more than 64 environments nobody has a
-process for each.
+process for each. ``LunarLander-v3`` needs Box2D.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ENVIRONMENTS = ("CartPole-v1", "Blackjack-v1", "Pendulum-v1", "FrozenLake-v1", "
 SIZES = (8, 16, 64)
 MOST_PROCESSES = 64
 SPECIAL = {
-    8: ("MountainCar-v0", "Acrobot-v1"),
+    8: ("MountainCar-v0", "Acrobot-v1", "LunarLander-v3"),
     16: ("Ant-v5", "Hopper-v5", "Humanoid-v5"),
-    64: ("MountainCar-v0", "Acrobot-v1"),
+    64: ("MountainCar-v0", "Acrobot-v1", "LunarLander-v3"),
     1024: ("CartPole-v1", "Blackjack-v1", "Pendulum-v1", "FrozenLake-v1", "MountainCar-v0", "Acrobot-v1"),
 }
-"""Besides: what kernels step."""
+"""Besides: what kernels step, and what they do not."""
 BATCHES = 256
 POOL, POOL_OF_ONE = "EnvPool (C++)", "EnvPool (C++), one thread"
 SIMULATION = "mj_step, one core"
@@ -41,7 +41,7 @@ ENVPOOL: dict[str, tuple[str, dict[str, Any]]] = {
     "FrozenLake-v1": ("FrozenLake-v1", {}),
     **{
         name: (name, {})
-        for name in ("HalfCheetah-v5", "Ant-v5", "Hopper-v5", "Humanoid-v5", "MountainCar-v0", "Acrobot-v1")
+        for name in ("HalfCheetah-v5", "Ant-v5", "Hopper-v5", "Humanoid-v5", "MountainCar-v0", "Acrobot-v1", "LunarLander-v3")
     },
     # The screens of ALE/Pong-v5, with the channels first; of each step's last two frames EnvPool always takes the larger.
     "ALE/Pong-v5": (

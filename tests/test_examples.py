@@ -34,6 +34,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMISES = {
     "connect_four_selfplay.py": "against random moves it gets",
     "simple_spread_ippo.py": "return of all agents before training -",
+    "step_a_robot.py": "the same bits: True",
     "vector_env.py": "the same on one worker and on two: True",
     "evaluate_policy.py": "CartPole-v1: 20 episodes",
     "evolution.py": "the same inline: True",

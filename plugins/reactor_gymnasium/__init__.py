@@ -1,6 +1,7 @@
 """Gymnasium on reactor programs: vector environments that use every core and give the same results on any number of them."""
 
 import logging
+from typing import TYPE_CHECKING, Any
 
 from reactor_rl import __version__
 from reactor_rl.plugin import preload, require_extra
@@ -18,6 +19,9 @@ with require_extra("gymnasium", "reactor_gymnasium"):
     from reactor_gymnasium.registry import follow, register
     from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 
+if TYPE_CHECKING:
+    from reactor_gymnasium.native.simulated import MujocoRows
+
 __all__ = [
     "AtariEnv",
     "AtariVectorEnv",
@@ -26,6 +30,7 @@ __all__ = [
     "Kernel",
     "KernelRows",
     "LeRobotPolicy",
+    "MujocoRows",
     "ReactorVectorEnv",
     "Rollout",
     "evaluate",
@@ -49,3 +54,13 @@ preload(
 )
 register()
 follow()
+
+
+def __getattr__(name: str) -> Any:
+    """What needs MuJoCo is imported when it is asked for."""
+    if name == "MujocoRows":
+        with require_extra("gymnasium", "MujocoRows"):
+            from reactor_gymnasium.native.simulated import MujocoRows
+
+        return MujocoRows
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -27,20 +28,23 @@ INFOS = 16
 """Infos that are put together as those of one step of a vector environment."""
 ROUNDS = 200
 """Steps of a vector environment that are put together from steps that were timed."""
+SIMULATING = ("mj_step", "mj_step1", "mj_step2")
+"""MuJoCo's functions that simulate."""
 
 _clock = time.perf_counter
 
 
 @dataclass(frozen=True)
 class StepProfile:
-    """Times of steps, in seconds; every other step with a watch on the environment inside of all wrappers.
+    """Times of steps, in seconds; every other step with a watch on the environment inside of all wrappers, or on MuJoCo.
 
     Attributes:
         steps: Of each step that was not watched, the time that it took, wrappers included.
-        inside: Of each step that was, the time that it spent in the environment itself; empty if that cannot be watched.
+        inside: Of each step of which the environment was, the time that it spent there; empty if that cannot be watched.
         resets: Of each reset, the time that it took.
         episodes: How many episodes have ended; if none has, the one reset is one that nothing called for.
         info: Mean time that it takes to bring the infos of a step, if it has any, to the caller of a vector environment.
+        simulation: Of each step of which MuJoCo was, the time that it spent in ``mj_step``; empty where MuJoCo is not imported.
     """
 
     steps: npt.NDArray[np.float64]
@@ -48,6 +52,12 @@ class StepProfile:
     resets: npt.NDArray[np.float64]
     episodes: int
     info: float
+    simulation: npt.NDArray[np.float64] = field(default_factory=lambda: np.array([]))
+
+    @property
+    def simulated(self) -> float | None:
+        """The share of a median step that MuJoCo simulates; ``None`` if it does not."""
+        return min(1.0, float(np.median(self.simulation)) / float(np.median(self.steps))) if np.any(self.simulation) else None
 
     @property
     def wrappers(self) -> float | None:
@@ -64,7 +74,7 @@ class StepProfile:
     @property
     def every(self) -> float:
         """Steps between two resets."""
-        return (len(self.steps) + len(self.inside)) / max(self.episodes, 1)
+        return (len(self.steps) + len(self.inside) + len(self.simulation)) / max(self.episodes, 1)
 
     @property
     def reset(self) -> float:
@@ -104,6 +114,7 @@ def profile(env: gymnasium.Env[Any, Any]) -> StepProfile:
     """
     steps: list[float] = []
     inside: list[float] = []
+    simulation: list[float] = []
     resets: list[float] = []
     infos: list[dict[str, Any]] = []
     episodes = 0
@@ -118,9 +129,13 @@ def profile(env: gymnasium.Env[Any, Any]) -> StepProfile:
         for number in range(STEPS):
             action = sample()
             if number % 2:
-                with _watched(env.unwrapped) as spent:
+                physics = number % 4 == 3 and "mujoco" in sys.modules
+                with _simulating() if physics else _watched(env.unwrapped, "step") as spent:
                     *_, terminated, truncated, info = env.step(action)
-                inside += spent
+                if physics:
+                    simulation.append(sum(spent))
+                else:
+                    inside += spent
             else:
                 begin = _clock()
                 *_, terminated, truncated, info = env.step(action)
@@ -133,7 +148,7 @@ def profile(env: gymnasium.Env[Any, Any]) -> StepProfile:
                 break
         if not resets:
             resets.append(_reset(env))
-    return StepProfile(np.array(steps), np.array(inside), np.array(resets), episodes, _info_cost(infos))
+    return StepProfile(np.array(steps), np.array(inside), np.array(resets), episodes, _info_cost(infos), np.array(simulation))
 
 
 def _reset(env: gymnasium.Env[Any, Any]) -> float:
@@ -143,20 +158,20 @@ def _reset(env: gymnasium.Env[Any, Any]) -> float:
 
 
 @contextmanager
-def _watched(inner: Any) -> Iterator[list[float]]:
-    """Time that calls of an environment's ``step`` take within the block, as one number; nothing where it takes no watch."""
-    step, own, spent, seen = inner.step, vars(inner).get("step"), 0.0, list[float]()
+def _watched(thing: Any, name: str) -> Iterator[list[float]]:
+    """Time that calls of an object's or module's function take within the block, as one number; nothing where it takes no watch."""
+    function, own, spent, seen = getattr(thing, name), vars(thing).get(name), 0.0, list[float]()
 
-    def watched(action: Any) -> Any:
+    def watched(*args: Any, **kwargs: Any) -> Any:
         nonlocal spent
         begin = _clock()
         try:
-            return step(action)
+            return function(*args, **kwargs)
         finally:
             spent += _clock() - begin
 
     try:
-        inner.step = watched
+        setattr(thing, name, watched)
     except AttributeError:
         yield seen
         return
@@ -164,10 +179,20 @@ def _watched(inner: Any) -> Iterator[list[float]]:
         yield seen
     finally:
         if own is None:
-            del inner.step
+            delattr(thing, name)
         else:
-            inner.step = own
+            setattr(thing, name, own)
     seen.append(spent)
+
+
+@contextmanager
+def _simulating() -> Iterator[list[float]]:
+    """Time that MuJoCo simulates within the block, a number for each of its functions that simulate."""
+    seen = list[float]()
+    with ExitStack() as watches:
+        spent = [watches.enter_context(_watched(sys.modules["mujoco"], name)) for name in SIMULATING]
+        yield seen
+    seen += [seconds for of_one in spent for seconds in of_one]
 
 
 def _info_cost(infos: list[dict[str, Any]]) -> float:

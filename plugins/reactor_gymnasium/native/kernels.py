@@ -45,10 +45,10 @@ def kernel_kind(env: Env) -> KernelKind | None:
     """
     while isinstance(env, gymnasium.Wrapper) and known_by_name(env):
         env = env.env
-    found = registered(type(env))
-    if found is None:
+    if registered(type(env)) is None:
         return None
-    return "simulated" if str(found).startswith("reactor_gymnasium.native.mujoco_") else "compiled"
+    of_mujoco = any(base.__module__.startswith("gymnasium.envs.mujoco.") for base in type(env).__mro__)
+    return "simulated" if of_mujoco else "compiled"
 
 
 def forecast(env: Env) -> str:

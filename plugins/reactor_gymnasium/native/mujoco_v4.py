@@ -5,14 +5,13 @@ Pusher-v4 has no kernel, for MuJoCo 3 cannot run it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.environments.infos import Group
 from reactor_gymnasium.native import mujoco_v5 as v5
-from reactor_gymnasium.native.simulated import PACKAGE, Simulated
 
 __all__ = [
     "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Reacher",
@@ -20,21 +19,20 @@ __all__ = [
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
-Names = tuple[str, ...]
 
 IMPACT, MOST = "reward_impact", 10
 
 
-class _Healthy(Simulated):
+class _Healthy(v5.GymnasiumRows):
     """The reward for being healthy is paid to the end, if an episode ends where health does."""
 
     def survive(self, healthy: Array) -> Array:
-        paid: Array = (healthy | self._env._terminate_when_unhealthy).astype(np.float64) * self._env._healthy_reward
+        paid: Array = (healthy | self.env._terminate_when_unhealthy).astype(np.float64) * self.env._healthy_reward
         return paid
 
 
 class HalfCheetah(v5.HalfCheetah):
-    module = PACKAGE + "half_cheetah_v4"
+    module = v5.PACKAGE + "half_cheetah_v4"
     written_from = ("7eb902f5c490",)
 
     def tell(self) -> dict[str, Array]:
@@ -44,7 +42,7 @@ class HalfCheetah(v5.HalfCheetah):
 
 
 class Walker2d(_Healthy, v5.Walker2d):
-    module = PACKAGE + "walker2d_v4"
+    module = v5.PACKAGE + "walker2d_v4"
     written_from = ("50004e1e7135",)
 
     def tell(self) -> dict[str, Array]:
@@ -52,7 +50,7 @@ class Walker2d(_Healthy, v5.Walker2d):
 
 
 class Hopper(_Healthy, v5.Hopper):
-    module = PACKAGE + "hopper_v4"
+    module = v5.PACKAGE + "hopper_v4"
     written_from = ("39d44534f8b0",)
 
     def tell(self) -> dict[str, Array]:
@@ -60,7 +58,7 @@ class Hopper(_Healthy, v5.Hopper):
 
 
 class Swimmer(v5.Swimmer):
-    module = PACKAGE + "swimmer_v4"
+    module = v5.PACKAGE + "swimmer_v4"
     written_from = ("77398652a441",)
 
     def tell(self) -> dict[str, Array]:
@@ -72,9 +70,8 @@ class Swimmer(v5.Swimmer):
 
 
 class InvertedPendulum(v5.InvertedPendulum):
-    module = PACKAGE + "inverted_pendulum_v4"
+    module = v5.PACKAGE + "inverted_pendulum_v4"
     written_from = ("875be15a1e91",)
-    weights: ClassVar[Names] = ()
 
     def pay(self, actions: Array) -> None:
         super().pay(actions)
@@ -85,9 +82,8 @@ class InvertedPendulum(v5.InvertedPendulum):
 
 
 class InvertedDoublePendulum(v5.InvertedDoublePendulum):
-    module = PACKAGE + "inverted_double_pendulum_v4"
+    module = v5.PACKAGE + "inverted_double_pendulum_v4"
     written_from = ("2ff90335a78e",)
-    weights: ClassVar[Names] = ()
     forces = 3
 
     def bonus(self) -> Any:
@@ -98,9 +94,8 @@ class InvertedDoublePendulum(v5.InvertedDoublePendulum):
 
 
 class Reacher(v5.Reacher):
-    module = PACKAGE + "reacher_v4"
+    module = v5.PACKAGE + "reacher_v4"
     written_from = ("1f2605c03993",)
-    weights: ClassVar[Names] = ()
     axes = 3
 
     def look(self) -> None:
@@ -108,24 +103,20 @@ class Reacher(v5.Reacher):
         self.distance = -v5.norms(self.apart())  # it pays for where the finger was before
 
     def pay(self, actions: Array) -> None:
-        self.control = -v5.sums_of_squares(actions)
-        np.add(self.distance, self.control, out=self.rewards)
+        self.effort = -v5.sums_of_squares(actions)
+        np.add(self.distance, self.effort, out=self.rewards)
 
 
 class Ant(_Healthy, v5.Ant):
-    module = PACKAGE + "ant_v4"
+    module = v5.PACKAGE + "ant_v4"
     written_from = ("823596739dbd",)
-    weights: ClassVar[Names] = (v5.CONTROL, v5.NOISE, v5.HEALTHY, "_contact_cost_weight")
-    flags: ClassVar[Names] = (v5.EXCLUDE, v5.TERMINATE, "_use_contact_forces")
-    python = frozenset({"reward_survive"})
     untouched = 0
 
-    @classmethod
-    def main_body(cls, env: Any) -> Any:
+    def main_body(self) -> str:
         return "torso"
 
     def touching(self) -> bool:
-        return bool(self._env._use_contact_forces)
+        return bool(self.env._use_contact_forces)
 
     def pay(self, actions: Array) -> None:
         self.move(actions)
@@ -143,15 +134,11 @@ class Ant(_Healthy, v5.Ant):
 
 
 class Humanoid(_Healthy, v5.Humanoid):
-    module = PACKAGE + "humanoid_v4"
+    module = v5.PACKAGE + "humanoid_v4"
     written_from = ("ae1cfe63c4cb",)
-    weights: ClassVar[Names] = (v5.FORWARD, v5.CONTROL, v5.NOISE, v5.HEALTHY)
-    ranges: ClassVar[Names] = (v5.HEIGHT,)
-    flags: ClassVar[Names] = (v5.EXCLUDE, v5.TERMINATE)
-    python = frozenset({"reward_alive"})
 
     def pieces(self, data: Any) -> list[Array]:
-        return [part.reshape(-1) for part in (data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext)]
+        return [data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext]
 
     def pay(self, actions: Array) -> None:
         self.move()
@@ -167,14 +154,11 @@ class Humanoid(_Healthy, v5.Humanoid):
 
 
 class HumanoidStandup(v5.HumanoidStandup):
-    module = PACKAGE + "humanoidstandup_v4"
+    module = v5.PACKAGE + "humanoidstandup_v4"
     written_from = ("8ef0271129bb",)
-    weights: ClassVar[Names] = ()
-    ranges: ClassVar[Names] = ()
-    flags: ClassVar[Names] = ()
 
     def pieces(self, data: Any) -> list[Array]:
-        return [part.reshape(-1) for part in (data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext)]
+        return [data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext]
 
     def pay(self, actions: Array) -> None:
         self.up = (self.qpos[:, 2] - 0) / self.ticks

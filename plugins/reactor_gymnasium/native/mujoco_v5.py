@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.native.simulated import PACKAGE, Field, Simulated
+from reactor_gymnasium.native.simulated import Field, MujocoRows
 
 __all__ = [
     "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher",
@@ -15,11 +15,7 @@ __all__ = [
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
-Names = tuple[str, ...]
-
-NOISE = "_reset_noise_scale"
-FORWARD, CONTROL, EXCLUDE = "_forward_reward_weight", "_ctrl_cost_weight", "_exclude_current_positions_from_observation"
-HEALTHY, TERMINATE, HEIGHT, ANGLE = "_healthy_reward", "_terminate_when_unhealthy", "_healthy_z_range", "_healthy_angle_range"
+PACKAGE = "gymnasium.envs.mujoco."
 
 
 def norms(vectors: Array) -> Array:
@@ -39,15 +35,34 @@ def sums_of_squares(rows: Array) -> Array:
     return sums
 
 
-class HalfCheetah(Simulated):
+class GymnasiumRows(MujocoRows):
+    """Rows of one of Gymnasium's own environments."""
+
+    skipped: ClassVar[int] = 0
+    """Positions that are not observed, if the environment leaves out some."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.title = f"{cls.__name__}-{getattr(cls, 'module', '')[-2:]}"  # of which version
+
+    @property
+    def skip(self) -> int:
+        """Positions that are not observed."""
+        return self.skipped if getattr(self.env, "_exclude_current_positions_from_observation", True) else 0
+
+    def survive(self, healthy: Array) -> Array:
+        """The reward for being healthy."""
+        paid: Array = healthy * self.env._healthy_reward
+        return paid
+
+
+class HalfCheetah(GymnasiumRows):
     module, owner = PACKAGE + "half_cheetah_v5", "HalfCheetahEnv"
     written_from = ("26ae769ca816",)
-    weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE)
-    flags: ClassVar[Names] = (EXCLUDE,)
     skipped = 1
 
     def bind(self) -> None:
-        self.before = self.field(lambda data: [data.qpos[:1]])
+        self.before = self.field(lambda data: data.qpos[:1])
 
     def look(self) -> None:
         self.before.now()
@@ -62,8 +77,8 @@ class HalfCheetah(Simulated):
     def move(self, actions: Array) -> None:
         """The reward for moving forward, and the cost of control."""
         self.velocity = (self.qpos[:, 0] - self.before.all[:, 0]) / self.seconds
-        self.forward = self._env._forward_reward_weight * self.velocity
-        self.cost = self._env._ctrl_cost_weight * sums_of_squares(actions)
+        self.forward = self.env._forward_reward_weight * self.velocity
+        self.cost = self.env._ctrl_cost_weight * sums_of_squares(actions)
 
     def tell(self) -> dict[str, Array]:
         return {
@@ -74,9 +89,6 @@ class HalfCheetah(Simulated):
 class Walker2d(HalfCheetah):
     module, owner = PACKAGE + "walker2d_v5", "Walker2dEnv"
     written_from = ("061f9c2d1f6e",)
-    weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY)
-    flags: ClassVar[Names] = (EXCLUDE, TERMINATE)
-    ranges: ClassVar[Names] = (HEIGHT, ANGLE)
 
     def observe(self) -> None:
         shown = self.observations
@@ -85,7 +97,7 @@ class Walker2d(HalfCheetah):
         np.clip(fast, -10, 10, out=fast)
 
     def healthy(self) -> Array:
-        (low, high), (left, right) = self._env._healthy_z_range, self._env._healthy_angle_range
+        (low, high), (left, right) = self.env._healthy_z_range, self.env._healthy_angle_range
         height, angle = self.qpos[:, 1], self.qpos[:, 2]
         found: Array = (low < height) & (height < high) & (left < angle) & (angle < right)
         return found
@@ -95,12 +107,11 @@ class Walker2d(HalfCheetah):
         healthy = self.healthy()
         self.alive = self.survive(healthy)
         np.subtract(self.forward + self.alive, self.cost, out=self.rewards)
-        self.terminated[...] = ~healthy & self._env._terminate_when_unhealthy
+        self.terminated[...] = ~healthy & self.env._terminate_when_unhealthy
 
     def tell(self) -> dict[str, Array]:
-        envs: Any = self._envs
         return {
-            "x_position": self.qpos[:, 0], "z_distance_from_origin": self.qpos[:, 1] - np.array([env.init_qpos[1] for env in envs]),
+            "x_position": self.qpos[:, 0], "z_distance_from_origin": self.qpos[:, 1] - self.env.init_qpos[1],
             "x_velocity": self.velocity, "reward_forward": self.forward, "reward_ctrl": -self.cost, "reward_survive": self.alive,
         }  # fmt: skip
 
@@ -108,11 +119,9 @@ class Walker2d(HalfCheetah):
 class Hopper(Walker2d):
     module, owner = PACKAGE + "hopper_v5", "HopperEnv"
     written_from = ("121e8bfcdca0",)
-    ranges: ClassVar[Names] = (HEIGHT, ANGLE, "_healthy_state_range")
-    python = frozenset({"reward_survive"})
 
     def healthy(self) -> Array:
-        low, high = self._env._healthy_state_range
+        low, high = self.env._healthy_state_range
         state = self.state.all[:, 2:]
         within: Array = ((low < state) & (state < high)).all(axis=1)
         return within & super().healthy()
@@ -124,12 +133,12 @@ class Swimmer(HalfCheetah):
     skipped = 2
 
     def bind(self) -> None:
-        self.before = self.field(lambda data: [data.qpos[:2]])
+        self.before = self.field(lambda data: data.qpos[:2])
 
     def move(self, actions: Array) -> None:
         self.velocities = (self.qpos[:, :2] - self.before.all) / self.seconds[:, None]
-        self.forward = self._env._forward_reward_weight * self.velocities[:, 0]
-        self.cost = self._env._ctrl_cost_weight * sums_of_squares(actions)
+        self.forward = self.env._forward_reward_weight * self.velocities[:, 0]
+        self.cost = self.env._ctrl_cost_weight * sums_of_squares(actions)
 
     def place(self) -> dict[str, Array]:
         """Where a row is."""
@@ -141,11 +150,9 @@ class Swimmer(HalfCheetah):
         return {**self.place(), "x_velocity": vx, "y_velocity": vy, "reward_forward": self.forward, "reward_ctrl": -self.cost}
 
 
-class InvertedPendulum(Simulated):
+class InvertedPendulum(GymnasiumRows):
     module, owner = PACKAGE + "inverted_pendulum_v5", "InvertedPendulumEnv"
     written_from = ("6a8bb42fabd8",)
-    weights: ClassVar[Names] = (NOISE,)
-    python, summed = frozenset({"reward_survive"}), float
 
     def observe(self) -> None:
         self.observations[...] = self.state.now()
@@ -156,19 +163,17 @@ class InvertedPendulum(Simulated):
         self.rewards[...] = ~self.terminated
 
     def tell(self) -> dict[str, Array]:
-        return {"reward_survive": self.rewards.astype(np.int64)}
+        return {"reward_survive": self.rewards}
 
 
-class InvertedDoublePendulum(Simulated):
+class InvertedDoublePendulum(GymnasiumRows):
     module, owner = PACKAGE + "inverted_double_pendulum_v5", "InvertedDoublePendulumEnv"
     written_from = ("ccd124ca0428",)
-    weights: ClassVar[Names] = (NOISE, HEALTHY)
-    python = frozenset({"reward_survive"})
     forces = 1
 
     def bind(self) -> None:
-        self.tip = self.field(lambda data: [data.site_xpos[0]])
-        self.force = self.field(lambda data: [data.qfrc_constraint[: self.forces]])
+        self.tip = self.field(lambda data: data.site_xpos[0])
+        self.force = self.field(lambda data: data.qfrc_constraint[: self.forces])
 
     def observe(self) -> None:
         self.state.now()
@@ -187,16 +192,15 @@ class InvertedDoublePendulum(Simulated):
 
     def bonus(self) -> Any:
         """The reward for a pole that stands."""
-        return self._env._healthy_reward * (~self.terminated).astype(np.int64)
+        return self.env._healthy_reward * ~self.terminated
 
     def tell(self) -> dict[str, Array]:
         return {"reward_survive": self.alive, "distance_penalty": -self.far, "velocity_penalty": -self.fast}
 
 
-class Reacher(Simulated):
+class Reacher(GymnasiumRows):
     module, owner = PACKAGE + "reacher_v5", "ReacherEnv"
     written_from = ("5c7681379f10",)
-    weights: ClassVar[Names] = ("_reward_dist_weight", "_reward_control_weight")
     axes = 2
 
     def bind(self) -> None:
@@ -215,18 +219,17 @@ class Reacher(Simulated):
         np.concatenate(parts, axis=1, out=self.observations)
 
     def pay(self, actions: Array) -> None:
-        self.distance = -norms(self.apart()) * self._env._reward_dist_weight
-        self.control = -sums_of_squares(actions) * self._env._reward_control_weight
-        np.add(self.distance, self.control, out=self.rewards)
+        self.distance = -norms(self.apart()) * self.env._reward_dist_weight
+        self.effort = -sums_of_squares(actions) * self.env._reward_control_weight
+        np.add(self.distance, self.effort, out=self.rewards)
 
     def tell(self) -> dict[str, Array]:
-        return {"reward_dist": self.distance, "reward_ctrl": self.control}
+        return {"reward_dist": self.distance, "reward_ctrl": self.effort}
 
 
-class Pusher(Simulated):
+class Pusher(GymnasiumRows):
     module, owner = PACKAGE + "pusher_v5", "PusherEnv"
     written_from = ("f96989ea9925",)
-    weights: ClassVar[Names] = ("_reward_near_weight", "_reward_dist_weight", "_reward_control_weight")
 
     def bind(self) -> None:
         self.places = self.bodies("tips_arm", "object", "goal")
@@ -237,57 +240,44 @@ class Pusher(Simulated):
 
     def pay(self, actions: Array) -> None:
         arm, thing, goal = self.places.all.reshape(len(actions), 3, 3).transpose(1, 0, 2)
-        self.near = -norms(thing - arm) * self._env._reward_near_weight
-        self.distance = -norms(thing - goal) * self._env._reward_dist_weight
-        self.control = -sums_of_squares(actions) * self._env._reward_control_weight
-        np.add(self.distance + self.control, self.near, out=self.rewards)
+        self.near = -norms(thing - arm) * self.env._reward_near_weight
+        self.distance = -norms(thing - goal) * self.env._reward_dist_weight
+        self.effort = -sums_of_squares(actions) * self.env._reward_control_weight
+        np.add(self.distance + self.effort, self.near, out=self.rewards)
 
     def tell(self) -> dict[str, Array]:
-        return {"reward_dist": self.distance, "reward_ctrl": self.control, "reward_near": self.near}
+        return {"reward_dist": self.distance, "reward_ctrl": self.effort, "reward_near": self.near}
 
 
 class Ant(Swimmer):
     module, owner = PACKAGE + "ant_v5", "AntEnv"
     written_from = ("7688273c4e3b",)
-    weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight")
-    ranges: ClassVar[Names] = (HEIGHT, "_contact_force_range")
-    flags: ClassVar[Names] = (EXCLUDE, TERMINATE, "_include_cfrc_ext_in_observation")
     untouched = 6
     """Forces that are not observed: those of the world."""
 
-    @classmethod
-    def main_body(cls, env: Any) -> Any:
+    def main_body(self) -> int | str:
         """Number or name of the body whose velocity counts."""
-        body: int | str = env._main_body
+        body: int | str = self.env._main_body
         return body
-
-    @classmethod
-    def strange(cls, env: Any) -> str | None:
-        body = cls.main_body(env)
-        return super().strange(env) or (None if type(body) in (int, str) else f"its main body is {body!r}")
-
-    @classmethod
-    def constants(cls, env: Any) -> tuple[Any, ...]:
-        return *super().constants(env), cls.main_body(env)
 
     def touching(self) -> bool:
         """Whether forces of contacts are observed."""
-        return bool(self._env._include_cfrc_ext_in_observation)
+        return bool(self.env._include_cfrc_ext_in_observation)
 
     def bind(self) -> None:
-        body = self.main_body(self._env)
+        body = self.main_body()
         self.before, self.torso = self.bodies(body), self.bodies(body)
-        self.forces = self.field(lambda data: [data.cfrc_ext.reshape(-1)])
+        self.forces = self.field(lambda data: data.cfrc_ext)
 
     def observe(self) -> None:
         state = self.state.now()[:, self.skip :]
-        self.contacts = np.clip(self.forces.now(), *self._env._contact_force_range)
+        self.contacts = np.clip(self.forces.now(), *self.env._contact_force_range)
         self.observations[:, : len(state[0])] = state
         if self.touching():
             self.observations[:, len(state[0]) :] = self.contacts[:, self.untouched :]
 
     def move(self, actions: Array) -> None:
-        env, (low, high) = self._env, self._env._healthy_z_range
+        env, (low, high) = self.env, self.env._healthy_z_range
         state, height = self.state.all, self.state.all[:, 2]
         self.velocities = (self.torso.now()[:, :2] - self.before.all[:, :2]) / self.seconds[:, None]
         healthy = np.isfinite(state).all(axis=1) & (low <= height) & (height <= high)
@@ -298,7 +288,7 @@ class Ant(Swimmer):
 
     def pay(self, actions: Array) -> None:
         self.move(actions)
-        self.forward = self.velocities[:, 0] * self._env._forward_reward_weight
+        self.forward = self.velocities[:, 0] * self.env._forward_reward_weight
         np.subtract(self.forward + self.alive, self.cost + self.contact, out=self.rewards)
 
     def tell(self) -> dict[str, Array]:
@@ -311,40 +301,36 @@ INCLUDED = (
 )  # fmt: skip
 
 
-class HumanoidStandup(Simulated):
+class HumanoidStandup(GymnasiumRows):
     module, owner = PACKAGE + "humanoidstandup_v5", "HumanoidStandupEnv"
     written_from = ("490b5c522d7a",)
-    weights: ClassVar[Names] = ("_uph_cost_weight", CONTROL, NOISE, "_impact_cost_weight")
-    ranges: ClassVar[Names] = ("_impact_cost_range",)
-    flags: ClassVar[Names] = (EXCLUDE, *INCLUDED)
     skipped = 2
 
     def bind(self) -> None:
-        self.forces, self.controls = self.field(lambda data: [data.cfrc_ext.reshape(-1)]), self.field(lambda data: [data.ctrl])
-        self.tendons = [self.field(lambda data: [data.ten_length]), self.field(lambda data: [data.ten_velocity])]
+        self.forces, self.controls = self.field(lambda data: data.cfrc_ext), self.field(lambda data: data.ctrl)
+        self.tendons = [self.field(lambda data: data.ten_length), self.field(lambda data: data.ten_velocity)]
         self.seen = self.field(lambda data: [data.qpos[self.skip :], data.qvel, *self.pieces(data)])
 
     def pieces(self, data: Any) -> list[Array]:
         """Observations besides the state."""
         parts = data.cinert[1:], data.cvel[1:], data.qfrc_actuator[6:], data.cfrc_ext[1:]
-        return [part.reshape(-1) for part, name in zip(parts, INCLUDED, strict=True) if getattr(self._env, name)]
+        return [part for part, name in zip(parts, INCLUDED, strict=True) if getattr(self.env, name)]
 
     def observe(self) -> None:
         self.state.now()
         self.observations[...] = self.seen.now()
 
     def pay(self, actions: Array) -> None:
-        env = self._env
+        env = self.env
         self.up = (self.qpos[:, 2] - 0) / self.ticks
         self.cost = env._ctrl_cost_weight * sums_of_squares(self.controls.now())
         self.impact = np.clip(env._impact_cost_weight * sums_of_squares(self.forces.now()), *env._impact_cost_range)
         self.rewards[...] = self.up - self.cost - self.impact + 1
 
     def tell(self) -> dict[str, Array]:
-        envs: Any = self._envs
         x, y, z = self.qpos[:, :3].T
         return {
-            "x_position": x, "y_position": y, "z_distance_from_origin": z - np.array([env.init_qpos[2] for env in envs]),
+            "x_position": x, "y_position": y, "z_distance_from_origin": z - self.env.init_qpos[2],
             **self.stretched(), "reward_linup": self.up, "reward_quadctrl": -self.cost, "reward_impact": -self.impact,
         }  # fmt: skip
 
@@ -357,18 +343,15 @@ class HumanoidStandup(Simulated):
 class Humanoid(HumanoidStandup):
     module, owner = PACKAGE + "humanoid_v5", "HumanoidEnv"
     written_from = ("8be90eda8a3e",)
-    weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight")
-    ranges: ClassVar[Names] = (HEIGHT, "_contact_cost_range")
-    flags: ClassVar[Names] = (EXCLUDE, TERMINATE, *INCLUDED)
 
     def bind(self) -> None:
         super().bind()
-        envs: Any = self._envs
-        self.mass, self.centers = Field([[env.model.body_mass] for env in envs]), self.field(lambda data: [data.xipos.reshape(-1)])
+        envs: Any = self.envs
+        self.mass, self.centers = Field([[env.model.body_mass] for env in envs]), self.field(lambda data: data.xipos)
 
     def center(self) -> Array:
         """Where each row's center of mass is."""
-        mass, n = self.mass.now(), len(self.worlds)
+        mass, n = self.mass.now(), len(self.envs)
         weighted = np.sum(mass[:, :, None] * self.centers.now().reshape(n, -1, 3), axis=1)
         center: Array = (weighted / mass.sum(axis=1)[:, None])[:, :2]
         return center
@@ -378,7 +361,7 @@ class Humanoid(HumanoidStandup):
 
     def move(self) -> None:
         """The sum of rewards and costs: moving forward, being healthy, control and contacts."""
-        env, (low, high) = self._env, self._env._healthy_z_range
+        env, (low, high) = self.env, self.env._healthy_z_range
         self.after = self.center()
         self.velocities = (self.after - self.before) / self.seconds[:, None]
         self.forward = env._forward_reward_weight * self.velocities[:, 0]
@@ -389,8 +372,8 @@ class Humanoid(HumanoidStandup):
 
     def pay(self, actions: Array) -> None:
         self.move()
-        contact = self._env._contact_cost_weight * sums_of_squares(self.forces.now())
-        self.contact = np.clip(contact, *self._env._contact_cost_range)
+        contact = self.env._contact_cost_weight * sums_of_squares(self.forces.now())
+        self.contact = np.clip(contact, *self.env._contact_cost_range)
         np.subtract(self.forward + self.alive, self.cost + self.contact, out=self.rewards)
 
     def tell(self) -> dict[str, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import ailing  # noqa: F401  (registers the environments)
@@ -84,6 +85,20 @@ def test_environments_of_others(name: str, way: str) -> None:
     assert found["two copies"].startswith("the same for")
     assert found["going on"].startswith(way)
     assert warnings == ""
+    assert name.startswith("ALE") == ("mj_step" not in found)
+    if "mj_step" in found:
+        share, most = re.findall(r"^(\d+)% .* than ([\d.]+) times", found["mj_step"])[0]
+        assert 30 < int(share) <= 100 and abs(float(most) - 100 / int(share)) < 0.1
+
+
+def test_a_robot_s_simulation_is_found_where_it_is_called() -> None:
+    mujoco = pytest.importorskip("mujoco")
+    robots = pytest.importorskip("tests.gymnasium_plugin.native.robots")
+    before = mujoco.mj_step, mujoco.mj_step1
+    found, _ = examined(f"{robots.__name__}:Untold-v0")
+    assert "of it: on one core nothing makes steps more than" in found["mj_step"]
+    assert found["kernel"] == "no kernel: none steps Untold"
+    assert (mujoco.mj_step, mujoco.mj_step1) == before
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -161,9 +162,9 @@ def test_a_model_that_somebody_else_refers_to_means_python() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "says"),
     [
-        ({"reset_noise_scale": np.float32(0.1)}, "its _reset_noise_scale is"),
-        ({"healthy_z_range": np.array([0.7, 2.0])}, "its _healthy_z_range is"),
-        ({"terminate_when_unhealthy": 1}, "its _terminate_when_unhealthy is 1"),
+        ({"healthy_reward": Fraction(1, 2)}, "its _healthy_reward is a Fraction"),
+        ({"healthy_z_range": [0.7, 2.0]}, "somebody else refers to its _healthy_z_range"),
+        ({"healthy_angle_range": np.array([-0.2, 0.2])}, "somebody else refers to its _healthy_angle_range"),
     ],
 )
 def test_arguments_that_are_not_taken(kwargs: dict[str, Any], says: str) -> None:
@@ -195,19 +196,19 @@ def test_a_row_that_fails_leaves_the_others_their_step(monkeypatch: pytest.Monke
 FILES = {"simulated": "simulated", "v5": "mujoco_v5", "v4": "mujoco_v4"}
 MUTANTS = [
     ("v5", "Hopper-v5", "(left < angle) & (angle < right)", "(left - 0.01 < angle) & (angle < right)"),
-    ("v5", "HalfCheetah, other arguments", "self._env._forward_reward_weight * self.velocity", "self.velocity"),
+    ("v5", "HalfCheetah, other arguments", "self.env._forward_reward_weight * self.velocity", "self.velocity"),
     ("v5", "Walker2d-v5", "np.clip(fast, -10, 10, out=fast)", "np.clip(fast, -10, 9.99, out=fast)"),
     ("v5", "InvertedDoublePendulum-v5", "number**2 for number", "number * number * 1.0000000000000002 for number"),
     ("v5", "InvertedPendulum-v5", "> 0.2)", "> 0.21)"),
-    ("v5", "Ant-v5", "self.velocities[:, 0] * self._env._f", "self.velocities[:, 1] * self._env._f"),
+    ("v5", "Ant-v5", "self.velocities[:, 0] * self.env._f", "self.velocities[:, 1] * self.env._f"),
     ("v5", "Humanoid-v5", "mass[:, :, None] * self", "mass[:, :, None] * 1.0000000000000002 * self"),
     ("v5", "Pusher-v5", "np.sqrt(np.vecdot(vectors, vectors))", "np.sqrt((vectors[:, ::-1] ** 2).sum(axis=1))"),
     ("v5", "HumanoidStandup, sees less", ", *env._impact_cost_range", ", 0, 10"),
-    ("v4", "Hopper-v4, goes on", "healthy | self._env._terminate_when_unhealthy", "~healthy"),
+    ("v4", "Hopper-v4, goes on", "healthy | self.env._terminate_when_unhealthy", "~healthy"),
     ("v4", "Reacher-v4", "self.both.now()\n", "pass\n"),
-    ("simulated", "Hopper-v5", "finish(model, data)", "pass"),
+    ("simulated", "Hopper-v5", "mujoco.mj_rnePostConstraint(model, data)", "pass"),
     ("simulated", "Swimmer-v5", "self.limits[row], False, True", "self.limits[row] + 1, False, True"),
-    ("simulated", "Humanoid-v5", "self.told = self._told()  # before", "pass  # before"),
+    ("simulated", "Humanoid-v5", "self._told = self._all_told()  # before", "pass  # before"),
 ]
 
 
