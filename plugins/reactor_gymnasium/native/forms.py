@@ -20,7 +20,7 @@ from reactor_gymnasium.environments.owning import own, same_bits
 from reactor_gymnasium.native.kernel import StandsFor
 from reactor_rl.plugin import code_of
 
-__all__ = ["ALL", "Around", "RowResults", "InRows", "RowForm", "numbers_of"]
+__all__ = ["ALL", "Around", "Failures", "InPlaceOf", "InRows", "RowForm", "RowResults", "Selection", "numbers_of"]
 
 Array = npt.NDArray[Any]
 Failures = list[tuple[int, Exception]]

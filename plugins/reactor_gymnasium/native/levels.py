@@ -20,8 +20,8 @@ _FORMS: dict[tuple[str, str], type[RowForm]] = FORMS | {(form.module, form.owner
 
 
 def known_by_name(wrapper: Any) -> bool:
-    """Whether there may be a form for a wrapper, whatever its state."""
-    return type(wrapper) in PASSING or name_of(type(wrapper)) in _FORMS or isinstance(form_of_own(wrapper), type)
+    """Whether a wrapper is one of those of Gymnasium's and SB3's that there are forms for, whatever its state."""
+    return type(wrapper) in PASSING or name_of(type(wrapper)) in _FORMS
 
 
 def form_of(wrapper: Any, over: bool) -> type[RowForm] | str:

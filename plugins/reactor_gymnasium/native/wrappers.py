@@ -71,9 +71,9 @@ def _common(wrappers: Sequence[Any], owner: str) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two functions of the same code enclose the same."""
+    """Whether two functions have the same code and enclose the same: those that travel by value are as many as environments."""
     pairs = zip(one.__closure__ or (), other.__closure__ or (), strict=True)
-    return one.__code__ is other.__code__ and all(_equal(first.cell_contents, second.cell_contents) for first, second in pairs)
+    return one.__code__ == other.__code__ and all(_equal(first.cell_contents, second.cell_contents) for first, second in pairs)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -17,7 +17,7 @@ from places import PROCESSES, THREADS
 
 from reactor_gymnasium import ReactorVectorEnv, evaluate
 from reactor_gymnasium.environments.gym_rows import GymRows
-from reactor_gymnasium.native import guards, wrappers
+from reactor_gymnasium.native import functions, guards, wrappers
 from reactor_gymnasium.native.compiled import missing
 from reactor_gymnasium.native.functions import clip_bounds
 from reactor_gymnasium.native.takeover import Takeover
@@ -147,6 +147,22 @@ def test_cleanrls_wrappers(mode: AutoresetMode, counts: Counts) -> None:
     assert counts.kernels == counts.forms > 80
     walk(robot, mode)
     assert counts.forms > 160 and counts.kernels < 95
+
+
+def test_functions_that_travel_by_value_are_done_at_once(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a script do: each environment has a copy of its own."""
+
+    def script() -> Env:
+        env = gym_wrappers.ClipAction(gymnasium.make("Pendulum-v1", max_episode_steps=23))
+        env = gym_wrappers.TransformObservation(env, lambda obs: np.clip(obs, -1, 1), env.observation_space)
+        return gym_wrappers.TransformReward(env, lambda reward: np.clip(reward, -2, 0))
+
+    called: list[str] = []
+    for form in (functions.EachObservation, functions.EachReward, functions.EachAction):
+        name = "inward" if form is functions.EachAction else "outward"
+        monkeypatch.setattr(form, name, lambda *args, name=name: called.append(name))
+    walk(script, AutoresetMode.NEXT_STEP, steps=40)
+    assert counts.kernels > 35 and called == []
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
