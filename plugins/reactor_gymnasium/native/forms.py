@@ -151,11 +151,16 @@ class RowResults:
         if kind not in KINDS:
             self.go_alone([*given], given)
             return
-        paid, alike = np.zeros(self.n), [one is kind for one in kinds]
-        paid[[row for row, like in zip(given, alike, strict=True) if like]] = [
-            one for one, like in zip(values, alike, strict=True) if like
-        ]
-        other = [row for row, like in zip(given, alike, strict=True) if not like]
+        other = [row for row, one in zip(given, kinds, strict=True) if one is not kind]
+        paid = np.zeros(self.n)
+        try:
+            if len(values) == self.n and not other:
+                paid[:] = values
+            else:
+                paid[[row for row in given if row not in other]] = [one for one in values if type(one) is kind]
+        except OverflowError:  # an int that no float can hold
+            self.go_alone([*given], given)
+            return
         if kind in WHOLE and (np.abs(paid) > EXACT).any():
             other = [row for row in given if row in {*other} or abs(paid[row]) > EXACT]
         self.go_alone(other, given)
@@ -192,13 +197,17 @@ class RowResults:
                 return shown
             self.go_alone(numbers)
             return np.zeros((self.n, *shape), dtype)
-        strange = [row for row in numbers if not _is(shown[row], dtype, shape)]
-        self.go_alone(strange)
-        if not strange and len(numbers) == self.n:
+        self.go_alone([row for row in numbers if not _is(shown[row], dtype, shape)])
+        return self._gathered(dtype, shape)
+
+    def _gathered(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        """Put what is listed for rows into one array."""
+        numbers, shown = numbers_of(self.rows, self.n), self.observations
+        if len(numbers) == self.n:
             self.observations = np.array(shown)
         else:
             self.observations = np.zeros((self.n, *shape), dtype)
-            for row in numbers_of(self.rows, self.n):
+            for row in numbers:
                 self.observations[row] = shown[row]
         return self.observations
 
@@ -207,12 +216,12 @@ class RowResults:
         shown = self.observations
         if isinstance(shown, np.ndarray):
             return shown if self.own is None else None
-        first = next((shown[row] for row in numbers_of(self.rows, self.n)), None)
-        if type(first) is not np.ndarray or first.dtype.hasobject:
+        seen = [shown[row] for row in numbers_of(self.rows, self.n)]
+        if not seen or [*map(type, seen)].count(np.ndarray) < len(seen) or seen[0].dtype.hasobject:
             return None
-        if any(not _is(shown[row], first.dtype, first.shape) for row in numbers_of(self.rows, self.n)):
-            return None
-        return self.array(first.dtype, first.shape)
+        dtype, shape = seen[0].dtype, seen[0].shape
+        alike = all(one.dtype == dtype and one.shape == shape for one in seen)
+        return self._gathered(dtype, shape) if alike else None
 
     def show(self, values: Array) -> None:
         """Rows show this from here on: ``(n, ...)``."""
