@@ -143,7 +143,7 @@ class RowResults:
         Args:
             given: Of any types; those that are not of the type that most have go on by themselves.
         """
-        values = [*given.values()]
+        values: list[Any] = [*given.values()]
         kinds = [*map(type, values)]
         if not kinds:
             return
@@ -157,7 +157,9 @@ class RowResults:
             if len(values) == self.n and not other:
                 paid[:] = values
             else:
-                paid[[row for row in given if row not in other]] = [one for one in values if type(one) is kind]
+                paid[[row for row in given if row not in other]] = np.array(
+                    [one for one in values if type(one) is kind], np.float64
+                )
         except OverflowError:  # an int that no float can hold
             self.go_alone([*given], given)
             return
