@@ -154,10 +154,16 @@ def test_fewer_actors_share_out_what_kernels_step(kind: Any, env: Any, count: in
         venv.close()
 
 
+class Mine(gymnasium.Wrapper[Any, Any, Any, Any]):
+    pass
+
+
 def test_kernels_do_not_step_what_is_wrapped_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     mixed = DummyVecEnv([partial(gymnasium.make, name) for name in ("CartPole-v1", "CartPole-v1")])
     assert most_actors(VecMonitor(mixed), few_steps=True) == 2
     mixed.envs[1] = doubled(mixed.envs[1])
+    assert most_actors(mixed, few_steps=True) == 2
+    mixed.envs[1] = Mine(mixed.envs[1])
     assert most_actors(mixed, few_steps=True) == 8
     # How many there are is part of the algorithm: no setting of a machine may change it.
     monkeypatch.setenv("REACTOR_RL_KERNELS", "0")
