@@ -14,6 +14,7 @@ from functools import cache
 from sys import getrefcount
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar, Generic, Protocol
+from weakref import WeakKeyDictionary
 
 import gymnasium
 import numpy as np
@@ -59,11 +60,17 @@ def entangled(function: Any) -> str | None:
         return None
     if type(function) is not FunctionType:
         return f"the code of its {type(function).__name__} cannot be read"
-    return _entangled(function, function.__code__)  # which somebody may replace
+    read = _read.get(function)
+    if read is None or read[0] is not function.__code__:  # which somebody may replace
+        read = _read[function] = function.__code__, _entangled(function)
+    return read[1]
 
 
-@cache
-def _entangled(function: FunctionType, code: CodeType) -> str | None:
+_read: WeakKeyDictionary[FunctionType, tuple[CodeType, str | None]] = WeakKeyDictionary()
+"""Of functions, which may be as many as environments: their code, and why they may not be called later."""
+
+
+def _entangled(function: FunctionType) -> str | None:
     due, seen = [function], set[FunctionType]()
     while due:
         one = due.pop()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -572,6 +574,19 @@ def test_an_action_is_changed_once_where_a_kernel_refuses_it(counts: Counts) -> 
 
     walk(make, AutoresetMode.NEXT_STEP, steps=60)
     assert 0 < counts.kernels < counts.forms
+
+
+def test_functions_that_were_read_are_not_kept() -> None:
+    def made() -> Any:
+        env = gymnasium.make("Pendulum-v1")
+        return weakref.ref(env), gym_wrappers.TransformObservation(env, lambda obs: obs + env.unwrapped.g, None)  # type: ignore[attr-defined]
+
+    ref, wrapper = made()
+    assert "closure" in str(functions.entangled(wrapper.func))
+    wrapper.close()
+    del wrapper
+    gc.collect()
+    assert ref() is None
 
 
 @pytest.mark.parametrize("bounds", [(-10, 10), (-0.5, 3), (0, 1.0)])
