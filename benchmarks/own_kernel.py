@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import Contender, arguments, benchmark, compared
+from common import Contender, VectorSteps, arguments, benchmark, compared
 from showing import print_table, rate_rows
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "own_kernel"
@@ -29,32 +29,14 @@ OURS = "reactor_rl, own kernel"
 FOLDER = tempfile.TemporaryDirectory()  # removed when the interpreter ends
 
 
-class Steps(Contender):
-    """``step`` of a vector environment, with random actions drawn before."""
-
-    def __init__(self, envs: Any, who: str = "") -> None:
-        self.envs = envs
-        envs.action_space.seed(0)
-        self.actions = [envs.action_space.sample() for _ in range(64)]
-        envs.reset(seed=0)
-        for actions in self.actions:
-            envs.step(actions)
-        if who not in repr(envs):
-            raise RuntimeError(f"no kernel steps: {envs!r}")
-
-    def go(self, count: int) -> float:
-        step, actions = self.envs.step, self.actions
-        for number in range(count):
-            step(actions[number % 64])
-        return count * self.envs.num_envs
-
-    def timed(self, count: int) -> tuple[float, float]:
-        begin = time.thread_time()
-        rows = self.go(count)
-        return rows, time.thread_time() - begin
-
-    def close(self) -> None:
-        self.envs.close()
+def steps(envs: Any, who: str = "") -> Contender:
+    """A vector environment and 64 batches of random actions, of which each was taken once."""
+    envs.action_space.seed(0)
+    contender = VectorSteps(envs, [envs.action_space.sample() for _ in range(64)], time.thread_time)
+    contender.go(64)
+    if who not in repr(envs):
+        raise RuntimeError(f"no kernel steps: {envs!r}")
+    return contender
 
 
 def module_of(kind: str) -> Any:
@@ -91,9 +73,9 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
 
     ours = partial(ReactorVectorEnv, [make] * rows, executor="inline")
     builders: dict[str, Callable[[], Contender]] = {
-        OURS: lambda: Steps(ours(), "stepped by the"),
-        "reactor_rl, in Python": lambda: Steps(ours(kernels=False)),
-        "SyncVectorEnv": lambda: Steps(SyncVectorEnv([make] * rows)),
+        OURS: lambda: steps(ours(), "stepped by the"),
+        "reactor_rl, in Python": lambda: steps(ours(kernels=False)),
+        "SyncVectorEnv": lambda: steps(SyncVectorEnv([make] * rows)),
     }
     return compared(builders, options, seconds=0.5).as_json(OURS)
 

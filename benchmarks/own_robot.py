@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Contender, arguments, benchmark, compared, cores
+from common import Contender, VectorSteps, arguments, benchmark, compared, cores
 from showing import print_table, rate_rows
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
@@ -37,22 +37,9 @@ def make_env() -> Any:
     return gymnasium.make("Spider-v0", disable_env_checker=True)
 
 
-class Steps(Contender):
-    """``step`` of a vector environment, with random actions drawn before."""
-
-    def __init__(self, envs: Any) -> None:
-        self.envs = envs
-        self.actions = np.random.default_rng(0).uniform(-1, 1, (BATCHES, envs.num_envs, 8)).astype(np.float32)
-        envs.reset(seed=0)
-
-    def go(self, count: int) -> float:
-        step, actions = self.envs.step, self.actions
-        for number in range(count):
-            step(actions[number % BATCHES])
-        return float(count * self.envs.num_envs)
-
-    def close(self) -> None:
-        self.envs.close()
+def steps(envs: Any) -> Contender:
+    """A vector environment and batches of random actions."""
+    return VectorSteps(envs, list(np.random.default_rng(0).uniform(-1, 1, (BATCHES, envs.num_envs, 8)).astype(np.float32)))
 
 
 class Bare(Contender):
@@ -98,17 +85,17 @@ def builders_of(number: int) -> dict[str, Callable[[], Contender]]:
         import mjbatch  # noqa: F401  (says at once that it is missing)
 
         parts = [partial(batch, number // cores(), 1)] * cores()
-        return Steps(ReactorVectorEnv.of(parts, executor="threads", workers=cores()))
+        return steps(ReactorVectorEnv.of(parts, executor="threads", workers=cores()))
 
     return {
-        "AsyncVectorEnv": lambda: Steps(AsyncVectorEnv(makes)),
-        OURS: lambda: Steps(ReactorVectorEnv(makes, **processes)),
-        "reactor_rl, rows, one core": lambda: Steps(ReactorVectorEnv(makes, executor="inline")),
-        "reactor_rl, the class, processes": lambda: Steps(ReactorVectorEnv(makes, kernels=False, **processes)),
-        "SyncVectorEnv": lambda: Steps(SyncVectorEnv(makes)),
+        "AsyncVectorEnv": lambda: steps(AsyncVectorEnv(makes)),
+        OURS: lambda: steps(ReactorVectorEnv(makes, **processes)),
+        "reactor_rl, rows, one core": lambda: steps(ReactorVectorEnv(makes, executor="inline")),
+        "reactor_rl, the class, processes": lambda: steps(ReactorVectorEnv(makes, kernels=False, **processes)),
+        "SyncVectorEnv": lambda: steps(SyncVectorEnv(makes)),
         LIMIT: lambda: Bare(number),
-        "mjbatch, 1 thread": lambda: Steps(batch(number, 1)),
-        **({f"mjbatch, {cores()} threads": lambda: Steps(batch(number, cores()))} if cores() > 1 else {}),
+        "mjbatch, 1 thread": lambda: steps(batch(number, 1)),
+        **({f"mjbatch, {cores()} threads": lambda: steps(batch(number, cores()))} if cores() > 1 else {}),
         "reactor_rl of mjbatch, threads": shards,
     }
 

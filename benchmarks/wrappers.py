@@ -17,7 +17,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from common import Contender, arguments, benchmark, compared
+from common import Contender, VectorSteps, arguments, benchmark, compared
 from gymnasium import wrappers
 from q_learning_rivals import blackjack
 from showing import print_table, rate_rows
@@ -44,36 +44,13 @@ def cleanrl(env_id: str) -> Any:
     return wrappers.TransformReward(env, lambda reward: np.clip(reward, -10, 10))
 
 
-class Steps(Contender):
-    """``step`` of a vector environment, with random actions drawn before.
-
-    Args:
-        envs: The vector environment.
-        clock: Says how late it is, in seconds.
-    """
-
-    def __init__(self, envs: Any, clock: Callable[[], float]) -> None:
-        self.envs, self.clock = envs, clock
-        envs.action_space.seed(0)
-        shape = envs.action_space.shape
-        random = np.random.default_rng(0)
-        floats = envs.action_space.dtype == np.float32  # CleanRL's come from a normal distribution
-        self.actions = [random.normal(size=shape).astype(np.float32) if floats else envs.action_space.sample() for _ in range(64)]
-        envs.reset(seed=0)
-
-    def go(self, count: int) -> float:
-        step, actions = self.envs.step, self.actions
-        for number in range(count):
-            step(actions[number % 64])
-        return count * self.envs.num_envs
-
-    def timed(self, count: int) -> tuple[float, float]:
-        begin = self.clock()
-        rows = self.go(count)
-        return rows, self.clock() - begin
-
-    def close(self) -> None:
-        self.envs.close()
+def steps(envs: Any, clock: Callable[[], float]) -> Contender:
+    """A vector environment and 64 batches of random actions."""
+    envs.action_space.seed(0)
+    random, shape = np.random.default_rng(0), envs.action_space.shape
+    floats = envs.action_space.dtype == np.float32  # CleanRL's come from a normal distribution
+    actions = [random.normal(size=shape).astype(np.float32) if floats else envs.action_space.sample() for _ in range(64)]
+    return VectorSteps(envs, actions, clock)
 
 
 def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -86,17 +63,17 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     if cores == "one core":
         bare: Any = [partial(gymnasium.make, env_id)] * rows
         builders: dict[str, Callable[[], Contender]] = {
-            OURS: lambda: Steps(ReactorVectorEnv(makes, executor="inline"), time.thread_time),
-            "reactor_rl, kernels=False": lambda: Steps(ReactorVectorEnv(makes, executor="inline", kernels=False), time.thread_time),
-            "SyncVectorEnv": lambda: Steps(SyncVectorEnv(makes), time.thread_time),
+            OURS: lambda: steps(ReactorVectorEnv(makes, executor="inline"), time.thread_time),
+            "reactor_rl, kernels=False": lambda: steps(ReactorVectorEnv(makes, executor="inline", kernels=False), time.thread_time),
+            "SyncVectorEnv": lambda: steps(SyncVectorEnv(makes), time.thread_time),
         }
         if env_id:
-            builders["SyncVectorEnv without wrappers"] = lambda: Steps(SyncVectorEnv(bare), time.thread_time)
+            builders["SyncVectorEnv without wrappers"] = lambda: steps(SyncVectorEnv(bare), time.thread_time)
     else:
         builders = {
-            OURS: lambda: Steps(ReactorVectorEnv(makes), time.perf_counter),
-            "AsyncVectorEnv": lambda: Steps(AsyncVectorEnv(makes), time.perf_counter),
-            "SyncVectorEnv": lambda: Steps(SyncVectorEnv(makes), time.perf_counter),
+            OURS: lambda: steps(ReactorVectorEnv(makes), time.perf_counter),
+            "AsyncVectorEnv": lambda: steps(AsyncVectorEnv(makes), time.perf_counter),
+            "SyncVectorEnv": lambda: steps(SyncVectorEnv(makes), time.perf_counter),
         }
     return compared(builders, options, seconds=1.0).as_json(OURS)
 
