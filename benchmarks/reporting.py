@@ -130,7 +130,7 @@ def readme(suites: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     here = {(file, case): found for _, file, case, found in cases_of(suites)}
     for what, file, case, _, rivals in FRONT:
         claimed = json.loads((COMMITTED / f"{file}.json").read_text())["cases"][case]
-        for rival in rivals:
+        for rival in filter(None, rivals):
             yield {
                 "what": what,
                 "rival": rival,

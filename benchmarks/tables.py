@@ -432,7 +432,7 @@ FRONT = (
         "wrappers",
         "HalfCheetah x 16, all cores",
         "reactor_rl ReactorVectorEnv",
-        ("AsyncVectorEnv", "SyncVectorEnv", "EnvPool (C++)"),
+        ("AsyncVectorEnv", "SyncVectorEnv", ""),
     ),
     (
         "32 Pong, preprocessed: `AtariVectorEnv`",
@@ -459,7 +459,7 @@ def front(*results: Result) -> str:
     rows = []
     for name, file, case, ours, rivals in FRONT:
         found = files[file]["cases"][case]
-        ratios = [against(found, rival) for rival in rivals]
+        ratios = [against(found, rival) if rival else None for rival in rivals]
         cells = [f"{digits(ratio['median'])}x {rival}" if ratio else "-" for ratio, rival in zip(ratios, rivals, strict=True)]
         rows.append([name, f"{found['rates'][ours]['median']:,.0f}", ", ".join(cells[:-1]), cells[-1]])
     return table(["", "steps/s", "against the usual", "against the fastest"], rows)

@@ -44,7 +44,7 @@ def benchmarks(tmp_path: Path) -> Path:
     folder = tmp_path / "benchmarks"
     shutil.copytree(ROOT / "benchmarks", folder, ignore=shutil.ignore_patterns("results", "__pycache__"))
     (folder / "results").mkdir()
-    for name in ("papers.json", "engine.json", "vector_env.json", "atari.json", "training.json"):
+    for name in ("papers.json", "engine.json", "vector_env.json", "wrappers.json", "atari.json", "training.json"):
         shutil.copy(ROOT / "benchmarks" / "results" / name, folder / "results")
     (folder / "engine.py").write_text(WORKS)
     (folder / "atari.py").write_text('"""Fails."""\nimport a_rival_that_is_missing\n')

@@ -193,6 +193,8 @@ class Bypassed:
             most: How many wrappers may be left out besides those of ``gymnasium.make``.
             pending: Which of them the next step resets.
         """
+        if not self.looked:
+            self.write_back()  # wrappers that are left out do not know how many steps there were
         self.looked, self.targets = False, []
         for number, held in enumerate(self.held):
             held.engage(most, pending is not None and bool(pending[number]))

@@ -398,8 +398,6 @@ class Takeover:
             How many forms there are, and why no kernel steps what is inside of them; ``None`` if one may.
         """
         envs, rows = self.envs, self.rows
-        if not envs.looked:
-            envs.write_back()
         envs.engage(MANY, rows.pending)
         if not envs.settled:
             return 0, None
@@ -474,7 +472,6 @@ class Takeover:
                 self.whole = None
             around.give_back()
             del around
-            envs.write_back()
             envs.engage()
         self._later(envs.now - self._since)
 

@@ -385,6 +385,18 @@ def test_under_errors_of_numpy_python_steps(counts: Counts) -> None:
     assert counts.kernels == counts.forms == 0
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("make", [partial(gymnasium.make, "Pendulum-v1", max_episode_steps=23), robot])
+@pytest.mark.parametrize("mode", MODES)
+def test_time_limits_hold_where_nothing_may_stand_in(
+    make: Callable[[], Env], mode: AutoresetMode, counts: Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked for again and again, and nothing of what was counted is lost."""
+    monkeypatch.setenv("REACTOR_RL_KERNELS", "0")
+    walk(make, mode)
+    assert counts.kernels == counts.forms == 0
+
+
 def test_another_release_means_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guards, "_known", set())
     monkeypatch.setattr(wrappers.NormalizeReward, "written_from", ("0" * 12,))
