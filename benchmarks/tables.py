@@ -444,7 +444,9 @@ FRONT = (
     ("PPO, 16 CartPole: `SyncPPO`", "training", "PPO, 16 CartPole", "reactor_rl", ("SB3", "SBX")),
     ("SAC, 8 HalfCheetah: `SyncSAC`", "training", "SAC, 8 HalfCheetah, an update a step", "reactor_rl", ("SB3", "SBX")),
 )
-"""The README's rows: what, the file and the case, ours, and how the names of rivals begin: the usual ones, and last the fastest; empty for nobody."""
+"""The README's rows: what, the file and the case, ours, and how the names of rivals begin: the usual ones, and last the fastest,
+empty where there is nobody.
+"""
 
 
 def against(found: dict[str, Any], rival: str) -> dict[str, float] | None:
