@@ -57,7 +57,7 @@ follow()
 
 
 def __getattr__(name: str) -> Any:
-    """What needs MuJoCo is imported when it is asked for."""
+    """Import names that need MuJoCo when they are asked for."""
     if name == "MujocoRows":
         with require_extra("gymnasium", "MujocoRows"):
             from reactor_gymnasium.native.simulated import MujocoRows

@@ -81,7 +81,7 @@ class StepTimes(NamedTuple):
     row: float | None = None
 
     def of_row(self, rows: int) -> float | None:
-        """What one of so many rows costs, by whoever takes less time."""
+        """Seconds that one of so many rows takes, by a kernel or Python, whichever is faster."""
         if self.row is None or not self.pays(rows):
             return self.python
         return self.fixed / rows + self.row

@@ -39,7 +39,7 @@ TRACED = 2000
 
 @dataclass(frozen=True)
 class KernelReport:
-    """What was compared; all of it was equal.
+    """A comparison in which all was equal.
 
     Attributes:
         kernel: Name of the kernel.

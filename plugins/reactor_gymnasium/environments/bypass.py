@@ -35,7 +35,6 @@ from reactor_gymnasium.native.watching import Watch
 from reactor_rl.plugin import code_of
 
 __all__ = [
-    "LEFT_OUT",
     "MANY",
     "NO_LIMIT",
     "WATCHED",
@@ -220,9 +219,7 @@ def counts_plainly(clock: Any) -> bool:
     return whole and abs(int(limit)) <= LONGEST and abs(elapsed or 0) <= LONGEST
 
 
-LEFT_OUT = tuple(PASSING)
-"""The wrappers that are left out, the outermost one first."""
-WATCHED = tuple(code_of(cls, ROOTS, ("env_reset_passive_checker", "env_step_passive_checker")) for cls in LEFT_OUT)
+WATCHED = tuple(code_of(cls, ROOTS, ("env_reset_passive_checker", "env_step_passive_checker")) for cls in PASSING)
 """All that their methods come to, but for the checks, which are over when they are left out."""
 WRAPPERS = Watch(called=WATCHED)
 """Over these methods: what steps and resets ask of :func:`wrappers_pristine`, without a call of Python's."""

@@ -128,7 +128,7 @@ class CompiledKernel(BlockKernel):
         return ()
 
     def own_calls(self) -> tuple[Any, ...] | None:
-        """What C calls, where the kernel is a user's."""
+        """The functions that C calls, where the kernel is a user's."""
         return None
 
     def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:

@@ -155,7 +155,7 @@ def kernel_include() -> str:
 
 
 class ValueType(NamedTuple):
-    """What a column stands for."""
+    """The type of an attribute that a column stands for: of an array, or of numpy's or Python's numbers."""
 
     dtype: np.dtype[Any]
     shape: tuple[Any, ...] | None  # of arrays
@@ -189,7 +189,7 @@ def _type(owner: str, kind: Any) -> ValueType:
     """Make out a type.
 
     Raises:
-        TypeError: If it is none, with ``owner``, what it is the type of.
+        TypeError: If it is not a type; the message has ``owner``, that it is the type of.
     """
     if kind in PYTHONS:
         return ValueType(np.dtype(kind), None, kind)

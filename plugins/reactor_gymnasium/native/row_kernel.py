@@ -1,4 +1,4 @@
-"""What drives a user's kernel: it is checked, compared with copies of the environment, and called by C."""
+"""The driver of a user's kernel, which is checked, compared with copies of the environment, and called by C."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FAR = 1e6
 
 
 class _Found(NamedTuple):
-    """What is known of environments with the same constants."""
+    """Findings about environments with the same constants."""
 
     why: str | None  # the kernel does not fit
     env: Any = None  # a copy
@@ -312,7 +312,7 @@ class RowKernel(CompiledKernel):
 
 @lru_cache(maxsize=256)
 def driver_of(kernel: Any, env_type: type) -> type[RowKernel]:
-    """What drives a user's kernel for environments of a class.
+    """The driver of a user's kernel, for environments of a class.
 
     Raises:
         TypeError: If it is no kernel.

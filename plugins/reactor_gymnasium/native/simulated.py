@@ -95,7 +95,7 @@ class Field:
 
 
 class _Form(NamedTuple):
-    """What a step in Python gives, and leaves behind: each value's type or, of an array, its dtype and shape."""
+    """The results of a step in Python, and all that it leaves behind: each value's type or, of an array, its dtype and shape."""
 
     observation: Any
     reward: Any
@@ -235,7 +235,7 @@ class MujocoRows(BlockKernel):
 
     @classmethod
     def _learn(cls, env: Any) -> _Form:
-        """What a step of such an environment gives, of which a copy takes one."""
+        """The results of a step of such an environment: a copy takes one."""
         key = cls, cls.constants(env)
         if key not in cls._forms:
             with global_random_state(), warnings.catch_warnings():
@@ -316,7 +316,7 @@ class MujocoRows(BlockKernel):
         """Gather what is asked of rows before they move."""
 
     def control(self, actions: Array) -> Array:
-        """What motors are told.
+        """Return the controls of motors.
 
         Args:
             actions: ``(n, ...)``, float32 or float64.
@@ -536,7 +536,7 @@ def _is_constant(value: Any) -> bool:
 
 
 def _key(value: Any) -> Any:
-    """What is equal for constants of equal types and bits."""
+    """Return a key, equal for constants of equal types and bits."""
     if isinstance(value, dict):
         return dict, tuple(map(_key, value.items()))
     if isinstance(value, (tuple, list)):
