@@ -2,8 +2,8 @@
 
 Everything included: SB3's own ``train`` against ours, by our extension (``reactor_rl``), by autograd where there is no extension,
 and by autograd beside it, on the same flat arrays. PPO is a learner of ``reactor_torch`` on SB3's policy, which learns an epoch of
-a rollout in minibatches, permuted and normalised anew each time; DQN, SAC and TD3 are ``train`` of ``SyncDQN``, ``SyncSAC`` and
-``SyncTD3``, which sample a replay buffer for each update; so is TQC. All have one thread, or two where a case says so.
+a rollout in minibatches, permuted and normalised anew each time; DQN, SAC, TD3 and TQC are ``train`` of our
+trainers, which sample a replay buffer for each update. All have one thread, or two where a case says so.
 
 ``products`` are the multiply-adds of an update alone, each by ``torch.mm`` or by our extension, whichever is faster, on as many
 threads: no sampling, no biases, no activations, no losses, no optimiser. Their time as a share of ours says what is left to gain.
@@ -136,8 +136,7 @@ class FromReplay(Contender):
         from stable_baselines3.common.logger import configure
         from stable_baselines3.common.torch_layers import FlattenExtractor
 
-        from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
-        from reactor_sb3.contrib import SyncTQC
+        from reactor_sb3 import ALGORITHMS
         from reactor_torch import Team
 
         class Own(FlattenExtractor):
@@ -145,7 +144,7 @@ class FromReplay(Contender):
 
         kwargs: dict[str, Any] = {"net_arch": list(case.hidden), "features_extractor_class": FlattenExtractor if dense else Own}
         self.case, self.team = case, Team(case.threads)
-        made: Any = {"DQN": SyncDQN, "SAC": SyncSAC, "TD3": SyncTD3, "TQC": SyncTQC}[case.algorithm]
+        made = ALGORITHMS[f"Sync{case.algorithm}"].cls
         with using(extension):
             self.model = made(
                 "MlpPolicy", env_of(case), n_actors=1, batch_size=case.batch, buffer_size=BUFFER, seed=0, policy_kwargs=kwargs

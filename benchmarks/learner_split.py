@@ -51,9 +51,9 @@ def env_class() -> Any:
 
 def timed_class(algorithm: str) -> Any:
     """A trainer that knows how long it has learned."""
-    from reactor_sb3 import SyncSAC, SyncTD3
+    from reactor_sb3 import ALGORITHMS
 
-    base: Any = SyncSAC if algorithm == "SAC" else SyncTD3
+    base = ALGORITHMS[f"Sync{algorithm}"].cls
 
     class Timed(base):  # type: ignore[misc]
         learned = 0.0

@@ -1,6 +1,7 @@
 """Stable-Baselines3 on reactor programs: the same weights on any number of cores."""
 
 import logging
+from typing import TYPE_CHECKING, Any
 
 from reactor_rl import __version__
 from reactor_rl.plugin import preload, require_extra
@@ -11,6 +12,7 @@ with require_extra("sb3", "reactor_sb3"):
     from reactor_sb3.algorithms.sync_ppo import SyncPPO
     from reactor_sb3.algorithms.sync_sac import SyncSAC
     from reactor_sb3.algorithms.sync_td3 import SyncTD3
+    from reactor_sb3.algorithms.table import ALGORITHMS, Algorithm
     from reactor_sb3.checkpoints.resumed_run import ResumedRun, resume_run
     from reactor_sb3.environments.from_vector_env import from_vector_env
     from reactor_sb3.environments.vec_env import ReactorVecEnv
@@ -23,7 +25,12 @@ with require_extra("sb3", "reactor_sb3"):
     from reactor_sb3.trainers.callbacks import SaveCheckpoint, SaveRun, StopOnEvaluation
     from reactor_sb3.trainers.options import RunOptions
 
+if TYPE_CHECKING:
+    from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
+
 __all__ = [
+    "ALGORITHMS",
+    "Algorithm",
     "PQN",
     "ReactorEvalCallback",
     "ReactorVecEnv",
@@ -34,10 +41,15 @@ __all__ = [
     "SearchReport",
     "StopOnEvaluation",
     "SuccessiveHalving",
+    "SyncCrossQ",
     "SyncDQN",
+    "SyncMaskablePPO",
     "SyncPPO",
+    "SyncQRDQN",
+    "SyncRecurrentPPO",
     "SyncSAC",
     "SyncTD3",
+    "SyncTQC",
     "Trial",
     "TrialReport",
     "export",
@@ -46,6 +58,16 @@ __all__ = [
     "sweep",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Those of sb3-contrib's algorithms, imported when somebody asks for them: they need an extra."""
+    row = ALGORITHMS.get(name)
+    if row is None:
+        raise AttributeError(f"module 'reactor_sb3' has no attribute {name!r}")
+    globals()[name] = found = row.cls
+    return found
+
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 

@@ -12,12 +12,12 @@ import inspect
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import reactor_rl
 from reactor_rl.drawing.draw import draw
@@ -32,6 +32,7 @@ __all__ = [
     "importable_here",
     "load_target",
     "open_target",
+    "registered_targets",
     "trace_command",
     "verify_command",
     "bench_command",
@@ -40,6 +41,8 @@ __all__ = [
 
 TARGETS = "reactor_rl.verify"
 """Entry points for the targets that ``verify`` runs by default: functions without arguments."""
+TABLES = "reactor_rl.verify_tables"
+"""Entry points for mappings of names to such functions."""
 
 TARGET_HELP = "MODULE:FACTORY, a function that makes a program, or a name that doctor lists"
 ARGUMENTS_HELP = "arguments of the function: value or key=value, Python literals or else strings"
@@ -52,27 +55,45 @@ class UsageError(Exception):
 # ---------------------------------------------------------------------- targets
 
 
+class Registered(NamedTuple):
+    """A target that a plugin has registered.
+
+    Attributes:
+        name: Of the target.
+        where: ``MODULE:FACTORY``, or ``MODULE:TABLE``.
+        load: Imports it.
+    """
+
+    name: str
+    where: str
+    load: Callable[[], Any]
+
+
+def registered_targets() -> list[Registered]:
+    """All targets that plugins have registered, sorted by name. Tables are imported, targets are not.
+
+    A table whose requirements are not installed is one target, whose import fails.
+    """
+    found = [Registered(entry.name, entry.value, entry.load) for entry in entry_points(group=TARGETS)]
+    for entry in entry_points(group=TABLES):
+        try:
+            table: Mapping[str, Any] = entry.load()
+        except ImportError:
+            found.append(Registered(entry.name, entry.value, entry.load))
+        else:
+            found += [Registered(name, entry.value, partial(table.__getitem__, name)) for name in table]
+    return sorted(found, key=lambda one: one.name)
+
+
 def load_target(name: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
     """Resolve ``MODULE:FACTORY``, or a name that a plugin has registered, to a function with its arguments bound.
 
     Raises:
         UsageError: If the function does not exist or does not take these arguments.
     """
-    if ":" not in name:
-        for entry in entry_points(group=TARGETS, name=name):
-            name = entry.value
-    module_name, colon, path = name.partition(":")
-    if not colon or not module_name or not path:
-        raise UsageError(f"{name!r} is not a target; write MODULE:FACTORY, such as my_project.programs:search{_known()}")
-    try:
-        target: Any = importlib.import_module(module_name)
-    except Exception as error:
-        raise UsageError(f"cannot import {module_name!r} ({_line(error)})") from error
-    for attribute in path.split("."):
-        try:
-            target = getattr(target, attribute)
-        except AttributeError:
-            raise UsageError(f"module {module_name!r} has no {path!r}") from None
+    target: Any = _registered(name)
+    if target is None:
+        target = _imported(name)
     if not callable(target):
         raise UsageError(f"{name} must be a function, got {target!r}")
     positional = [_value(text) for text in arguments if not _is_keyword(text)]
@@ -86,8 +107,38 @@ def load_target(name: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
     return partial(target, *positional, **keywords)
 
 
+def _registered(name: str) -> Any:
+    """A target by the name that a plugin has registered it by; ``None`` if there is no such name."""
+    for entry in () if ":" in name else entry_points(group=TARGETS, name=name):
+        return _imported(entry.value)
+    for one in () if ":" in name else registered_targets():
+        if one.name == name:
+            try:
+                return one.load()
+            except ImportError as error:
+                raise UsageError(f"cannot import {one.where!r} ({_line(error)})") from error
+    return None
+
+
+def _imported(name: str) -> Any:
+    """What ``MODULE:FACTORY`` names."""
+    module_name, colon, path = name.partition(":")
+    if not colon or not module_name or not path:
+        raise UsageError(f"{name!r} is not a target; write MODULE:FACTORY, such as my_project.programs:search{_known()}")
+    try:
+        target: Any = importlib.import_module(module_name)
+    except Exception as error:
+        raise UsageError(f"cannot import {module_name!r} ({_line(error)})") from error
+    for attribute in path.split("."):
+        try:
+            target = getattr(target, attribute)
+        except AttributeError:
+            raise UsageError(f"module {module_name!r} has no {path!r}") from None
+    return target
+
+
 def _known() -> str:
-    names = ", ".join(sorted({entry.name for entry in entry_points(group=TARGETS)}))
+    names = ", ".join(dict.fromkeys(one.name for one in registered_targets()))
     return names and f", or is one of {names}"
 
 
@@ -214,8 +265,7 @@ def verify_command(argv: list[str]) -> int:
             return _verify_one(label, load_target(args.target, args.arguments), options)
         except ImportError as error:
             raise UsageError(f"{args.target} raised {_line(error)}") from error
-    entries = sorted(entry_points(group=TARGETS), key=lambda entry: entry.name)
-    statuses = [status for entry in entries if (status := _verify_entry(entry, options)) is not None]
+    statuses = [status for one in registered_targets() if (status := _verify_registered(one, options)) is not None]
     if not statuses:
         raise UsageError("nothing to verify: name a target, MODULE:FACTORY (no installed plugin registers one that can run here)")
     return max(statuses)
@@ -235,19 +285,20 @@ def _verify_one(label: str, target: Factory, options: dict[str, Any]) -> int:
     return 0 if report.ok else 1
 
 
-def _verify_entry(entry: EntryPoint, options: dict[str, Any]) -> int | None:
+def _verify_registered(one: Registered, options: dict[str, Any]) -> int | None:
     """Verify a registered target: its exit status, or None if its requirements are not installed."""
+    label = f"{one.name} ({one.where})"
     try:
-        return _verify_one(f"{entry.name} ({entry.value})", entry.load(), options)
+        return _verify_one(label, one.load(), options)
     except ImportError as error:
-        own = ("reactor_rl", entry.module.partition(".")[0])
+        own = ("reactor_rl", one.where.partition(":")[0].partition(".")[0])
         if error.name is not None and error.name.partition(".")[0] in own:
-            print(f"{entry.name} ({entry.value})\n  FAILED: {_line(error)}")
+            print(f"{label}\n  FAILED: {_line(error)}")
             return 1
-        print(f"{entry.name} ({entry.value})\n  skipped: {_line(error)}")
+        print(f"{label}\n  skipped: {_line(error)}")
         return None
     except (UsageError, ProgramError) as error:
-        print(f"{entry.name} ({entry.value})\n  FAILED: {error}")
+        print(f"{label}\n  FAILED: {error}")
         return 1
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reactor_rl import __version__
-from reactor_rl.cli.commands import UsageError
+from reactor_rl.cli.commands import UsageError, registered_targets
 from reactor_rl.runtime.channel import Channel, SpinControl
 from reactor_rl.runtime.launch import context_named, new_process, start_process
 from reactor_rl.runtime.limits import usable_cores
@@ -73,8 +73,9 @@ def doctor_command(argv: list[str]) -> int:
             print(f"{label:20}{value}", flush=True)
     for label, value in _of_plugins(warnings):
         print(f"{label:20}{value}")
-    for group, what in (("reactor_rl.commands", "commands"), ("reactor_rl.verify", "verify targets")):
-        print(f"{what:20}{', '.join(sorted(entry.name for entry in entry_points(group=group))) or 'none'} (from plugins)")
+    commands = sorted(entry.name for entry in entry_points(group="reactor_rl.commands"))
+    for what, names in (("commands", commands), ("verify targets", [one.name for one in registered_targets()])):
+        print(f"{what:20}{', '.join(names) or 'none'} (from plugins)")
     return _verdict(warnings)
 
 

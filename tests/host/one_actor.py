@@ -1,25 +1,27 @@
-"""Our trainers as SB3's own tests use its algorithms, in this process."""
+"""Our trainers as their hosts' own tests use the algorithms, in this process: ``HostSyncSAC`` in the place of ``SAC``."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
+from stable_baselines3.common.vec_env import VecEnv
+
+from reactor_sb3 import ALGORITHMS
 
 
 class _Inline:
+    """An environment that is given to what learns on-policy is the only one, as there."""
+
     def __init__(self, policy: Any, env: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("executor", "inline")
+        if not isinstance(env, VecEnv):
+            kwargs.setdefault("n_actors", 1)
         super().__init__(policy, env, *args, **kwargs)  # type: ignore[call-arg]
 
 
-class HostSyncDQN(_Inline, SyncDQN):
-    pass
-
-
-class HostSyncSAC(_Inline, SyncSAC):
-    pass
-
-
-class HostSyncTD3(_Inline, SyncTD3):
-    pass
+def __getattr__(name: str) -> Any:
+    row = ALGORITHMS.get(name.removeprefix("Host"))
+    if row is None or name == row.name:
+        raise AttributeError(name)
+    globals()[name] = made = type(name, (_Inline, row.cls), {"__module__": __name__})
+    return made

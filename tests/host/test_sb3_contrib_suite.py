@@ -19,7 +19,7 @@ FILES = [
     )
 ]  # fmt: skip
 SUBSTITUTES = {
-    f"sb3_contrib.{module}:{name}": f"one_actor_contrib:HostSync{name}"
+    f"sb3_contrib.{module}:{name}": f"one_actor:HostSync{name}"
     for module, name in (
         ("crossq.crossq", "CrossQ"), ("ppo_mask.ppo_mask", "MaskablePPO"), ("qrdqn.qrdqn", "QRDQN"),
         ("ppo_recurrent.ppo_recurrent", "RecurrentPPO"), ("tqc.tqc", "TQC"),

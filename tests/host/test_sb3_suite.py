@@ -49,7 +49,7 @@ CONTINUOUS_FILES = [
     f"tests/test_{name}.py" for name in ("custom_policy", "deterministic", "n_step_replay", "predict", "run", "train_eval_mode")
 ]
 """Files whose tests of SAC and TD3 take less than four seconds together; images, dicts, spaces and saved files take longer."""
-CONTINUOUS = {"stable_baselines3.sac.sac:SAC": "one_actor:HostSyncSAC", "stable_baselines3.td3.td3:TD3": "one_actor:HostSyncTD3"}
+CONTINUOUS = {f"stable_baselines3.{name.lower()}.{name.lower()}:{name}": f"one_actor:HostSync{name}" for name in ("SAC", "TD3")}
 BATCH_NORM = "statistics of batch normalisation in SAC's actor would see next observations before observations"
 CONTINUOUS_REFUSED = {
     "test_run.py::test_offpolicy_multi_env[SAC]": "state-dependent noise: the policy would draw it, and the trainer does",

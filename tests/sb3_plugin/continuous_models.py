@@ -16,7 +16,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.sac.policies import SACPolicy
 from torch import nn
 
-from reactor_sb3 import SyncSAC, SyncTD3
+from reactor_sb3 import ALGORITHMS
 from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_torch import Networks, Update
@@ -122,7 +122,7 @@ class Learner:
 
     def __init__(self, model: Any, split: bool = False) -> None:
         self.model, self.split = model, split
-        self.trainer: Any = SyncSAC if isinstance(model, SAC) else SyncTD3
+        self.trainer: Any = ALGORITHMS[f"Sync{type(model).__name__}"].cls
         self.nets = Networks(self.trainer.networks(self), self.trainer.losses(self))
         self.update_in_round = self._n_updates = 0
         self.generator = torch.default_generator

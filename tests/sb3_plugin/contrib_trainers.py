@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
 import numpy as np
 from every_other import in_turn
 from gymnasium import spaces
-from sb3_contrib import QRDQN, TQC, CrossQ, MaskablePPO, RecurrentPPO
-from trainers import ALGORITHMS, BOX, CHOICE, INLINE, Toy, new
+from trainers import ALGORITHMS, BOX, CHOICE, CONTINUOUS, INLINE, ROWS, Toy, new
 
-from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
-
-_OFF_POLICY: dict[str, Any] = {
-    "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
-}  # fmt: skip
-
-
-CONTINUOUS = ("crossq", "tqc")
+from reactor_sb3 import Algorithm
 
 
 class Masked(Toy):
@@ -59,12 +50,9 @@ class ToyOf:
         self.algorithm, self.space, self.actions = algorithm, space, actions
 
     def __call__(self) -> Toy:
-        if self.algorithm == "maskable_ppo":
+        if ROWS[self.algorithm].masks:
             return Masked(self.space, self.actions)
         return Toy(self.space, BOX if self.algorithm in CONTINUOUS else CHOICE)
-
-
-_ROUNDS: dict[str, Any] = {"n_steps": 16, "batch_size": 32, "n_epochs": 2}
 
 
 class Shown(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -77,50 +65,17 @@ class Shown(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.ones(2, bool)
 
 
-@dataclass(frozen=True)
-class Row:
-    """An algorithm.
-
-    Attributes:
-        trainer: Ours.
-        host: sb3-contrib's.
-        arguments: Of ours, for short trainings.
-        env: An environment for it.
-        shown: One that can be watched.
-        policy: Its usual policy.
-        network: Arguments of that, for small networks.
-        policies: By the kind of observations, other policies.
-    """
-
-    trainer: Any
-    host: Any
-    arguments: dict[str, Any]
-    env: Any = "CartPole-v1"
-    shown: Any = "CartPole-v1"
-    policy: str = "MlpPolicy"
-    network: dict[str, Any] = field(default_factory=lambda: {"net_arch": [32]})
-    policies: dict[str, str] = field(default_factory=lambda: {"image": "CnnPolicy", "dict": "MultiInputPolicy"})
+CONTRIB: dict[str, Algorithm] = {name: row for name, row in ROWS.items() if row.extra == "contrib"}
 
 
-CONTRIB: dict[str, Row] = {
-    "crossq": Row(
-        SyncCrossQ, CrossQ, {**_OFF_POLICY, "policy_delay": 2}, ToyOf("crossq"), "Pendulum-v1", policies={},
-    ),
-    "maskable_ppo": Row(
-        SyncMaskablePPO, MaskablePPO, _ROUNDS, ToyOf("maskable_ppo"), Shown,
-    ),
-    "qrdqn": Row(
-        SyncQRDQN, QRDQN, {**_OFF_POLICY, "target_update_interval": 128}, network={"net_arch": [32], "n_quantiles": 5},
-    ),
-    "recurrent_ppo": Row(
-        SyncRecurrentPPO, RecurrentPPO, {**_ROUNDS, "n_epochs": 1}, policy="MlpLstmPolicy",
-        network={"net_arch": [16], "lstm_hidden_size": 8},
-        policies={"image": "CnnLstmPolicy", "dict": "MultiInputLstmPolicy"},
-    ),
-    "tqc": Row(
-        SyncTQC, TQC, _OFF_POLICY, ToyOf("tqc"), "Pendulum-v1", network={"net_arch": [32], "n_quantiles": 5},
-    ),
-}  # fmt: skip
+def env_of(algorithm: str, *, shown: bool = False) -> Any:
+    """An environment for it; one that can be watched."""
+    row = CONTRIB[algorithm]
+    if shown:
+        return Shown if row.masks else row.env
+    return ToyOf(algorithm) if row.masks or algorithm in CONTINUOUS else row.env
+
+
 each = in_turn("algorithm", sorted(CONTRIB), kept=1)
 
 
@@ -131,13 +86,13 @@ def make(algorithm: str, env: Any = None, policy: Any = None, **changed: Any) ->
     network = dict(row.network)
     if "Cnn" in str(policy):
         network |= {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
-    given = {"n_actors": 4, "seed": 0, "policy_kwargs": network, **INLINE, **row.arguments, **changed}
-    return row.trainer(policy, row.env if env is None else env, **given)
+    given = {"n_actors": 4, "seed": 0, "policy_kwargs": network, **INLINE, **row.settings, **changed}
+    return row.cls(policy, env_of(algorithm) if env is None else env, **given)
 
 
 # ---------------------------------------------------------------------- SB3's and sb3-contrib's
 
-EVERY: dict[str, Any] = {name: cls for name, (cls, _) in ALGORITHMS.items()} | {name: row.trainer for name, row in CONTRIB.items()}
+EVERY: dict[str, Any] = {name: row.cls for name, row in ROWS.items()}
 """The class of each trainer."""
 every = in_turn("algorithm", sorted(EVERY), kept=1)
 

@@ -17,29 +17,21 @@ from every_other import in_turn
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
-from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
+import reactor_sb3
+from reactor_sb3 import Algorithm
 from reactor_sb3.streams import drawing_from, restore, state_of
 
-_CONTINUOUS: dict[str, Any] = {
-    "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
-}  # fmt: skip
+ROWS: dict[str, Algorithm] = {row.module.removeprefix("sync_"): row for row in reactor_sb3.ALGORITHMS.values()}
+"""The table of algorithms, by the names that the tests have for them."""
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "dqn": (
-        SyncDQN,
-        {
-            "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16,
-            "target_update_interval": 128, "learning_rate": 1e-2,
-        },
-    ),
-    "pqn": (PQN, {"rollout_steps": 16, "n_minibatches": 2, "n_epochs": 2}),
-    "ppo": (SyncPPO, {"n_steps": 16, "batch_size": 32, "n_epochs": 2}),
-    "sac": (SyncSAC, _CONTINUOUS),
-    "td3": (SyncTD3, {**_CONTINUOUS, "action_noise": OrnsteinUhlenbeckActionNoise(np.zeros(1), np.full(1, 2.0))}),
-}  # fmt: skip
+    name: (row.cls, dict(row.settings)) for name, row in ROWS.items() if row.extra == "sb3"
+}
+"""SB3's, and our own; sb3-contrib's are in ``contrib_trainers.py``."""
+CONTINUOUS = tuple(name for name, row in ROWS.items() if row.actions == ("Box",))
+"""All that have no other actions."""
 INLINE: dict[str, Any] = {"executor": "inline"}
 THREADS: dict[str, Any] = {"executor": "threads", "workers": 2}
 PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 2}
@@ -54,11 +46,11 @@ SPACES: dict[str, tuple[str, gymnasium.Space[Any]]] = {
 }
 each = in_turn("algorithm", sorted(ALGORITHMS), kept=1)
 """All of them; one in the default set, which one depends on the test."""
-most = in_turn("algorithm", ["dqn", "pqn", "sac", "td3"])
+most = in_turn("algorithm", sorted(set(ALGORITHMS) - {"ppo"}))
 """Those whose tests have no file of their own."""
-discrete = pytest.mark.parametrize("algorithm", ["dqn", "pqn", "ppo"])
+discrete = pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - set(CONTINUOUS)))
 """Those that can have discrete actions."""
-both = pytest.mark.parametrize("algorithm", ["dqn", "pqn"])
+both = pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if ROWS[name].actions == ("Discrete",)])
 """Those that learn Q-networks, and explore."""
 
 
@@ -81,7 +73,7 @@ def _pushed(make: Any) -> gymnasium.Env[Any, Any]:
 
 def suited(algorithm: str, env: Any) -> Any:
     """The environment, with actions that the algorithm can have."""
-    if algorithm not in ("sac", "td3") or isinstance(env, VecEnv):
+    if algorithm not in CONTINUOUS or isinstance(env, VecEnv):
         return env
     if isinstance(env, str):
         env = partial(gymnasium.make, env)
@@ -123,7 +115,7 @@ def new(algorithm: str, env: Any = "CartPole-v1", policy: str = "MlpPolicy", **c
     network: dict[str, Any] = {"net_arch": [32]}
     if policy == "CnnPolicy":
         network = {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
-    if algorithm == "ppo" and "rollout_steps" in changed:
+    if "n_steps" in arguments and "rollout_steps" in changed:
         changed["n_steps"] = changed.pop("rollout_steps")
     return cls(
         policy, suited(algorithm, env), **{"n_actors": 4, "seed": 0, "policy_kwargs": network, **INLINE, **arguments, **changed}

@@ -96,8 +96,8 @@ class RunOptions:
     The others, ``n_learners`` and what follows, only say how it is run, and never change a bit of the weights.
 
     Args:
-        n_actors: How many actors there are: by default 1 for ``SyncDQN``, ``SyncSAC`` and ``SyncTD3``, 4 for ``PQN``, 8 for
-            ``SyncPPO``. With more, transitions come from older parameters, and less is learned from each. With a vector environment
+        n_actors: How many actors there are: by default 1 with a replay buffer, 4 for ``PQN``, 8 for those that learn from each
+            round once. With more, transitions come from older parameters, and less is learned from each. With a vector environment
             as ``env``, ``n_actors * envs_per_actor`` is the number of its environments; by default up to 8 actors share them, 4
             with images, and 2 of up to 64 environments that kernels in C step; MuJoCo's, too, with a replay buffer.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
@@ -106,7 +106,7 @@ class RunOptions:
             probabilities that the loss divides by are those with which actions were drawn.
         split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
             the critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
-            (``SyncSAC`` and ``SyncTD3``.)
+            (Of algorithms with a replay buffer and an actor.)
         critic_device: With ``split=True``, where the critics' gradients are computed and all steps are made; ``None``: on
             ``device``.
         actor_device: With ``split=True``, where the actor's gradients are computed, by a reactor that has copies of actor and

@@ -14,35 +14,33 @@ from typing import Any
 
 import yaml
 
+from reactor_sb3.algorithms.table import ALGORITHMS, named
+
 __all__ = ["ACTORS", "HyperparameterModule", "hyperparameters", "shared"]
 
 ACTORS = 8
 """How many actors share the steps of an algorithm that has one environment in ``rl_zoo3``."""
 
-TUNED: dict[str, tuple[str, int | None]] = {
-    "sync_dqn": ("dqn", 4), "sync_sac": ("sac", 1), "sync_td3": ("td3", 1), "sync_ppo": ("ppo", None),
-    "sync_qrdqn": ("qrdqn", 4), "sync_tqc": ("tqc", 1), "sync_crossq": ("crossq", 1),
-    "sync_ppo_mask": ("ppo", None), "sync_ppo_lstm": ("ppo_lstm", None),
-}  # fmt: skip
-"""By trainer: whose hyperparameters it has, and ``train_freq`` where they do not say; ``None`` for learning on-policy."""
-
-PQN: dict[str, dict[str, Any]] = {
-    "default": {"n_timesteps": 500_000, "policy": "MlpPolicy", "n_envs": 8},
-    "atari": {
-        "n_timesteps": 10_000_000,
-        "policy": "CnnPolicy",
-        "env_wrapper": ["stable_baselines3.common.atari_wrappers.AtariWrapper"],
-        "frame_stack": 4,
-        "n_envs": 8,
-        "rollout_steps": 32,
-        "n_minibatches": 4,
-        "n_epochs": 2,
-        "learning_rate": "lin_2.5e-4",
-        "exploration_fraction": 0.1,
-        "exploration_final_eps": 0.001,
+OWN: dict[str, dict[str, dict[str, Any]]] = {
+    "pqn": {
+        "default": {"n_timesteps": 500_000, "policy": "MlpPolicy", "n_envs": 8},
+        "atari": {
+            "n_timesteps": 10_000_000,
+            "policy": "CnnPolicy",
+            "env_wrapper": ["stable_baselines3.common.atari_wrappers.AtariWrapper"],
+            "frame_stack": 4,
+            "n_envs": 8,
+            "rollout_steps": 32,
+            "n_minibatches": 4,
+            "n_epochs": 2,
+            "learning_rate": "lin_2.5e-4",
+            "exploration_fraction": 0.1,
+            "exploration_final_eps": 0.001,
+        },
     },
 }
-"""Atari's differences from the defaults are those of Gallici et al. 2024, at a size for one machine."""
+"""Of algorithms that ``rl_zoo3`` does not have. Atari's differences from the defaults are those of Gallici et al. 2024, at a size
+for one machine."""
 
 
 class HyperparameterModule(ModuleType):
@@ -60,11 +58,11 @@ class HyperparameterModule(ModuleType):
 
 def hyperparameters(trainer: str) -> dict[str, dict[str, Any]]:
     """The hyperparameters of a trainer, by environment."""
-    if trainer == "pqn":
-        return {env: dict(of_env) for env, of_env in PQN.items()}
-    algo, train_freq = TUNED[trainer]
-    file = resources.files("rl_zoo3") / "hyperparams" / f"{algo}.yml"
-    return {env: shared(of_env, train_freq) for env, of_env in yaml.safe_load(file.read_text()).items()}
+    row = named(trainer)
+    if not row.tuned:
+        return {env: dict(of_env) for env, of_env in OWN[trainer].items()}
+    file = resources.files("rl_zoo3") / "hyperparams" / f"{row.tuned}.yml"
+    return {env: shared(of_env, row.train_freq) for env, of_env in yaml.safe_load(file.read_text()).items()}
 
 
 def shared(hyperparameters: Mapping[str, Any], train_freq: int | None = None, actors: int = ACTORS) -> dict[str, Any]:
@@ -90,4 +88,4 @@ def shared(hyperparameters: Mapping[str, Any], train_freq: int | None = None, ac
 
 
 # The import system looks here again after it has imported this module, which is how a module without files is imported by name.
-sys.modules.update({f"{__name__}.{trainer}": HyperparameterModule(trainer) for trainer in ("pqn", *TUNED)})
+sys.modules.update({f"{__name__}.{row.key}": HyperparameterModule(row.key) for row in ALGORITHMS.values()})

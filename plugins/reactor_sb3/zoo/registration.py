@@ -14,23 +14,15 @@ from rl_zoo3.exp_manager import ExperimentManager
 from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER, HYPERPARAMS_SAMPLER
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from reactor_sb3.algorithms.pqn import PQN
-from reactor_sb3.algorithms.sync_dqn import SyncDQN
-from reactor_sb3.algorithms.sync_ppo import SyncPPO
-from reactor_sb3.algorithms.sync_sac import SyncSAC
-from reactor_sb3.algorithms.sync_td3 import SyncTD3
-from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
+from reactor_sb3.algorithms.table import ALGORITHMS, Algorithm
 from reactor_sb3.environments.vec_env import ReactorVecEnv
+from reactor_sb3.trainers.options import constructor_names
 from reactor_sb3.trainers.trainer import Trainer
 from reactor_sb3.zoo import hyperparams
 
 __all__ = ["TRAINERS", "register"]
 
-TRAINERS: dict[str, type[Trainer]] = {
-    "pqn": PQN, "sync_dqn": SyncDQN, "sync_ppo": SyncPPO, "sync_sac": SyncSAC, "sync_td3": SyncTD3,
-    "sync_qrdqn": SyncQRDQN, "sync_tqc": SyncTQC, "sync_crossq": SyncCrossQ,
-    "sync_ppo_mask": SyncMaskablePPO, "sync_ppo_lstm": SyncRecurrentPPO,
-}  # fmt: skip
+TRAINERS: dict[str, type[Trainer]] = {row.key: row.cls for row in ALGORITHMS.values()}
 """The trainers by the names that ``--algo`` knows them by."""
 
 
@@ -38,9 +30,8 @@ def register() -> None:
     """Tell ``rl_zoo3`` of the vector environment and the trainers. Importing :mod:`reactor_sb3.zoo` does it; again is harmless."""
     ExperimentManager.default_vec_env_cls = ReactorVecEnv
     ALGOS.update(TRAINERS)
-    for name in TRAINERS:
-        like = name.removeprefix("sync_")
-        HYPERPARAMS_SAMPLER[name], HYPERPARAMS_CONVERTER[name] = _search_of(like)
+    for row in ALGORITHMS.values():
+        HYPERPARAMS_SAMPLER[row.key], HYPERPARAMS_CONVERTER[row.key] = _search_of(row)
     plain = ExperimentManager.read_hyperparameters
     if hasattr(plain, "__wrapped__"):
         return
@@ -57,22 +48,19 @@ def register() -> None:
     ExperimentManager.read_hyperparameters = read_hyperparameters
 
 
-def _search_of(like: str) -> tuple[Any, Any]:
+def _search_of(row: Algorithm) -> tuple[Any, Any]:
     """The zoo's sampler and converter of an algorithm's hyperparameters; where it has none, those of the most similar algorithm."""
-    if like == "pqn":
-        return sample_pqn, convert_pqn
-    if like in HYPERPARAMS_SAMPLER:
-        return HYPERPARAMS_SAMPLER[like], HYPERPARAMS_CONVERTER[like]
-    if like == "ppo_mask":
-        return HYPERPARAMS_SAMPLER["ppo"], HYPERPARAMS_CONVERTER["ppo"]
-    assert like == "crossq"  # SAC without targets
+    if not row.tuned:
+        return OWN[row.key]
+    tables = HYPERPARAMS_SAMPLER, HYPERPARAMS_CONVERTER
+    if not row.searched:
+        return tuple(table[row.tuned] for table in tables)
+    known = constructor_names(row.cls)
 
-    def without_targets(of_sac: Any, *given: Any) -> dict[str, Any]:
-        found = dict(of_sac(*given))
-        found.pop("tau", None)
-        return found
+    def of_similar(found: Any, *given: Any) -> dict[str, Any]:
+        return {name: value for name, value in found(*given).items() if name in known}
 
-    return tuple(partial(without_targets, table["sac"]) for table in (HYPERPARAMS_SAMPLER, HYPERPARAMS_CONVERTER))  # type: ignore[return-value]
+    return tuple(partial(of_similar, table[row.searched]) for table in tables)  # type: ignore[return-value]
 
 
 # ---------------------------------------------------------------------- the search for PQN's hyperparameters
@@ -114,3 +102,7 @@ def convert_pqn(sampled: dict[str, Any]) -> dict[str, Any]:
         found[name] = 2 ** found.pop(f"{name}_pow")
     found["policy_kwargs"] = {"net_arch": WIDTHS[found.pop("net_arch")]}
     return found
+
+
+OWN = {"pqn": (sample_pqn, convert_pqn)}
+"""Samplers and converters of algorithms that ``rl_zoo3`` does not have."""

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from stable_baselines3.common.noise import NormalActionNoise
 from trainers import INLINE, SPACES, Toy
 
-from reactor_sb3 import SyncDQN, SyncTD3
+from reactor_sb3 import SyncDQN, SyncSAC
 from reactor_sb3.acting.behaviours import Rollout, Turn
 from reactor_sb3.acting.player import Player
 from reactor_sb3.environments.seeded_envs import SeededEnvs
@@ -53,7 +53,7 @@ def test_a_round_that_explores_draws_from_the_actors_stream_alone() -> None:
 
 def test_noise_is_of_the_environments_that_an_actor_has() -> None:
     noise = NormalActionNoise(np.zeros(2), np.ones(2))
-    model = SyncTD3("MlpPolicy", partial(Toy, SPACES["box"][1], BOX), n_actors=2, action_noise=noise, seed=0, **INLINE)
+    model = SyncSAC("MlpPolicy", partial(Toy, SPACES["box"][1], BOX), n_actors=2, action_noise=noise, seed=0, **INLINE)
     _, policy = model.acting()
     memory = policy.memory(range(4, 7))
     assert len(memory.noises) == 3 and len({id(one) for one in memory.noises}) == 3 and noise not in memory.noises

@@ -14,9 +14,9 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from trainers import suited
+from trainers import ROWS, suited
 
-from reactor_sb3 import PQN, SyncDQN, SyncSAC, SyncTD3
+from reactor_sb3 import PQN, SyncDQN, SyncSAC
 from reactor_sb3.streams import Purpose, seed_of
 
 _CONTINUOUS: dict[str, Any] = {
@@ -31,7 +31,7 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "sac": (SyncSAC, _CONTINUOUS),
-    "td3": (SyncTD3, _CONTINUOUS),
+    "td3": (ROWS["td3"].cls, _CONTINUOUS),
     "pqn": (PQN, {"rollout_steps": 16, "n_minibatches": 2, "learning_rate": 3e-3}),
 }  # fmt: skip
 

@@ -82,7 +82,7 @@ def test_numbers_of_numpys_as_arguments(algorithm: str, kind: str, tmp_path: Pat
         return real(value) if isinstance(value, float) else value
 
     row = CONTRIB.get(algorithm)
-    usual = ALGORITHMS[algorithm][1] if row is None else row.arguments
+    usual = ALGORITHMS[algorithm][1] if row is None else row.settings
     kept = ("policy", "env", "_init_setup_model", "device", "executor", "verbose")
     arguments = {
         name: usual.get(name, one.default)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contrib_trainers import CONTINUOUS, CONTRIB, ToyOf, each, make
+from contrib_trainers import CONTRIB, ToyOf, each, env_of, make
 from every_other import in_turn
 from killing import Killing
-from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Seen, outcome
+from trainers import CONTINUOUS, EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Seen, outcome
 
 from reactor_rl import RecoveryWarning
 from reactor_sb3.acting.evaluator import Evaluator
@@ -57,7 +57,7 @@ def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, tmp_path: Path)
         model.learn(STEPS // 2)
         model.save_checkpoint(tmp_path / "run.zip")
         expected = outcome(model.learn(STEPS // 2, reset_num_timesteps=False))
-    with CONTRIB[algorithm].trainer.resume(tmp_path / "run.zip", **THREADS) as resumed:
+    with CONTRIB[algorithm].cls.resume(tmp_path / "run.zip", **THREADS) as resumed:
         assert outcome(resumed.learn(STEPS // 2, reset_num_timesteps=False)) == expected
 
 
@@ -80,7 +80,7 @@ def test_killed_and_resumed(algorithm: str, tmp_path: Path) -> None:
         [sys.executable, "killed.py", algorithm, str(STEPS)], cwd=tmp_path, timeout=100, check=False, capture_output=True
     )
     assert done.returncode == -9, done.stderr
-    with CONTRIB[algorithm].trainer.resume(tmp_path / "run.zip", **INLINE) as resumed:
+    with CONTRIB[algorithm].cls.resume(tmp_path / "run.zip", **INLINE) as resumed:
         found = outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False))
     assert found == alone(algorithm)
 
@@ -120,10 +120,10 @@ def test_saved_and_loaded(algorithm: str, tmp_path: Path) -> None:
         model.save(tmp_path / "model")
         seen = model.observation_space.sample()
         expected = model.predict(seen, deterministic=True)[0]
-    for kind in (row.trainer, row.host):  # sb3-contrib's own class loads it too
+    for kind in (row.cls, row.host_cls):  # sb3-contrib's own class loads it too
         loaded = kind.load(tmp_path / "model", device="cpu")
         assert np.array_equal(loaded.predict(seen, deterministic=True)[0], expected)
-    with row.trainer.load(tmp_path / "model", make(algorithm).env, **INLINE) as again:
+    with row.cls.load(tmp_path / "model", make(algorithm).env, **INLINE) as again:
         assert again.fingerprint() == model.fingerprint()
         again.learn(64)
 
@@ -140,7 +140,7 @@ def test_callbacks_see_every_step(algorithm: str) -> None:
 @pytest.mark.slow
 @each
 def test_watching_changes_nothing(algorithm: str, tmp_path: Path) -> None:
-    weights, env = [], CONTRIB[algorithm].shown
+    weights, env = [], env_of(algorithm, shown=True)
     for watching in ({}, {"watch": tmp_path / "run.gif", "watch_every": 4, "watch_steps": 5}):
         with make(algorithm, env, **watching) as model:
             weights.append(model.learn(320).fingerprint())
@@ -150,7 +150,7 @@ def test_watching_changes_nothing(algorithm: str, tmp_path: Path) -> None:
 @each
 def test_arguments_are_the_hosts(algorithm: str) -> None:
     row = CONTRIB[algorithm]
-    theirs, ours = (inspect.signature(kind.__init__).parameters for kind in (row.host, row.trainer))
+    theirs, ours = (inspect.signature(kind.__init__).parameters for kind in (row.host_cls, row.cls))
     assert [name for name in ours if name in theirs] == [name for name in theirs if name in ours]
     missing = {"use_sde", "sde_sample_freq", "use_sde_at_warmup"} if algorithm in CONTINUOUS else set()
     assert set(theirs) - set(ours) <= missing

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from contrib_trainers import CONTINUOUS, CONTRIB, ToyOf, make
+from contrib_trainers import CONTRIB, ToyOf, make
 from every_other import in_turn
 from gymnasium import spaces
-from trainers import SPACES, same_draws
+from trainers import CONTINUOUS, SPACES, same_draws
 
 from reactor_sb3.algorithms.sync_recurrent_ppo import unpacked
 from reactor_sb3.streams import Purpose, stream
@@ -25,9 +25,9 @@ def close(ours: Any, theirs: Any) -> None:
         torch.testing.assert_close(one, state[name], rtol=1e-5, atol=1e-5, msg=lambda said, name=name: f"{name}: {said}")
 
 
-OFF_POLICY = sorted(name for name, row in CONTRIB.items() if "gradient_steps" in row.arguments)
+OFF_POLICY = sorted(name for name, row in CONTRIB.items() if "gradient_steps" in row.settings)
 CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in OFF_POLICY]
-CASES += [(name, {"n_steps": 3, "ent_coef": 0.1}) for name in CONTINUOUS]
+CASES += [(name, {"n_steps": 3, "ent_coef": 0.1}) for name in CONTRIB if name in CONTINUOUS]
 CASES += [("crossq", {"policy_kwargs": {"net_arch": [32, 16], "renorm_warmup_steps": warmup}}) for warmup in (3, 15)]
 CASES += [("tqc", {"env": "image"}), ("tqc", {"env": "dict"}), ("tqc", {"target_update_interval": 2})]
 CASES += [("qrdqn", {"n_steps": 3, "max_grad_norm": 0.1}), ("qrdqn", {"env": "image"}), ("qrdqn", {"env": "dict"})]
@@ -42,7 +42,7 @@ def test_off_policy(algorithm: str, changed: dict[str, Any], tmp_path: Path) -> 
     with make(algorithm, policy=policy, learning_rate=1e-3, **given) as ours:
         ours.learn(320)
         ours.save(tmp_path / "model")
-        theirs = CONTRIB[algorithm].host.load(tmp_path / "model", device="cpu")
+        theirs = CONTRIB[algorithm].host_cls.load(tmp_path / "model", device="cpu")
         theirs.replay_buffer, theirs._logger = ours.replay_buffer, ours.logger
         close(ours, theirs)
         before = ours.fingerprint()
@@ -63,7 +63,7 @@ def test_maskable_ppo(actions: Any, kind: str, tmp_path: Path) -> None:
     with make("maskable_ppo", env, policy, batch_size=64, n_epochs=3, ent_coef=0.01, clip_range_vf=0.2, n_steps=16) as ours:
         ours.learn(128)
         ours.save(tmp_path / "model")
-        theirs = CONTRIB["maskable_ppo"].host.load(tmp_path / "model", device="cpu")
+        theirs = CONTRIB["maskable_ppo"].host_cls.load(tmp_path / "model", device="cpu")
         theirs._logger, theirs.rollout_buffer = ours.logger, deepcopy(ours.rollout_buffer)
         assert not theirs.rollout_buffer.action_masks.all()
         before = ours.fingerprint()
@@ -85,7 +85,7 @@ def test_recurrent_ppo(kind: str, network: dict[str, Any], tmp_path: Path, monke
     with make("recurrent_ppo", env, policy, **given) as ours:
         ours.learn(128)
         ours.save(tmp_path / "model")
-        theirs = row.host.load(tmp_path / "model", device="cpu")
+        theirs = row.host_cls.load(tmp_path / "model", device="cpu")
         buffer, layers = theirs.rollout_buffer, theirs.policy.lstm_actor.num_layers
         for name in ("observations", "actions", "rewards", "values", "log_probs", "advantages", "returns", "episode_starts"):
             setattr(buffer, name, deepcopy(getattr(ours.rollout_buffer, name)))

@@ -20,14 +20,14 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from test_learner_shards import Dropping
 from torch import nn
-from trainers import BOX, INLINE, PLACES, PROCESSES, SPACES, Toy, outcome
+from trainers import BOX, INLINE, PLACES, PROCESSES, ROWS, SPACES, Toy, outcome
 from trainers import new as trainer
 
 from reactor_rl import WorkerDiedError
-from reactor_sb3 import SaveCheckpoint, SyncSAC, SyncTD3
+from reactor_sb3 import SaveCheckpoint
 from reactor_sb3.trainers import session
 
-ALGORITHMS: dict[str, Any] = {"sac": SyncSAC, "td3": SyncTD3}
+ALGORITHMS: dict[str, Any] = {name: ROWS[name].cls for name in ("sac", "td3")}
 STEPS = 160
 EVALUATED: dict[str, Any] = {"evaluate_every": 3, "evaluate_episodes": 2, "evaluate_steps": 40}
 each = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))

@@ -15,7 +15,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 from trainers import Toy
 
-from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncTD3
+from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 
@@ -119,7 +119,7 @@ def test_policies_that_choose_in_a_way_of_their_own_are_refused() -> None:
 @pytest.mark.parametrize("envs", [1, 3])
 def test_one_sigma_for_all_numbers_of_an_action(envs: int) -> None:
     noise = NormalActionNoise(np.zeros(2), 0.1)  # type: ignore[arg-type]
-    with SyncTD3(
+    with SyncSAC(
         "MlpPolicy", partial(Toy, actions=BOX), n_actors=2, envs_per_actor=envs, action_noise=noise, learning_starts=8,
         batch_size=8, seed=0, executor="inline",
     ) as model:  # fmt: skip

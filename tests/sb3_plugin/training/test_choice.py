@@ -12,9 +12,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from trainers import ROWS
 
 from reactor_rl.autotune import WORTH_IT
-from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
+from reactor_sb3 import SyncDQN, SyncSAC
 from reactor_sb3.trainers.costs import LearnerCost, actor_cost, learner_cost
 from reactor_sb3.trainers.placing import Placement, best_slices, choose_placement, gained, placed, recommendations, threads_of
 from reactor_torch import kernels
@@ -134,12 +135,15 @@ def test_what_a_learner_costs(threads: int) -> None:
         assert cost.helped == cost.alone
 
 
+TD3 = ROWS["td3"].cls
+
+
 @pytest.mark.parametrize(
     ("algorithm", "learner", "updates", "words"),
     [
         (SyncSAC, 0.060, 30, ["split=True"]),
         (SyncSAC, 0.030, 30, []),
-        (SyncTD3, 0.060, 30, []),  # its critics learn twice as often as its actor
+        (TD3, 0.060, 30, []),  # its critics learn twice as often as its actor
         (SyncSAC, 0.003, 30, []),  # they would meet for longer than they compute
     ],
 )
@@ -249,7 +253,7 @@ def test_what_a_round_gains_by_shards(learners: int, workers: int, shared: float
 
 
 def test_what_a_round_gains_where_one_shard_has_more_to_do() -> None:
-    with SyncTD3("MlpPolicy", "Pendulum-v1", n_actors=4, split=True, policy_delay=1, seed=0) as model:
+    with TD3("MlpPolicy", "Pendulum-v1", n_actors=4, split=True, policy_delay=1, seed=0) as model:
         share = model.program_config().largest_share(1)
     assert share == pytest.approx(9 / 14, rel=0.2)  # by passes through networks
     for workers, learned in ((2, 10.0 * share), (1, 10.0)):

@@ -1,4 +1,4 @@
-"""SyncSAC and SyncTD3: what is stored, what is learned from it, and what they say of themselves."""
+"""SAC and TD3: what is stored, what is learned from it, and what they say of themselves."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import SAC
 from stable_baselines3.common.noise import NormalActionNoise
-from trainers import BUFFERS, EVALUATED, INLINE, PROCESSES, SPACES, Remembering, Toy, new, outcome, suited
+from trainers import BUFFERS, EVALUATED, INLINE, PROCESSES, ROWS, SPACES, Remembering, Toy, new, outcome, suited
 
-from reactor_sb3 import SyncSAC, SyncTD3
-
-TRAINERS: dict[str, Any] = {"sac": SyncSAC, "td3": SyncTD3}
+TRAINERS: dict[str, Any] = {name: ROWS[name].cls for name in ("sac", "td3")}
 each = pytest.mark.parametrize("algorithm", sorted(TRAINERS))
 WIDE = spaces.Box(np.array([-3, 0], np.float32), np.array([1, 8], np.float32))
 
@@ -116,8 +114,8 @@ def test_saved_and_loaded_with_a_coefficient_that_is_learned(tmp_path: Any) -> N
         assert float(model.log_ent_coef.detach().exp()) != pytest.approx(0.3, rel=1e-3)
         model.save(tmp_path / "model")
         model.save_checkpoint(tmp_path / "run")
-    loaded = SyncSAC.load(tmp_path / "model", env=suited("sac", "CartPole-v1"))
-    resumed = SyncSAC.resume(tmp_path / "run", **INLINE)
+    loaded = TRAINERS["sac"].load(tmp_path / "model", env=suited("sac", "CartPole-v1"))
+    resumed = TRAINERS["sac"].resume(tmp_path / "run", **INLINE)
     for one in (loaded, resumed):
         assert torch.equal(one.log_ent_coef, model.log_ent_coef)
         assert one.ent_coef_optimizer.state_dict()["state"][0]["step"] == model.n_updates

@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 from every_other import in_turn
 from gymnasium import spaces
-from trainers import suited
+from trainers import ROWS, suited
 
 from reactor_rl.fingerprint import canonical, new_hash
-from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
 from reactor_torch import DenseForward
 
 ROUNDS, STEPS, ACTORS, ENVS = 8, 25, 3, 2
@@ -45,7 +44,6 @@ MADE: dict[str, Callable[[], Any]] = {
     "Blackjack": blackjack,
     "FrozenLake": partial(gymnasium.make, "FrozenLake-v1", max_episode_steps=20),
 }
-CONTINUOUS = {"sac": SyncSAC, "td3": SyncTD3}
 GOLDEN = {
     "Blackjack": "4cb03b768b2c6c9b5719dd23e69ea4cf",
     "FrozenLake": "24e9e6a175d899afa2ab081160aa2aa8",
@@ -57,7 +55,7 @@ DISCRETE = sorted(MADE)
 
 def experience(name: str, pipeline: int = 0, **how: Any) -> Any:
     """A model that has seen some rounds, and has learned nothing from them."""
-    cls: Any = CONTINUOUS.get(name, SyncDQN)
+    cls = ROWS["dqn" if name in MADE else name].cls
     model = cls(
         "MlpPolicy", suited(name, MADE.get(name, MADE["FrozenLake"])), n_actors=ACTORS, envs_per_actor=ENVS,
         rollout_steps=STEPS, learning_starts=2000, buffer_size=2000, pipeline=pipeline, policy_kwargs={"net_arch": [4]},

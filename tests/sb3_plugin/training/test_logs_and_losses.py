@@ -13,9 +13,8 @@ from contrib_trainers import make as make_contrib
 from every_other import in_turn
 from stable_baselines3.common.callbacks import BaseCallback, LogEveryNTimesteps
 from stable_baselines3.common.logger import configure
-from trainers import ALGORITHMS, BOX, CHOICE, INLINE, Toy
+from trainers import ALGORITHMS, BOX, CHOICE, CONTINUOUS, INLINE, Toy
 
-CONTINUOUS = ("sac", "td3", "tqc", "crossq")
 ON_POLICY = ("ppo", "maskable_ppo", "recurrent_ppo", "pqn")
 
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import gymnasium
 import pytest
-from stable_baselines3 import DQN, PPO, SAC, TD3
+from every_other import in_turn
 from stable_baselines3.common.env_util import make_vec_env
+from trainers import ROWS
 
-from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
-
+HOSTS = {row.host.partition(":")[2]: row for row in ROWS.values() if row.host}
+STEPS = {"DQN": 400, "QRDQN": 400, "PPO": 2_100}
 PAIRS: dict[str, tuple[Any, Any, str, int]] = {
-    "DQN": (SyncDQN, DQN, "CartPole-v1", 400),
-    "SAC": (SyncSAC, SAC, "Pendulum-v1", 160),
-    "TD3": (SyncTD3, TD3, "Pendulum-v1", 160),
-    "PPO": (SyncPPO, PPO, "CartPole-v1", 2_100),
+    name: (row.cls, row.host_cls, row.env, STEPS.get(name, 160))
+    for name, row in HOSTS.items()
+    if row.kind == "off-policy" or name == "PPO"
 }
-OFF_POLICY = ["DQN", "SAC", "TD3"]
-each = pytest.mark.parametrize("name", OFF_POLICY)
+OFF_POLICY = [name for name in PAIRS if HOSTS[name].kind == "off-policy"]
+each = in_turn("name", OFF_POLICY)
 
 
 def small() -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_few_updates_are_told_with_the_number_to_give(name: str) -> None:
         model = ours_of(name, n_actors=8, gradient_steps=1)
     assert [Path(one.filename) for one in caught] == [Path(__file__)]
     rate = 1 / model.usual_train_freq
-    assert model.update_to_data == rate / 8 and f"SB3's {name} has {rate:g} by default" in str(caught[0].message)
+    assert model.update_to_data == rate / 8 and f"{model.host}'s {name} has {rate:g} by default" in str(caught[0].message)
     with pytest.warns(UserWarning, match=f"pass gradient_steps={round(256 * rate)} for as many"):
         ours_of(name, rollout_steps=256)
 
@@ -133,7 +133,7 @@ def test_a_rollout_that_no_minibatch_divides() -> None:
     assert ours_of("PPO", make_vec_env("CartPole-v1", n_envs=2), batch_size=3_000).n_steps == 1024
 
 
-@pytest.mark.parametrize("cls", [SyncDQN, SyncSAC, SyncTD3, SyncPPO, PQN], ids=lambda cls: str(cls.__name__))
+@pytest.mark.parametrize("cls", [row.cls for row in ROWS.values()], ids=lambda cls: str(cls.__name__))
 def test_n_envs_is_answered_with_n_actors(cls: Any) -> None:
     with pytest.raises(TypeError, match=rf"{cls.__name__} has no n_envs: .*pass n_actors=8"):
         cls("MlpPolicy", "Pendulum-v1", n_envs=8)

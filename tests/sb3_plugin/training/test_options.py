@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-import stable_baselines3
 import torch
+from trainers import ROWS
 
 import reactor_sb3
-from reactor_sb3 import PQN, RunOptions, SyncDQN, SyncPPO, SyncSAC, SyncTD3
+from reactor_sb3 import PQN, RunOptions, SyncDQN, SyncPPO, SyncSAC
 from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions, constructor_hints
 from reactor_torch import torch_stream
 
-TRAINERS = {SyncDQN: OffPolicyOptions, SyncPPO: Options, SyncSAC: SplitOptions, SyncTD3: SplitOptions, PQN: Options}
+OPTIONS: dict[str, Any] = {"on-policy": Options, "search": Options, "off-policy": OffPolicyOptions}
+TRAINERS = {
+    row.cls: SplitOptions if row.kind == "off-policy" and "Box" in row.actions else OPTIONS[row.kind] for row in ROWS.values()
+}
+OF_HOSTS = {row.cls: row.host_cls for row in ROWS.values() if row.host}
 
 
 def test_the_keywords_are_the_fields() -> None:
@@ -50,10 +54,11 @@ def test_the_signature_has_every_keyword_with_its_default(trainer: Any) -> None:
         assert constructor_hints(trainer)[name] == hint or own
 
 
-@pytest.mark.parametrize("trainer", [SyncDQN, SyncPPO, SyncSAC, SyncTD3])
-def test_what_is_sb3s_comes_first_and_in_its_order(trainer: Any) -> None:
-    theirs = list(inspect.signature(getattr(stable_baselines3, trainer.__name__.removeprefix("Sync"))).parameters)
-    assert list(inspect.signature(trainer).parameters)[: len(theirs)] == theirs
+@pytest.mark.parametrize("trainer", OF_HOSTS)
+def test_what_is_the_hosts_comes_first_and_in_its_order(trainer: Any) -> None:
+    theirs, ours = (list(inspect.signature(one).parameters) for one in (OF_HOSTS[trainer], trainer))
+    assert [name for name in ours if name in theirs] == theirs
+    assert ours[: len(theirs)] == theirs
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -144,7 +149,7 @@ def test_what_a_subclass_draws_is_drawn_from_the_trainers_generator(algorithm: A
     assert torch.equal(*weights)
 
 
-@pytest.mark.parametrize("algorithm", [SyncPPO, SyncSAC, SyncTD3])
+@pytest.mark.parametrize("algorithm", [SyncPPO, SyncSAC, ROWS["td3"].cls])
 def test_an_example_draws_nothing_from_the_trainers_generator(algorithm: Any) -> None:
     model = algorithm("MlpPolicy", "Pendulum-v1", n_actors=2, seed=0)
     before = model.generator.get_state()

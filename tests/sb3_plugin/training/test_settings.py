@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
@@ -13,11 +14,10 @@ from contrib_trainers import CONTRIB, ToyOf, make
 from every_other import in_turn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
-from trainers import ALGORITHMS, BOX, CHOICE, PROCESSES, Toy
+from trainers import ALGORITHMS, BOX, CHOICE, CONTINUOUS, PROCESSES, ROWS, Toy
 
 NAMES = [*sorted(ALGORITHMS), *sorted(CONTRIB)]
-CONTINUOUS = ("sac", "td3", "tqc", "crossq")
-OFF_POLICY = (*CONTINUOUS, "dqn", "qrdqn")
+OFF_POLICY = [name for name, row in ROWS.items() if row.kind == "off-policy"]
 ALL = in_turn("algorithm", NAMES, kept=1)
 
 
@@ -48,18 +48,18 @@ SETTINGS: dict[str, Any] = {
     "target_policy_noise": 3.0, "policy_delay": 1, "q_lambda": 0.1, "target_kl": 1e-9, "lr_schedule": lambda _: 0.5,
     "exploration_schedule": lambda _: 1.0, "action_noise": NormalActionNoise(np.full(1, 5.0), np.zeros(1)),
 }  # fmt: skip
-OF = {
-    "n_minibatches": ("pqn",), "q_lambda": ("pqn",), "target_policy_noise": ("td3",), "policy_delay": ("td3", "crossq"),
-    "exploration_schedule": ("dqn", "qrdqn"), "action_noise": CONTINUOUS, "learning_starts": OFF_POLICY,
-    "gradient_steps": OFF_POLICY,
-    "max_grad_norm": ("ppo", "pqn", "maskable_ppo", "recurrent_ppo", "dqn", "qrdqn"),
-    "n_epochs": ("ppo", "pqn", "maskable_ppo", "recurrent_ppo"),
-    "batch_size": tuple(name for name in NAMES if name != "pqn"),
-    "gamma": NAMES, "lr_schedule": NAMES,
-}  # fmt: skip
-"""Whose setting it is; of those without an entry, PPO's kinds."""
-PPO = ("ppo", "maskable_ppo", "recurrent_ppo")
-CASES = [(algorithm, name) for name in SETTINGS for algorithm in OF.get(name, PPO)]
+
+
+def has(algorithm: str, name: str) -> bool:
+    """Whether it has a setting: an argument of its constructor, or a schedule made of one."""
+    known = inspect.signature(ROWS[algorithm].cls).parameters
+    if name == "exploration_schedule":
+        return "exploration_fraction" in known and algorithm in OFF_POLICY
+    return {"lr_schedule": "learning_rate"}.get(name, name) in known
+
+
+PPO = tuple(name for name in NAMES if has(name, "clip_range"))
+CASES = [(algorithm, name) for name in SETTINGS for algorithm in NAMES if has(algorithm, name)]
 
 
 class Sets(BaseCallback):

@@ -21,7 +21,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
-from trainers import ALGORITHMS, INLINE, PLACES, PROCESSES, Toy, discrete, each, new
+from trainers import ALGORITHMS, CONTINUOUS, INLINE, PLACES, PROCESSES, ROWS, Toy, discrete, each, new
 
 from reactor_rl import WorkerDiedError
 
@@ -98,7 +98,10 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     which, env, arguments, error, match = REFUSED[name]
-    groups = {"each": sorted(ALGORITHMS), "both": ["dqn", "pqn"], "discrete": ["dqn", "pqn", "ppo"], "continuous": ["sac", "td3"]}
+    groups = {
+        "each": sorted(ALGORITHMS), "both": [name for name in ALGORITHMS if ROWS[name].actions == ("Discrete",)],
+        "discrete": sorted(set(ALGORITHMS) - set(CONTINUOUS)), "continuous": ["sac", "td3"],
+    }  # fmt: skip
     for algorithm in groups.get(which, [which]):
         given = env()
         with pytest.raises(error, match=match):

@@ -14,16 +14,16 @@ from xml.etree import ElementTree
 import gymnasium
 import numpy as np
 import pytest
+from every_other import in_turn
 
 from reactor_rl.__main__ import main
 from reactor_rl.verify import verify
-from reactor_sb3 import PQN, SyncDQN
-from reactor_sb3.trainers.verify_targets import Training, pqn, sync_dqn, sync_ppo, sync_sac, sync_td3
+from reactor_sb3 import ALGORITHMS, PQN, SyncDQN
+from reactor_sb3.trainers.verify_targets import TARGETS, Training
 
-TARGETS: dict[str, Any] = {"sync_dqn": sync_dqn, "pqn": pqn, "sync_ppo": sync_ppo, "sync_sac": sync_sac, "sync_td3": sync_td3}
 TICKS = 12
 """Enough for several updates, and for a second evaluation to begin."""
-each = pytest.mark.parametrize("name", sorted(TARGETS))
+each = in_turn("name", sorted(TARGETS), kept=1)
 
 
 @pytest.fixture(autouse=True)
@@ -32,22 +32,22 @@ def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-@each
-def test_it_is_registered(name: str) -> None:
+def test_they_are_registered() -> None:
     """As the project says: what is installed in editable mode may have been registered before."""
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    value = project["entry-points"]["reactor_rl.verify"][name]
-    assert EntryPoint(name, value, "reactor_rl.verify").load() is TARGETS[name]
+    value = project["entry-points"]["reactor_rl.verify_tables"]["algorithms"]
+    assert EntryPoint("algorithms", value, "reactor_rl.verify_tables").load() is TARGETS
+    assert {row.key for row in ALGORITHMS.values()} <= TARGETS.keys()
 
 
 @pytest.mark.slow
 @each
 def test_one_fingerprint_on_every_executor(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["verify", f"reactor_sb3.trainers.verify_targets:{name}", "--ticks", str(TICKS), "--workers", "1,2,3"])
+    status = main(["verify", name, "--ticks", str(TICKS), "--workers", "1,2,3"])
     said = capsys.readouterr().out
     assert status == 0, said
     title, *rows, verdict = said.splitlines()
-    assert title == f"reactor_sb3.trainers.verify_targets:{name}"
+    assert title == name
     assert verdict == f"the same for all 7 after {TICKS} ticks"  # and nothing about global generators after it
     assert [row.split()[:2] for row in rows] == [
         ["inline", "workers=1"], *([executor, f"workers={n}"] for executor in ("threads", "processes") for n in (1, 2, 3)),
@@ -84,7 +84,7 @@ def test_the_fingerprint_depends_on_what_is_trained(name: str) -> None:
 def test_making_a_trainer_leaves_global_generators_as_they_are() -> None:
     np.random.seed(3)
     before = np.random.get_state()[1].tolist()  # type: ignore[index, union-attr]
-    with sync_dqn().make("inline"):
+    with TARGETS["sync_dqn"]().make("inline"):
         assert np.random.get_state()[1].tolist() == before  # type: ignore[index, union-attr]
 
 
@@ -144,7 +144,7 @@ def test_a_training_that_fails_is_reported() -> None:
 
 def test_it_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "picture.svg"
-    assert main(["draw", "reactor_sb3.trainers.verify_targets:sync_dqn", "-o", str(picture)]) == 0
+    assert main(["draw", "sync_dqn", "-o", str(picture)]) == 0
     assert capsys.readouterr().out == f"wrote {picture}\n"
     text = picture.read_text(encoding="utf-8")
     ElementTree.fromstring(text)
@@ -155,7 +155,7 @@ def test_it_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(("executor", "rows"), [("inline", 1), ("processes", 2)])
 def test_it_can_be_traced(executor: str, rows: int, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    target = "reactor_sb3.trainers.verify_targets:pqn"
+    target = "pqn"
     asked = ["trace", target, "-o", str(path), "--ticks", "3", "--executor", executor, "--workers", "2"]
     assert main(asked) == 0
     events = [event for event in json.loads(path.read_text())["traceEvents"] if event.get("cat") == "reaction"]

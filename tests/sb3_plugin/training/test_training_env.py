@@ -13,11 +13,9 @@ from every_other import in_turn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
-from trainers import ALGORITHMS, BOX, CHOICE, INLINE, PROCESSES, THREADS, Toy
+from trainers import ALGORITHMS, BOX, CHOICE, CONTINUOUS, INLINE, PROCESSES, THREADS, Toy
 
 from reactor_sb3 import ReactorVecEnv, SyncPPO
-
-CONTINUOUS = ("sac", "td3", "tqc", "crossq")
 
 
 class Level(Toy):

@@ -13,19 +13,15 @@ from typing import Any
 import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-from reactor_sb3 import PQN, ReactorVecEnv, SyncDQN, SyncPPO, SyncSAC, SyncTD3
-from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
+from reactor_sb3 import ALGORITHMS, ReactorVecEnv
 
 FILES: dict[str, dict[str, Any]] = {
     "ppo": {"default": {"n_timesteps": 1000, "n_steps": 512}},
     "dqn": {"default": {"n_timesteps": 1000}, "CartPole-v1": {"train_freq": 256, "gradient_steps": 128}},
     "sac": {"default": {"n_timesteps": 1000}},
     "td3": {"default": {"train_freq": [1, "episode"], "gradient_steps": -1}},
-    "qrdqn": {"default": {"n_timesteps": 1000}},
-    "ppo_lstm": {"default": {"n_timesteps": 1000}},
-    "crossq": {"default": {"n_timesteps": 1000}},
-    "tqc": {"default": {"n_timesteps": 1000}},
 }
+FILES |= {row.tuned: {"default": {"n_timesteps": 1000}} for row in ALGORITHMS.values() if row.tuned and row.tuned not in FILES}
 
 
 def module(name: str, **contents: Any) -> ModuleType:
@@ -74,11 +70,8 @@ def zoo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNames
 
 
 def test_trainers_are_algorithms_and_environments_are_ours(zoo: SimpleNamespace) -> None:
-    assert zoo.algos == {
-        "ppo": "SB3's", "pqn": PQN, "sync_dqn": SyncDQN, "sync_ppo": SyncPPO, "sync_sac": SyncSAC, "sync_td3": SyncTD3,
-        "sync_qrdqn": SyncQRDQN, "sync_tqc": SyncTQC, "sync_crossq": SyncCrossQ,
-        "sync_ppo_mask": SyncMaskablePPO, "sync_ppo_lstm": SyncRecurrentPPO,
-    }  # fmt: skip
+    assert zoo.algos == {"ppo": "SB3's"} | {row.key: row.cls for row in ALGORITHMS.values()}
+    assert {"pqn", "sync_td3", "sync_ppo_mask", "sync_ppo_lstm"} <= zoo.algos.keys()
     assert zoo.manager.default_vec_env_cls is ReactorVecEnv
     assert zoo.HYPERPARAMS_SAMPLER["sync_sac"] == "SAMPLER of sac" and zoo.HYPERPARAMS_CONVERTER["sync_dqn"] == "CONVERTER of dqn"
     assert set(zoo.algos) - {"ppo"} <= set(zoo.HYPERPARAMS_SAMPLER) & set(zoo.HYPERPARAMS_CONVERTER)
@@ -135,7 +128,7 @@ def test_pqn_takes_what_is_searched(zoo: SimpleNamespace) -> None:
             return choices[-1]
 
     found = zoo.HYPERPARAMS_SAMPLER["pqn"](Trial(), 0, 8, {})
-    with PQN("MlpPolicy", "CartPole-v1", n_actors=1, executor="inline", **found) as model:
+    with ALGORITHMS["PQN"].cls("MlpPolicy", "CartPole-v1", n_actors=1, executor="inline", **found) as model:
         assert (model.rollout_steps, model.n_minibatches, model.q_net.net_arch) == (256, 16, [256, 256])
 
 
