@@ -218,19 +218,19 @@ def reward(result: Result) -> str:
 
 
 def one_line(result: Result) -> str:
-    """Mean returns of SB3's and of ours, and how long both took."""
+    """Interquartile means of returns, the host's and ours, and how long both took."""
     rows = []
     for name, found in result["cases"].items():
         if not found["seeds"]:
             continue
         row = [name, f"{found['steps']:,}", str(found["seeds"])]
-        for who in ("SB3", "ours"):
-            of = found[who]["return"]
-            row.append(f"{of['median']:,.0f}<br>{of['min']:,.0f} to {of['max']:,.0f}".replace("-", "\u2011"))
-        row += [f"{found[who]['updates']['median']:,.0f}" for who in ("SB3", "ours")]
-        row += [f"{found[who]['seconds']['median']:,.0f} s" for who in ("SB3", "ours")]
+        for who in ("host", "ours"):
+            of = found[who]["interquartile"]
+            row.append(f"{of['mean']:,.0f}<br>{of['low']:,.0f} to {of['high']:,.0f}".replace("-", "\u2011"))
+        row += [f"{found[who]['updates']['median']:,.0f}" for who in ("host", "ours")]
+        row += [f"{found[who]['seconds']['median']:,.0f} s" for who in ("host", "ours")]
         rows.append(row)
-    head = ["", "steps", "seeds", "SB3's return", "ours", "SB3's updates", "ours", "SB3 takes", "ours"]
+    head = ["", "steps", "seeds", "its host's return", "ours", "its updates", "ours", "it takes", "ours"]
     return table(head, rows)
 
 
