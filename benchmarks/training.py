@@ -16,7 +16,6 @@ Where the process may use one core only (``taskset -c 0``), there are no rows of
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
@@ -28,8 +27,7 @@ from machine import cores
 from showing import bar_plot, print_table, rate_rows
 
 OURS = "reactor_rl"
-OF_CONTRIB = ("CrossQ", "MaskablePPO", "QRDQN", "RecurrentPPO", "TQC")
-NOT_OF_SBX = ("MaskablePPO", "QRDQN", "RecurrentPPO")
+OF_SBX = ("CrossQ", "DDPG", "DQN", "PPO", "SAC", "TD3", "TQC")
 CARTPOLE = "CartPole-v1"
 
 
@@ -37,7 +35,7 @@ class Case(NamedTuple):
     """An algorithm with its settings.
 
     Attributes:
-        algorithm: ``"PPO"``, ``"DQN"``, ``"SAC"`` or ``"TD3"``, or one of sb3-contrib's.
+        algorithm: Its host's name, ``"PPO"``; ours is ``Sync`` and that.
         policy: Of SB3's.
         env: An id, or for ``"CnnPolicy"`` an Atari game; or what makes an environment.
         n_envs: Environments.
@@ -55,13 +53,22 @@ class Case(NamedTuple):
     normalized: bool = False
 
     @property
+    def row(self) -> Any:
+        """Of the table of algorithms."""
+        from reactor_sb3 import ALGORITHMS
+
+        return ALGORITHMS[f"Sync{self.algorithm}"]
+
+    @property
     def host(self) -> str:
         """Whose algorithm it is."""
-        return "sb3-contrib" if self.algorithm in OF_CONTRIB else "SB3"
+        return "sb3-contrib" if self.row.extra == "contrib" else "SB3"
 
     @property
     def steps(self) -> int:
-        """Steps of all environments in a round."""
+        """Steps of all environments in a round; of whole episodes about as many."""
+        if self.row.kind == "search":
+            return 2 * int(self.settings["n_delta"]) * 200
         return self.n_envs * int(self.settings.get("n_steps") or self.settings["train_freq"])
 
     @property
@@ -92,17 +99,29 @@ def zoo_half_cheetah() -> dict[str, Any]:
 
 
 def continuous(algorithm: str, gradient_steps: int) -> Case:
-    """Eight HalfCheetah, networks of 256-256, minibatches of 256: SAC's defaults, and TD3 with the same."""
+    """Eight HalfCheetah, networks of 256-256, minibatches of 256: SAC's defaults, and TD3 and DDPG with the same."""
     settings: dict[str, Any] = {
         "train_freq": 1, "gradient_steps": gradient_steps, "batch_size": 256, "learning_starts": 1000, "buffer_size": 100_000,
         "policy_kwargs": {"net_arch": [256, 256]},
     }  # fmt: skip
-    if algorithm == "TD3":
+    if algorithm in ("TD3", "DDPG"):
         import numpy as np
         from stable_baselines3.common.noise import NormalActionNoise
 
         settings["action_noise"] = NormalActionNoise(np.zeros(6), np.full(6, 0.1))
     return Case(algorithm, "MlpPolicy", "HalfCheetah-v5", 8, settings)
+
+
+def hindsight() -> Case:
+    """SB3's own example for hindsight."""
+    from stable_baselines3 import HerReplayBuffer
+    from stable_baselines3.common.envs import BitFlippingEnv
+
+    settings: dict[str, Any] = {
+        "train_freq": 1, "gradient_steps": 8, "batch_size": 256, "learning_starts": 1000, "buffer_size": 100_000,
+        "replay_buffer_class": HerReplayBuffer,
+    }  # fmt: skip
+    return Case("SAC", "MultiInputPolicy", partial(BitFlippingEnv, n_bits=8, continuous=True), 8, settings)
 
 
 ROUNDS: dict[str, Any] = {"n_steps": 128, "batch_size": 64, "n_epochs": 10}
@@ -119,6 +138,14 @@ CASES: dict[str, Callable[[], Case]] = {
     "SAC, 8 HalfCheetah, an update every 8 steps": lambda: continuous("SAC", 1),
     "TD3, 8 HalfCheetah, an update a step": lambda: continuous("TD3", 8),
     "TD3, 8 HalfCheetah, an update every 8 steps": lambda: continuous("TD3", 1),
+    "DDPG, 8 HalfCheetah, an update a step": lambda: continuous("DDPG", 8),
+    "A2C, 16 CartPole": lambda: Case("A2C", "MlpPolicy", CARTPOLE, 16, {"n_steps": 5}),
+    "A2C, 16 HalfCheetah": lambda: Case("A2C", "MlpPolicy", "HalfCheetah-v5", 16, {"n_steps": 5}),
+    "TRPO, 16 CartPole": lambda: Case("TRPO", "MlpPolicy", CARTPOLE, 16, {"n_steps": 128, "batch_size": 128}),
+    "TRPO, 16 HalfCheetah": lambda: Case("TRPO", "MlpPolicy", "HalfCheetah-v5", 16, {"n_steps": 128, "batch_size": 128}),
+    "ARS, 16 Pendulum": lambda: Case("ARS", "LinearPolicy", "Pendulum-v1", 16, {"n_delta": 16}),
+    "ARS, 16 HalfCheetah": lambda: Case("ARS", "LinearPolicy", "HalfCheetah-v5", 16, {"n_delta": 16}),
+    "SAC, 8 bits to flip, hindsight": lambda: hindsight(),
     "MaskablePPO, 16 masked grids": lambda: Case("MaskablePPO", "MlpPolicy", MaskedGrid, 16, ROUNDS),
     "MaskablePPO, 16 connect_four": lambda: Case("MaskablePPO", "MlpPolicy", ConnectFour, 16, ROUNDS),
     "RecurrentPPO, 16 CartPole without velocities": lambda: Case(
@@ -151,16 +178,12 @@ def vec_env_of(case: Case, kind: str, seed: int = 0) -> Any:
 
 def ours_of(case: Case, seed: int = 0, **more: Any) -> Any:
     """Our trainer, as anybody would make it. It makes its environments like those that it is shown."""
-    ours = importlib.import_module("reactor_sb3.contrib" if case.algorithm in OF_CONTRIB else "reactor_sb3")
-    cls = getattr(ours, f"Sync{case.algorithm}")
-    return cls(case.policy, vec_env_of(case, "DummyVecEnv"), seed=seed, device="cpu", **deepcopy(case.settings), **more)
+    return case.row.cls(case.policy, vec_env_of(case, "DummyVecEnv"), seed=seed, device="cpu", **deepcopy(case.settings), **more)
 
 
 def theirs_of(case: Case, kind: str, seed: int = 0) -> Any:
     """SB3's trainer, or sb3-contrib's."""
-    theirs = importlib.import_module("sb3_contrib" if case.algorithm in OF_CONTRIB else "stable_baselines3")
-    cls = getattr(theirs, case.algorithm)
-    return cls(case.policy, vec_env_of(case, kind, seed), seed=seed, device="cpu", **deepcopy(case.settings))
+    return case.row.host_cls(case.policy, vec_env_of(case, kind, seed), seed=seed, device="cpu", **deepcopy(case.settings))
 
 
 def jax_of(case: Case, kind: str, seed: int = 0) -> Any:
@@ -197,10 +220,11 @@ class Trains(Contender):
 
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads or before)
+        steps = self.model.num_timesteps if self.begun else 0
         self.model.learn(count * self.case.steps, reset_num_timesteps=not self.begun, log_interval=None)
         self.begun = True
         torch.set_num_threads(before)
-        return count * self.case.steps
+        return self.model.num_timesteps - steps
 
     def close(self) -> None:
         (self.model if hasattr(self.model, "close") else self.model.get_env()).close()
@@ -211,12 +235,12 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
     makers: dict[str, Callable[[], Contender]] = {OURS: partial(Trains, partial(ours_of, case), case)}
     if cores() > 1:
         makers[f"{OURS}, pipeline=1"] = partial(Trains, partial(ours_of, case, pipeline=1), case)
-        if case.algorithm in ("CrossQ", "SAC", "TD3", "TQC"):
+        if case.row.kind == "off-policy" and "Box" in case.row.actions:
             makers[f"{OURS}, split=True"] = partial(Trains, partial(ours_of, case, split=True), case)
     for kind in case.vec_envs:
         for threads in sorted({1, cores()}):
             makers[f"{case.host}, {kind}, threads: {threads}"] = partial(Trains, partial(theirs_of, case, kind), case, threads)
-        if case.algorithm not in NOT_OF_SBX:
+        if case.algorithm in OF_SBX:
             makers[f"SBX, {kind}"] = partial(Trains, partial(jax_of, case, kind), case)
     # Several at once would each have workers, and their caches; the heavy ones take a round at a time.
     fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100, "QRDQN, 8 CartPole": 4}.get(
