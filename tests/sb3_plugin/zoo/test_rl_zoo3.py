@@ -11,11 +11,12 @@ import pytest
 import torch
 from stable_baselines3 import PPO
 
-from reactor_sb3 import SyncPPO
+from reactor_sb3 import ALGORITHMS, Algorithm, SyncPPO
 
 if importlib.util.find_spec("rl_zoo3") is None:  # importing it would change Gymnasium for all other tests
     pytest.skip("rl_zoo3 is not installed", allow_module_level=True)
 
+MASKED = "Masked-v0"
 SHORT = ["-n", "512", "--eval-freq", "256", "--eval-episodes", "1", "--seed", "1", "--device", "cpu", "--num-threads", "1"]
 
 
@@ -69,6 +70,33 @@ def test_a_search_ends_its_workers(tmp_path: Path) -> None:
     assert "Number of finished trials:  2" in done.stdout and "left over: 0" in done.stdout
 
 
+def env_of(row: Algorithm) -> list[str]:
+    """An environment for it, and where it is found."""
+    return ["--env", MASKED, "--gym-packages", "masked"] if row.masks else ["--env", row.env]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("row", ALGORITHMS.values(), ids=lambda row: str(row.key))
+def test_every_trainer_trains_and_is_searched(row: Algorithm, tmp_path: Path) -> None:
+    (tmp_path / "masked.py").write_text(
+        f"import gymnasium\ngymnasium.register({MASKED!r}, 'sb3_contrib.common.envs:InvalidActionEnvDiscrete')\n"
+    )
+    told = ["train", "--algo", row.key, *env_of(row), *SHORT]
+    if row.masks:  # of which the zoo has no settings for environments that it does not know
+        told += ["--conf-file", str(settings_of(row, tmp_path))]
+    assert "Eval num_timesteps" in script(tmp_path, "reactor_sb3.zoo", *told)
+    search = ["-optimize", "--n-trials", "1", "--n-evaluations", "1", "--no-optim-plots", "-params", "n_envs:2"]
+    assert "Number of finished trials:  1" in script(tmp_path, "reactor_sb3.zoo", *told, *search)
+
+
+def settings_of(row: Algorithm, folder: Path) -> Path:
+    file = folder / "settings.py"
+    file.write_text(f"hyperparams = {{{MASKED!r}: {{'n_timesteps': 512, 'n_envs': 2, 'n_steps': 64, 'policy': {row.policy!r}}}}}\n")
+    return file
+
+
 def test_what_rounds_cannot_give_is_refused(tmp_path: Path) -> None:
-    told = ["train", "--algo", "sync_sac", "--env", "Pendulum-v1", *SHORT]
-    assert "use SB3's SAC" in script(tmp_path, "reactor_sb3.zoo", *told, "-params", "use_sde:True", fails=True)
+    told = ["train", "--algo", "sync_td3", "--env", "Pendulum-v1", *SHORT]
+    episodes = script(tmp_path, "reactor_sb3.zoo", *told, "-params", "train_freq:(1, 'episode')", fails=True)
+    assert "train_freq in episodes would make rounds of changing length" in episodes
