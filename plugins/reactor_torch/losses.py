@@ -18,6 +18,7 @@ from reactor_torch import kernels
 from reactor_torch.learned_distributions import EPSILON, HALF_LOG_2PI
 
 __all__ = [
+    "policy_gradient_loss",
     "ppo_loss",
     "q_loss",
     "q_targets",
@@ -180,6 +181,31 @@ def quantile_loss(quantiles: torch.Tensor, returns: torch.Tensor, share: float) 
 
 
 # ---------------------------------------------------------------------- probabilities
+
+
+def policy_gradient_loss(
+    said: tuple[Array, Array, Array | None], batch: Any, share: float, ent_coef: float, vf_coef: float
+) -> tuple[tuple[float, ...], Array, Array]:
+    """Log-probabilities of actions that turned out well, value loss and entropy (Mnih et al. 2016).
+
+    Args:
+        said: Values, log-probabilities and entropies of a minibatch, arrays ``(rows,)``; ``None`` for entropies that nobody can
+            compute, which are estimated by the log-probabilities.
+        batch: Advantages and returns.
+        share: Weight of a row.
+        ent_coef: Weight of the entropy.
+        vf_coef: Weight of the value loss.
+
+    Returns:
+        The loss and its parts (policy's, values', negative entropy), and gradients by values and by log-probabilities.
+    """
+    values, log_prob, entropy = said
+    advantages, errors, total = _array(batch.advantages), values - _array(batch.returns), kernels.compiled.weighted_sum
+    policy_loss, value_loss = total(advantages * log_prob, -share, None, 0.0), total(errors * errors, share, None, 0.0)
+    entropy_loss = total(log_prob, share, None, 0.0) if entropy is None else total(entropy, -share, None, 0.0)
+    by_log_prob = advantages * -share if entropy is not None else ent_coef * share - advantages * share
+    loss = policy_loss + ent_coef * entropy_loss + vf_coef * value_loss
+    return (loss, policy_loss, value_loss, entropy_loss), errors * (2 * vf_coef * share), by_log_prob
 
 
 def ppo_loss(
