@@ -184,13 +184,12 @@ def quantile_loss(quantiles: torch.Tensor, returns: torch.Tensor, share: float) 
 
 
 def policy_gradient_loss(
-    said: tuple[Array, Array, Array | None], batch: Any, share: float, ent_coef: float, vf_coef: float
+    said: tuple[Array, Array, Array], batch: Any, share: float, ent_coef: float, vf_coef: float
 ) -> tuple[tuple[float, ...], Array, Array]:
-    """Log-probabilities of actions that turned out well, value loss and entropy (Mnih et al. 2016).
+    """Log-probabilities of actions, weighted by their advantages, value loss and entropy (Mnih et al. 2016).
 
     Args:
-        said: Values, log-probabilities and entropies of a minibatch, arrays ``(rows,)``; ``None`` for entropies that nobody can
-            compute, which are estimated by the log-probabilities.
+        said: Values, log-probabilities and entropies of a minibatch, arrays ``(rows,)``.
         batch: Advantages and returns.
         share: Weight of a row.
         ent_coef: Weight of the entropy.
@@ -200,12 +199,11 @@ def policy_gradient_loss(
         The loss and its parts (policy's, values', negative entropy), and gradients by values and by log-probabilities.
     """
     values, log_prob, entropy = said
-    advantages, errors, total = _array(batch.advantages), values - _array(batch.returns), kernels.compiled.weighted_sum
-    policy_loss, value_loss = total(advantages * log_prob, -share, None, 0.0), total(errors * errors, share, None, 0.0)
-    entropy_loss = total(log_prob, share, None, 0.0) if entropy is None else total(entropy, -share, None, 0.0)
-    by_log_prob = advantages * -share if entropy is not None else ent_coef * share - advantages * share
-    loss = policy_loss + ent_coef * entropy_loss + vf_coef * value_loss
-    return (loss, policy_loss, value_loss, entropy_loss), errors * (2 * vf_coef * share), by_log_prob
+    advantages, errors = _array(batch.advantages), values - _array(batch.returns)
+    weighted = ((advantages * log_prob, -share), (errors * errors, share), (entropy, -share))
+    policy, squares, uncertainty = (kernels.compiled.weighted_sum(one, weight, None, 0.0) for one, weight in weighted)
+    loss = policy + ent_coef * uncertainty + vf_coef * squares
+    return (loss, policy, squares, uncertainty), errors * (2 * vf_coef * share), advantages * -share
 
 
 def ppo_loss(

@@ -30,6 +30,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
     policy_base: ClassVar[type[Any]] = ActorCriticPolicy
     _read: ClassVar[Any] = staticmethod(read_actor_critic)
     # the attributes of SB3's algorithms
+    gamma: float
     gae_lambda: float
     ent_coef: float
     vf_coef: float
