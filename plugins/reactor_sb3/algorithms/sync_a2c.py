@@ -63,7 +63,10 @@ class SyncA2C(ActorCriticTrainer, A2C):
         env: As for :class:`~reactor_sb3.SyncDQN`.
         n_steps: Steps of each environment in a round, however many environments there are, as in SB3.
         rollout_buffer_class, device: As for :class:`~reactor_sb3.SyncPPO`.
-        **options: As for :class:`~reactor_sb3.SyncPPO`. There is one environment unless you ask for more, as in SB3.
+        **options: As for :class:`~reactor_sb3.SyncPPO`; but as in SB3 there is one environment unless you ask for more. Each one
+            more makes a larger batch, so fewer updates of as many steps: training is faster, and less is learned from each step.
+            A round is short, so environments of one actor (``envs_per_actor=8``) take less time than as many actors
+            (``n_actors=8``), unless their steps are slow.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or the policy is not an ``ActorCriticPolicy``.

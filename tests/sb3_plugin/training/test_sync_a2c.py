@@ -169,7 +169,7 @@ def test_one_result_of_others(name: str) -> None:
     found = []
     for place in PLACES:
         with new(env, policy, pipeline=1, **{**given, **place}) as model:
-            found.append(outcome(model.learn(256)))
+            found.append(outcome(model.learn(600)))
     assert all(one == found[0] for one in found) and found[0]["counters"][2]
 
 
@@ -294,6 +294,6 @@ def test_refusals(given: dict[str, Any], error: type[Exception], message: str) -
 @pytest.mark.slow
 @pytest.mark.parametrize("envs", [1, 8])
 def test_cartpole_is_learned(envs: int) -> None:
-    with SyncA2C("MlpPolicy", "CartPole-v1", envs_per_actor=envs, seed=0, evaluate_every=2000 // envs, **INLINE) as model:
-        model.learn(120_000)
-    assert max(one.mean for one in model.evaluations) > 400
+    with SyncA2C("MlpPolicy", "CartPole-v1", envs_per_actor=envs, seed=0, **INLINE) as model:
+        model.learn(100_000)
+        assert np.mean([episode["r"] for episode in model.ep_info_buffer]) > 200
