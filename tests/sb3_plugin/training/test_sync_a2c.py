@@ -200,6 +200,16 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert np.array_equal(plain.predict(observations, deterministic=True)[0], actions)
 
 
+def test_loaded_with_the_arguments_that_it_was_made_with(tmp_path: Path) -> None:
+    """SB3's A2C writes into its ``policy_kwargs``, and compares them when it loads a model."""
+    network = {"net_arch": [8]}
+    new(policy_kwargs=network).save(tmp_path / "model")
+    for given in (network, None):
+        assert SyncA2C.load(tmp_path / "model", policy_kwargs=given).policy_kwargs["net_arch"] == [8]
+    with pytest.raises(ValueError, match=r"^policy_kwargs must be those that the model was saved with, .*, got \{\}$"):
+        SyncA2C.load(tmp_path / "model", policy_kwargs={})
+
+
 def test_normalised_and_other_environments() -> None:
     with new(VecNormalize(make_vec_env("CartPole-v1", 4)), n_actors=None, envs_per_actor=None) as model:
         model.learn(64)
