@@ -50,6 +50,7 @@ with require_extra("sb3", "reactor_torch"):
     )
     from reactor_torch.loss import Loss, Network, Task, Update
     from reactor_torch.losses import (
+        policy_gradient_loss,
         ppo_loss,
         q_loss,
         q_targets,
@@ -164,6 +165,7 @@ __all__ = [
     "normalized",
     "packed",
     "parameter_record",
+    "policy_gradient_loss",
     "ppo_loss",
     "q_loss",
     "q_targets",

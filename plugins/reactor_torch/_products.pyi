@@ -305,6 +305,16 @@ def adam(
         beta2:float epsilon:float decay:float
     """
 
+def rmsprop(
+    weights: _Floats, gradients: _Floats, squares: _Floats, lr: float, alpha: float, epsilon: float, decay: float, /,
+) -> None:  # fmt: skip
+    """One step of RMSprop.
+
+    ::
+
+        weights![r] gradients[r] squares![r] lr:float alpha:float epsilon:float decay:float
+    """
+
 def polyak(target: _Floats, weights: _Floats, tau: float, /) -> None:
     """Move a target ``tau`` of the way towards weights.
 

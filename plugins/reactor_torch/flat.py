@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.optim import optimizer as of_all_optimizers
 from torch.optim.radam import radam
+from torch.optim.rmsprop import rmsprop
 
 from reactor_torch import kernels
 
@@ -231,8 +232,12 @@ class FlatParameters:
 
 SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 FADED = 32
-"""Every so many steps, first moments that have faded away become 0."""
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+"""Every so many steps, moments that have faded away become 0."""
+_ADAM = ("exp_avg", "exp_avg_sq")
+_MOMENTS: dict[Any, tuple[str, ...]] = {
+    torch.optim.Adam: _ADAM, torch.optim.AdamW: _ADAM, torch.optim.RAdam: _ADAM, torch.optim.RMSprop: ("square_avg",),
+}  # fmt: skip
+"""What the optimisers remember of each parameter that go over all of them at once; those that fade fastest first."""
 _GLOBAL_HOOKS: tuple[Any, ...] = (
     of_all_optimizers._global_optimizer_pre_hooks, of_all_optimizers._global_optimizer_post_hooks
 )  # fmt: skip
@@ -241,9 +246,9 @@ _GLOBAL_HOOKS: tuple[Any, ...] = (
 class FlatOptimizer:
     """Steps flat parameters as a torch optimiser would.
 
-    Adam, AdamW and RAdam of one group of parameters (without ``amsgrad``, ``maximize`` and the like) go over the flat arrays at
-    once; any other one, and one that has hooks or a ``step`` of its own, makes its own step on the views. A parameter that has no
-    gradient in an update counts as one whose gradient is 0; torch leaves it out.
+    Adam, AdamW, RAdam and RMSprop of one group of parameters (without ``amsgrad``, ``momentum``, ``maximize`` and the like) go over
+    the flat arrays at once; any other one, and one that has hooks or a ``step`` of its own, makes its own step on the views. A
+    parameter that has no gradient in an update counts as one whose gradient is 0; torch leaves it out.
 
     Args:
         optimizer: Torch's; its parameters are those of ``flat``, but for frozen ones and idle ones.
@@ -263,7 +268,8 @@ class FlatOptimizer:
         if own - {id(one) for one in self.idle} != {id(one) for one in flat.parameters}:
             raise ValueError("the optimiser's parameters are not the flat ones: make both from the same network")
         self.at_once, self._taken = False, 0
-        self._moments = tuple(torch.zeros_like(flat.data) for _ in _MOMENTS)
+        names = _MOMENTS.get(type(optimizer), ())
+        self._moments = tuple(torch.zeros_like(flat.data) for _ in names)
         on_device = any(group.get("fused") for group in optimizer.param_groups)  # then torch's own step wants them there
         self._steps = torch.zeros(len(flat.parameters), device=flat.device if on_device else "cpu")
         self._on_device = torch.zeros((), device=flat.device)
@@ -272,7 +278,7 @@ class FlatOptimizer:
             self._step_counts: Array = self._steps.numpy()
             self._arrays = [one.numpy() for one in (flat.data, flat.gradients, *self._moments)]
         self._states: tuple[dict[str, torch.Tensor], ...] = tuple(
-            dict(zip(("step", *_MOMENTS), of_parameter, strict=True)) for of_parameter in zip(*views, strict=True)
+            dict(zip(("step", *names), of_parameter, strict=True)) for of_parameter in zip(*views, strict=True)
         )
         self.bind()
 
@@ -297,14 +303,15 @@ class FlatOptimizer:
 
     def _can_go_at_once(self) -> bool:
         groups = self.optimizer.param_groups
-        if type(self.optimizer) not in (torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam) or len(groups) != 1:
+        if type(self.optimizer) not in _MOMENTS or len(groups) != 1:
             return False
         one: Any = self.optimizer
         if any((one._optimizer_step_pre_hooks, one._optimizer_step_post_hooks, *_GLOBAL_HOOKS)) or "step" in vars(one):
             return False
         group = groups[0]
-        special = any(group.get(name) for name in ("amsgrad", "maximize", "capturable", "differentiable"))
-        return not special and not any(isinstance(one, torch.Tensor) for one in (group["lr"], *group["betas"]))
+        names = ("amsgrad", "momentum", "centered", "maximize", "capturable", "differentiable")
+        special = any(group.get(name) for name in names)
+        return not special and not any(isinstance(one, torch.Tensor) for one in (group["lr"], *group.get("betas", ())))
 
     def step(self) -> None:
         """One step along the gradients, at the learning rate that the optimiser's group has now."""
@@ -313,34 +320,46 @@ class FlatOptimizer:
                 one.grad = None
             self.optimizer.step()
             return
-        group = self.optimizer.param_groups[0]
-        beta1, beta2 = group["betas"]
+        group, kind = self.optimizer.param_groups[0], type(self.optimizer)
         self._taken += 1
         if self._taken % FADED == 0:
-            # Without gradients (of units that rectify everything away) a first moment fades to a denormal number and stays one,
-            # because 0.9 times the smallest rounds up to it: processors take many times as long for those, and no weight notices.
+            # Without gradients (of units that rectify everything away) a moment fades to a denormal number and stays one, because
+            # 0.9 times the smallest rounds up to it: processors take many times as long for those, and no weight notices.
             torch.hardshrink(self._moments[0], SMALLEST_NORMAL, out=self._moments[0])
         if self.kernels:
             self._step_counts += 1
-            kind = type(self.optimizer)
-            decoupled = kind is torch.optim.AdamW or group.get("decoupled_weight_decay", False)
+        else:
+            self._steps.add_(1)
+        (self._rmsprop if kind is torch.optim.RMSprop else self._adam)(group, kind)
+
+    def _rmsprop(self, group: dict[str, Any], kind: Any) -> None:
+        if self.kernels:
+            self.kernels.rmsprop(*self._arrays, group["lr"], group["alpha"], group["eps"], group["weight_decay"])
+            return
+        rmsprop(
+            [self.flat.data], [self.flat.gradients], [*self._moments], [], [], [self._on_device], foreach=False, momentum=0.0,
+            centered=False, lr=group["lr"], alpha=group["alpha"], eps=group["eps"], weight_decay=group["weight_decay"],
+        )  # fmt: skip
+
+    def _adam(self, group: dict[str, Any], kind: Any) -> None:
+        beta1, beta2 = group["betas"]
+        decoupled = kind is torch.optim.AdamW or group.get("decoupled_weight_decay", False)
+        if self.kernels:
             numbers = (self._taken, group["lr"], beta1, beta2, group["eps"], group["weight_decay"])
             self.kernels.adam(kind is torch.optim.RAdam, decoupled, *self._arrays, *numbers)
             return
-        self._steps.add_(1)
         first, second = self._moments
         flat = self.flat
         common: dict[str, Any] = {
             "lr": group["lr"], "beta1": beta1, "beta2": beta2, "eps": group["eps"], "weight_decay": group["weight_decay"],
         }  # fmt: skip
-        if type(self.optimizer) is torch.optim.RAdam:
+        if kind is torch.optim.RAdam:
             radam(
                 [flat.data], [flat.gradients], [first], [second], [self._on_device], foreach=False,
                 decoupled_weight_decay=group["decoupled_weight_decay"], **common,
             )  # fmt: skip
             return
         self._on_device.add_(1)
-        decoupled = type(self.optimizer) is torch.optim.AdamW or group.get("decoupled_weight_decay", False)
         (torch._fused_adamw_ if decoupled else torch._fused_adam_)(
             [flat.data], [flat.gradients], [first], [second], [], [self._on_device], amsgrad=False, maximize=False, **common,
         )  # fmt: skip

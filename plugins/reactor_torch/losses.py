@@ -18,6 +18,7 @@ from reactor_torch import kernels
 from reactor_torch.learned_distributions import EPSILON, HALF_LOG_2PI
 
 __all__ = [
+    "policy_gradient_loss",
     "ppo_loss",
     "q_loss",
     "q_targets",
@@ -180,6 +181,29 @@ def quantile_loss(quantiles: torch.Tensor, returns: torch.Tensor, share: float) 
 
 
 # ---------------------------------------------------------------------- probabilities
+
+
+def policy_gradient_loss(
+    said: tuple[Array, Array, Array], batch: Any, share: float, ent_coef: float, vf_coef: float
+) -> tuple[tuple[float, ...], Array, Array]:
+    """Log-probabilities of actions, weighted by their advantages, value loss and entropy (Mnih et al. 2016).
+
+    Args:
+        said: Values, log-probabilities and entropies of a minibatch, arrays ``(rows,)``.
+        batch: Advantages and returns.
+        share: Weight of a row.
+        ent_coef: Weight of the entropy.
+        vf_coef: Weight of the value loss.
+
+    Returns:
+        The loss and its parts (policy's, values', negative entropy), and gradients by values and by log-probabilities.
+    """
+    values, log_prob, entropy = said
+    advantages, errors = _array(batch.advantages), values - _array(batch.returns)
+    weighted = ((advantages * log_prob, -share), (errors * errors, share), (entropy, -share))
+    policy, squares, uncertainty = (kernels.compiled.weighted_sum(one, weight, None, 0.0) for one, weight in weighted)
+    loss = policy + ent_coef * uncertainty + vf_coef * squares
+    return (loss, policy, squares, uncertainty), errors * (2 * vf_coef * share), advantages * -share
 
 
 def ppo_loss(

@@ -19,7 +19,7 @@ from torch_plugin.sb3_models import ACTIONS, IMAGES, NUMBERS, Walk, dqn, ppo, ro
 from torch_plugin.sb3_models import replay as some_transitions
 
 from reactor_pettingzoo.learning.policies import MaskedLoss
-from reactor_sb3.algorithms import pqn_policies, sync_dqn, sync_sac, sync_td3
+from reactor_sb3.algorithms import pqn_policies, sync_a2c, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.pqn import QLoss
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
@@ -173,6 +173,12 @@ def surrogate_of_images(rows: int, kind: str, brightest: int = 255, **arguments:
     return Networks({"policy": Network(policy, policy.optimizer, read=read_actor_critic)}, losses), batch
 
 
+def policy_gradient(made: Callable[..., Any], rows: int, **given: Any) -> Any:
+    """A2C's loss, of networks and a minibatch of PPO's."""
+    nets, batch = made(rows, **given)
+    return Networks(nets.parts, {"policy": sync_a2c.A2CLoss(0.01, 0.5)}), batch
+
+
 def several_agents(rows: int, kind: str) -> Any:
     """Two policies of SyncIPPO: what one of them does is sometimes forbidden."""
     policies = {name: ppo(kind).policy for name in ("free", "bound")}
@@ -236,6 +242,9 @@ CASES: dict[str, Case] = {
     "PPO, images as they are": Case(
         partial(surrogate_of_images, kind="discrete", brightest=1, normalize_images=False, net_arch=[16]), **FEW_ROWS, dear=True
     ),
+    **{f"A2C, {kind}": Case(partial(policy_gradient, surrogate, kind=kind, clip_range_vf=None)) for kind in ACTIONS},
+    "A2C, gSDE": Case(partial(policy_gradient, surrogate, kind="box", clip_range_vf=None, use_sde=True), adds_up=False),
+    "A2C, images": Case(partial(policy_gradient, surrogate_of_images, kind="box"), **FEW_ROWS),
     **{f"IPPO, {kind}": Case(partial(several_agents, kind=kind)) for kind in ("discrete", "multi-discrete")},
     **{
         f"MaskablePPO, {kind}, {vf}": Case(partial(with_masks, kind=kind, clip_range_vf=vf))

@@ -24,11 +24,16 @@ OPTIMIZERS: dict[str, Any] = {
     "RAdam, decoupled": lambda p: torch.optim.RAdam(p, lr=3e-3, weight_decay=0.1, decoupled_weight_decay=True),
     "Adam, amsgrad": lambda p: torch.optim.Adam(p, lr=3e-3, amsgrad=True),
     "SGD": lambda p: torch.optim.SGD(p, lr=3e-3, momentum=0.9),
-    "RMSprop": lambda p: torch.optim.RMSprop(p, lr=3e-3),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, lr=3e-3, alpha=0.9, eps=1e-5),
+    "RMSprop, decay": lambda p: torch.optim.RMSprop(p, lr=3e-3, weight_decay=0.1),
+    "RMSprop, momentum": lambda p: torch.optim.RMSprop(p, lr=3e-3, momentum=0.9),
+    "RMSprop, centered": lambda p: torch.optim.RMSprop(p, lr=3e-3, centered=True),
     "a tensor as learning rate": lambda p: torch.optim.Adam(p, lr=torch.tensor(3e-3)),
     "two groups": lambda p: torch.optim.Adam([{"params": p[:1], "lr": 1e-2}, {"params": p[1:]}], lr=3e-3),
 }
-AT_ONCE = {"Adam", "Adam, betas, decay", "Adam, fused", "AdamW", "RAdam", "RAdam, decoupled"}
+AT_ONCE = {
+    "Adam", "Adam, betas, decay", "Adam, fused", "AdamW", "RAdam", "RAdam, decoupled", "RMSprop", "RMSprop, decay",
+}  # fmt: skip
 
 
 def network() -> nn.Sequential:
@@ -261,22 +266,23 @@ def test_state_goes_to_torch_and_comes_from_it(name: str) -> None:
     step_both(12, theirs, plain, flat, own)
 
 
-def test_moments_that_have_faded_are_dropped() -> None:
+@pytest.mark.parametrize(("name", "moment"), [("Adam", "exp_avg"), ("RMSprop", "square_avg")])
+def test_moments_that_have_faded_are_dropped(name: str, moment: str) -> None:
     """Denormal numbers, which cost processors many times as much; the weights are what they are with them."""
-    theirs, plain, flat, own = twins("Adam")
+    theirs, plain, flat, own = twins(name)
     step_both(0, theirs, plain, flat, own)
     flat.gradients.zero_()
     for one in theirs.parameters():
         one.grad = torch.zeros_like(one)
-    moments = [state["exp_avg"] for state in own.optimizer.state.values()]
+    moments = [state[moment] for state in own.optimizer.state.values()]
     faded = []
     for _ in range(1100):
         plain.step()
         own.step()
-        largest = max(float(moment.abs().max()) for moment in moments)
+        largest = max(float(one.abs().max()) for one in moments)
         faded.append(0 < largest < torch.finfo(torch.float32).tiny)
     assert 0 < sum(faded) <= FADED
-    assert not any(moment.any() for moment in moments)
+    assert not any(one.any() for one in moments)
     step_both(1, theirs, plain, flat, own)
 
 

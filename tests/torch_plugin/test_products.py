@@ -269,6 +269,19 @@ def test_optimisers_are_torch_s(optimizer: str) -> None:
         np.testing.assert_allclose(ours, weights.detach().numpy(), rtol=2e-6, atol=2e-6)
 
 
+def test_rmsprop_is_torch_s() -> None:
+    torch.manual_seed(0)
+    weights = torch.nn.Parameter(torch.randn(33))
+    theirs = torch.optim.RMSprop([weights], lr=1e-2, alpha=0.9, eps=1e-5, weight_decay=0.1)
+    ours, squares = weights.detach().clone().numpy(), np.zeros(33, np.float32)
+    for _ in range(11):
+        weights.grad = torch.randn(33)
+        gradient = weights.grad.numpy().copy()
+        theirs.step()
+        products.rmsprop(ours, gradient, squares, 1e-2, 0.9, 1e-5, 0.1)
+        np.testing.assert_allclose(ours, weights.detach().numpy(), rtol=2e-6, atol=2e-6)
+
+
 def test_wrong_arguments_are_refused() -> None:
     weight, out = np.zeros((2, 3), np.float32), np.zeros((4, 2), np.float32)
     layer = (LINEAR, 0, 3, 2, 0.0, weight, None, None, None, out, None)

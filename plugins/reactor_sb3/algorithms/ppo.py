@@ -8,17 +8,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
-from gymnasium import spaces
-from stable_baselines3.common.buffers import RolloutBuffer
-from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
-from stable_baselines3.common.utils import FloatSchedule, explained_variance
+from stable_baselines3.common.utils import FloatSchedule
 from torch.nn.functional import mse_loss
 
-from reactor_sb3.learned import read_actor_critic
+from reactor_sb3.algorithms.actor_critic import ActorCriticTrainer
 from reactor_sb3.trainers.learner import Minibatch
-from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, mean_of, usual_steps
-from reactor_torch import Loss, Network, PPOBatch, Update, normalized, ppo_loss
+from reactor_sb3.trainers.on_policy import mean_of, usual_steps
+from reactor_torch import Loss, PPOBatch, Update, normalized, ppo_loss
 
 __all__ = ["PPOBatch", "PPOLoss", "PPOTrainer"]
 
@@ -69,24 +66,16 @@ class PPOLoss(Loss):
         return statistics
 
 
-class PPOTrainer(OnPolicyTrainer):
+class PPOTrainer(ActorCriticTrainer):
     """Every kind of PPO: its way with a round."""
 
-    log_unit: ClassVar[str] = "iterations"
     loss_class: ClassVar[type[PPOLoss]] = PPOLoss
-    policy_base: ClassVar[type[Any]] = ActorCriticPolicy  # what policies derive from
-    _read: ClassVar[Any] = staticmethod(read_actor_critic)
     _stopped: frozenset[str] = frozenset()  # losses whose divergence has become too large in this round
     # the attributes of SB3's PPO
     clip_range: Any
     clip_range_vf: Any
-    ent_coef: float
-    vf_coef: float
-    max_grad_norm: float
     target_kl: float | None
-    normalize_advantage: bool
     batch_size: int
-    rollout_buffer: Any
 
     def _for_host(self) -> dict[str, Any]:
         n_steps, n_envs = self.arguments["n_steps"], self.n_actors * self.envs_per_actor
@@ -105,16 +94,6 @@ class PPOTrainer(OnPolicyTrainer):
         """As every trainer's; but for ``log_interval``, which here counts rounds, as SB3's ``PPO`` does."""
         return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
-    def _setup_policy(self) -> None:
-        if not issubclass(self.policy_class, self.policy_base):
-            raise TypeError(f"{type(self).__name__} needs a {self.policy_base.__name__}, got {self.policy_class.__name__}")
-        super()._setup_policy()
-
-    def networks(self) -> dict[str, Network]:
-        """The policy."""
-        policy: Any = self.policy
-        return {"policy": Network(policy, policy.optimizer, self.max_grad_norm, read=self._read)}
-
     def losses(self) -> dict[str, Loss]:
         """The loss, with the numbers that its schedules have come to."""
         left, vf = self._current_progress_remaining, self.clip_range_vf
@@ -124,42 +103,12 @@ class PPOTrainer(OnPolicyTrainer):
     def minibatch_rows(self) -> int:
         return self.batch_size
 
-    @property
-    def update_rows(self) -> int:
-        """Transitions of a round: as SB3 does, ``train/n_updates`` counts passes over it."""
-        return self.n_steps * self.n_envs
-
-    def further_settings(self) -> tuple[Any, ...]:
-        """Those of the rollout buffer: in SB3 it is the one that discounts."""
-        return tuple(getattr(vars(self).get("rollout_buffer"), name, None) for name in ("gamma", "gae_lambda"))
-
     def check_settings(self) -> None:
-        """Take over numbers for schedules, and discounts of model or rollout buffer, whichever somebody has changed."""
+        """Take over numbers for schedules."""
         super().check_settings()
         for name in ("clip_range", "clip_range_vf"):
             if (schedule := getattr(self, name)) is not None and not isinstance(schedule, FloatSchedule):
                 setattr(self, name, FloatSchedule(schedule))
-        if (buffer := vars(self).get("rollout_buffer")) is None:
-            return
-        if not isinstance(buffer, RolloutBuffer) or buffer.n_envs != self.n_envs:
-            raise ValueError(f"rollout_buffer must be a RolloutBuffer for {self.n_envs} environments, got {buffer!r}")
-        buffer.buffer_size = self.n_steps
-        for name in ("gamma", "gae_lambda"):
-            own, before = getattr(self, name), self.session.discounts.get(name)
-            self.session.discounts[name] = now = own if own != before else getattr(buffer, name)
-            setattr(self, name, now)
-            setattr(buffer, name, now)
-
-    def store(self, rollouts: Rollouts) -> None:
-        """Keep a round in SB3's rollout buffer."""
-        rollouts.fill(self.rollout_buffer)
-
-    def batch(self, rollouts: Rollouts) -> PPOBatch:
-        """A whole round, in the order of SB3's rollout buffer."""
-        rows = rollouts.rows
-        actions, advantages, values = rollouts.actions(), rows("advantages"), rows("values")
-        actions = actions.flatten() if isinstance(self.action_space, spaces.Discrete) else actions.flatten(1).float()
-        return PPOBatch(self.seen(rollouts.observations()), actions, advantages, advantages + values, rows("log_probs"), values)
 
     def minibatches(self, batch: PPOBatch, network: str = "policy") -> Iterator[Minibatch]:
         """A pass: all rows in a new order, with advantages that are normalised minibatch by minibatch."""
@@ -182,19 +131,12 @@ class PPOTrainer(OnPolicyTrainer):
         else:
             super().step_along(loss, statistics)
 
-    def pass_done(self) -> None:
-        """Count passes, as SB3 does."""
-        self._n_updates += 1
-
     def log_round(self, passes: list[list[dict[str, float]]]) -> None:
         """Log means over the round, but for the divergence, which is the last pass's, and the loss, which is the last one."""
         super().log_round(passes)
-        record, buffer, loss = self.logger.record, self.rollout_buffer, self.nets.loss("policy")
+        record, loss = self.logger.record, self.nets.loss("policy")
         record("train/approx_kl", mean_of(passes[-1], "approx_kl"))
         record("train/loss", passes[-1][-1]["loss"])
-        record("train/explained_variance", explained_variance(buffer.values.flatten(), buffer.returns.flatten()))
-        if (log_std := getattr(self.policy, "log_std", None)) is not None:
-            record("train/std", float(log_std.detach().exp().mean()))
         record("train/clip_range", loss.clip_range)
         if loss.clip_range_vf is not None:
             record("train/clip_range_vf", loss.clip_range_vf)

@@ -11,9 +11,7 @@ from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import Schedule
 
-from reactor_sb3.acting.behaviours import Behaviour, OnPolicy
 from reactor_sb3.algorithms.ppo import PPOTrainer
-from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.options import Options, keeps_arguments
 
 __all__ = ["SyncPPO"]
@@ -85,8 +83,3 @@ class SyncPPO(PPOTrainer, PPO):
     ) -> None:
         self.check_buffer(RolloutBuffer, DictRolloutBuffer)
         self.construct(PPO)
-
-    def acting(self) -> tuple[torch.nn.Module, Behaviour]:
-        """The policy, from whose distributions actions are drawn."""
-        source = read_policy(self.policy, self.sde_sample_freq)
-        return source.module, OnPolicy(source.policy, self.gamma, self.gae_lambda)

@@ -92,7 +92,7 @@ _NUMBERS: dict[str, _Numbers] = {
     **dict.fromkeys(
         ("gamma", "gae_lambda", "q_lambda", "tau", "exploration_initial_eps", "exploration_final_eps"), _SHARE
     ),
-    **dict.fromkeys(("exploration_fraction", "target_policy_noise", "epsilon_spread"), _AMOUNT),
+    **dict.fromkeys(("exploration_fraction", "target_policy_noise", "epsilon_spread", "rms_prop_eps"), _AMOUNT),
     **dict.fromkeys(("max_grad_norm", "target_kl", "target_noise_clip"), _LIMIT),
     "learning_rate": _Numbers(0, other=callable, otherwise=_FUNCTION),
     **dict.fromkeys(("clip_range", "clip_range_vf"), _Numbers(0, above=True, endless=True, other=callable, otherwise=_FUNCTION)),

@@ -494,9 +494,10 @@ class Trainer(Model):
         """Load a file that ``save()`` has written; see SB3.
 
         Raises:
-            ValueError: If it is a checkpoint, or damaged.
+            ValueError: If it is a checkpoint, or damaged, or ``policy_kwargs`` are others than those that the model was made with.
         """
         checkpoint.check_loadable(cls, path)
+        asked = kwargs.pop("policy_kwargs", None)
         if "device" in kwargs:
             kwargs["device"] = get_device(kwargs["device"])  # as in SB3, a model from a GPU is loaded on a machine without one
         elif len(args) < 2:
@@ -505,6 +506,9 @@ class Trainer(Model):
             model = super().load(path, *args, **kwargs)
         except KeyError as error:  # a name in the zip's directory is another one
             raise ValueError(f"{path} is damaged: it has no {error}") from error
+        # SB3 would hold them against those of the algorithm, which has written into them.
+        if asked is not None and asked not in (model.policy_kwargs, model.arguments.get("policy_kwargs") or {}):
+            raise ValueError(f"policy_kwargs must be those that the model was saved with, {model.policy_kwargs}, got {asked}")
         model.arguments = {**model.arguments, "device": str(model.device)}
         return model
 

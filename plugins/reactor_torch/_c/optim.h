@@ -3,6 +3,7 @@
 #define OPTIMISERS(FUNCTION) \
     FUNCTION(adam, "rectified:bool decoupled:bool weights![r] gradients[r] first![r] second![r] steps:int lr:float beta1:float " \
              "beta2:float epsilon:float decay:float", "One step of Adam, or of RAdam if it is rectified.") \
+    FUNCTION(rmsprop, "weights![r] gradients[r] squares![r] lr:float alpha:float epsilon:float decay:float", "One step of RMSprop.") \
     FUNCTION(polyak, "target![r] weights[r] tau:float", "Move a target `tau` of the way towards weights.") \
     FUNCTION(add, "sum![r,n] more[r,n]", "Add numbers to others.") \
     FUNCTION(norm, "gradients[r] : float", "The Euclidean norm.")
@@ -33,7 +34,8 @@ adam_part(void *what, long part)
 {
     const Step *step = what;
     long begin = begin_of(step->size, part, step->parts, EVEN), end = begin_of(step->size, part + 1, step->parts, EVEN);
-    step->with->adam(end - begin, step->w + begin, step->g + begin, step->first + begin, step->second + begin, step->how);
+    float *first = step->first == NULL ? NULL : step->first + begin;
+    step->with->adam(end - begin, step->w + begin, step->g + begin, first, step->second + begin, step->how);
 }
 
 static void
@@ -88,6 +90,20 @@ adam(const Kernels *with, const Sizes *n, const Value *v)
         }
     }
     Step step = {.with = with, .size = n->r, .w = v[2].out, .g = v[3].f, .first = v[4].out, .second = v[5].out, .how = &how};
+    over_all(&step, adam_part);
+    return 0.0;
+}
+
+/* RMSprop (Hinton 2012), with gradient g + decay w: squares = alpha squares + (1 - alpha) g^2,  w -= lr g / (sqrt(squares) + epsilon) */
+static double
+rmsprop(const Kernels *with, const Sizes *n, const Value *v)
+{
+    double alpha = v[4].number;
+    Adam how = {
+        .beta2 = (float)alpha, .rest2 = (float)(1.0 - alpha), .step = (float)v[3].number, .root = 1.0f,
+        .epsilon = (float)v[5].number, .decay = (float)v[6].number, .keep = 1.0f,
+    };
+    Step step = {.with = with, .size = n->r, .w = v[0].out, .g = v[1].f, .second = v[2].out, .how = &how};
     over_all(&step, adam_part);
     return 0.0;
 }

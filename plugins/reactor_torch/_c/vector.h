@@ -500,7 +500,8 @@ NAME(linear)(Kind kind, long m, long k, long n, const float *x, long ldx, const 
     NAME(matmul)(m, k, n, x, ldx, w, k, 1, y, n, bias, kind, NULL, left);
 }
 
-/* One step of Adam (or, with `momentum`, of it without second moments, which RAdam begins with); `decay` is coupled, `keep` is not. */
+/* One step of Adam (or, with `momentum`, of it without second moments, which RAdam begins with; or without `first` ones, which is
+ * RMSprop); `decay` is coupled, `keep` is not. */
 TARGET static void
 NAME(adam)(long count, float *RESTRICT w, const float *RESTRICT g, float *RESTRICT first, float *RESTRICT second, const Adam *how)
 {
@@ -517,10 +518,13 @@ NAME(adam)(long count, float *RESTRICT w, const float *RESTRICT g, float *RESTRI
         if (keeps) {
             x = MUL(x, keep);
         }
-        V m = LOAD_SOME(first + e, some);
-        m = FMA(rest1, SUB(gradient, m), m);
+        V m = gradient;
+        if (first != NULL) {
+            V before = LOAD_SOME(first + e, some);
+            m = FMA(rest1, SUB(gradient, before), before);
+            STORE_SOME(first + e, m, some);
+        }
         V v = FMA(MUL(rest2, gradient), gradient, MUL(beta2, LOAD_SOME(second + e, some)));
-        STORE_SOME(first + e, m, some);
         STORE_SOME(second + e, v, some);
         V by = MUL(step, m);
         if (!momentum) {
