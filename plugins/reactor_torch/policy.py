@@ -196,7 +196,7 @@ class BoundPolicy(Protocol):
             renewed: Whether weights may be others than when it was bound, or a round began.
 
         Returns:
-            A function from a step to drawn raw actions, ``(rows, *shape)``, which is called for each step, in order.
+            A function from a step to drawn raw actions, ``(rows, *shape)``, which is called for steps in order; some may be left out.
         """
 
     def log_prob(self, actions: Array) -> Array:
@@ -246,10 +246,12 @@ class _BoundSampled:
         if kind == "none" and scores is None:
             return self.mode
         if every != 1:
-            held = np.zeros((rows, width), np.float32)
+            held, until = np.zeros((rows, width), np.float32), 0
 
             def draw_and_hold(step: int) -> Array:
-                if step == 0 or (every > 0 and step % every == 0):
+                nonlocal until
+                if step >= until:
+                    until = _next_draw(step, every)
                     held[...] = scaled(noise.take(kind, 1, rows, width), weights)[0]
                 of_step = outputs(step)
                 if scores is not None:
@@ -276,6 +278,11 @@ class _BoundSampled:
 
     def value_of(self, seen: Mapping[str, Array], which: Array) -> Array:
         return self.net.value_of(seen, which)
+
+
+def _next_draw(step: int, every: int) -> float:
+    """The next step of a round that has noise of its own, where a draw holds for so many; 0 for all of a round."""
+    return step - step % every + every if every else math.inf
 
 
 def _allowed(
@@ -350,10 +357,13 @@ class _BoundAsked:
         """See :class:`BoundPolicy`. What is drawn is drawn by torch."""
         ask, call, redraw, every = self.ask, self.net.calls.draw, self.net.calls.redraw, self.net.every
         module, rows, stepping = self.module, self.rows, drawing_nothing if self.net.quiet else nullcontext
+        until: float = 0 if every >= 0 else math.inf
 
         def draw(step: int) -> Array:
+            nonlocal until
             with torch.inference_mode():
-                if (step == 0 and every >= 0) or (every > 0 and step % every == 0):
+                if step >= until:
+                    until = _next_draw(step, every)
                     redraw(module, rows)
                 with stepping():
                     return ask(call, step)
