@@ -377,6 +377,13 @@ CASES: dict[str, Case] = {
     "masked choices, elu": Case(SyncMaskablePPO, CHOICES, network=ELU, plain=False, users=ALL),
     "gsde": Case(SyncPPO, BOX, more={"use_sde": True, "sde_sample_freq": 4}),
     "gsde, elu": Case(SyncPPO, BOX, network=ELU, more={"use_sde": True, "sde_sample_freq": 4}, plain=False),
+    "gsde, sac": Case(SyncSAC, BOX, more={"use_sde": True, "sde_sample_freq": 4}),
+    "sac, gsde of each step": Case(
+        SyncSAC, BOX, network={"use_expln": True, "log_std_init": 0.1, "clip_mean": 0.1}, more={"use_sde": True, "sde_sample_freq": 1}
+    ),
+    "gsde, sac, elu": Case(SyncSAC, BOX, network=ELU, more={"use_sde": True, "sde_sample_freq": 4}, plain=False),
+    "gsde, tqc": Case(SyncTQC, BOX, network=_QUANTILES, more={"use_sde": True, "sde_sample_freq": 4}),
+    "gsde, crossq": Case(SyncCrossQ, BOX, more={"use_sde": True, "sde_sample_freq": 4}),
     "lstm choice": Case(SyncRecurrentPPO, CHOICE, kind="MlpLstmPolicy", users=_BY_LIBRARY[:-1]),
     "lstm box": Case(SyncRecurrentPPO, BOX, kind="MlpLstmPolicy", users=_BY_LIBRARY[:-1]),
     "lstm choice, elu": Case(
