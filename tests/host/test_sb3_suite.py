@@ -52,7 +52,6 @@ CONTINUOUS_FILES = [
 CONTINUOUS = {"stable_baselines3.sac.sac:SAC": "one_actor:HostSyncSAC", "stable_baselines3.td3.td3:TD3": "one_actor:HostSyncTD3"}
 BATCH_NORM = "statistics of batch normalisation in SAC's actor would see next observations before observations"
 CONTINUOUS_REFUSED = {
-    "test_run.py::test_offpolicy_multi_env[SAC]": "state-dependent noise: the policy would draw it, and the trainer does",
     "test_train_eval_mode.py::test_sac_train_with_batch_norm": BATCH_NORM,
     "test_train_eval_mode.py::test_offpolicy_collect_rollout_batch_norm[SAC]": BATCH_NORM,
     "test_train_eval_mode.py::test_predict_with_dropout_batch_norm[Pendulum-v1-SAC]": BATCH_NORM,

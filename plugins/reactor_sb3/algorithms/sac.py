@@ -107,19 +107,24 @@ class SACTrainer(OffPolicyTrainer):
             **entropy_network(self),
         }
 
+    def check_settings(self) -> None:
+        """Refuse a ``use_sde`` that is not the actor's."""
+        super().check_settings()
+        actor: Any = self.policy.actor
+        if self.use_sde != actor.use_sde:
+            raise ValueError(
+                f"use_sde must be that of the policy's actor, {actor.use_sde}, got {self.use_sde!r}: pass it to "
+                f"{type(self).__name__}(), which makes the policy"
+            )
+
     def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The actor, and how actions are drawn.
 
         Raises:
-            ValueError: If the actor has another distribution than SB3's, or ``use_sde`` does not say what it has.
+            ValueError: If the actor has another distribution than SB3's.
         """
         policy: Any = self.policy
         check_squashed(policy.actor, self.actor_base)
-        if self.use_sde != policy.actor.use_sde:
-            raise ValueError(
-                f"use_sde={self.use_sde!r}, and the policy's actor has use_sde={policy.actor.use_sde!r}: pass use_sde to "
-                f"{type(self).__name__}() instead of changing it"
-            )
         source = read_policy(policy, self.sde_sample_freq)
         return source.module, Exploring(source.policy, self.action_noise)
 

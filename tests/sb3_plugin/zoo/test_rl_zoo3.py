@@ -71,4 +71,5 @@ def test_a_search_ends_its_workers(tmp_path: Path) -> None:
 
 def test_what_rounds_cannot_give_is_refused(tmp_path: Path) -> None:
     told = ["train", "--algo", "sync_sac", "--env", "Pendulum-v1", *SHORT]
-    assert "use SB3's SAC" in script(tmp_path, "reactor_sb3.zoo", *told, "-params", "use_sde:True", fails=True)
+    said = script(tmp_path, "reactor_sb3.zoo", *told, "-params", "train_freq:(1, 'episode')", fails=True)
+    assert "train_freq in episodes" in said
