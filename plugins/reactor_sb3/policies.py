@@ -366,12 +366,13 @@ def actor_of(actor: Any, gaussian: type[nn.Module] = SACActor, renormalising: ty
 
 
 def mean_of(actor: Any) -> tuple[str, Any, float, float]:
-    """The layer that gives means in an actor with gSDE whose actions are squashed, its name before, and their bounds behind it."""
-    mean = actor.mu
+    """The layer of means of an actor with gSDE whose actions are squashed: its name, the layer, and bounds of what it gives."""
+    mean: Any = actor.mu
     if type(mean) is not nn.Sequential or [*map(type, mean)] != [nn.Linear, nn.Hardtanh]:
         return "mu", mean, -math.inf, math.inf
-    refuse(reason_of(mean, named="mu") or reason_of(mean[1], named="mu.1"))
-    return "mu.0", mean[0], float(mean[1].min_val), float(mean[1].max_val)
+    limit: Any = mean[1]
+    refuse(reason_of(mean, named="mu") or reason_of(limit, named="mu.1"))
+    return "mu.0", mean[0], float(limit.min_val), float(limit.max_val)
 
 
 def _squashed_of(actor: Any, network: DenseNet, shape: tuple[int, ...], every: int) -> ActionDistribution:

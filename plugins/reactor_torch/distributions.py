@@ -381,7 +381,7 @@ class _ByMatrix(_OfNumbers):
 
     def deviations(self, log_std: Array) -> Array:
         """Standard deviations of a matrix's elements."""
-        return np.exp(log_std)  # type: ignore[no-any-return]
+        return np.exp(log_std)
 
     def scaled(self, noise: Array, weights: Array) -> Array:
         matrices = noise.reshape(*noise.shape[:-1], self.features, self.count)

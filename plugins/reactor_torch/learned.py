@@ -256,10 +256,11 @@ class _Squashed:
 
 
 class SquashedActorByRow:
-    """Dense layers, on them a linear one that gives means, and noise of gSDE: Raffin et al. 2022, as SB3's soft actor-critic has it.
+    """Dense layers, on them a linear one that gives means, and the noise of gSDE: Raffin et al. 2022, as in SB3's SAC.
 
     An action is ``tanh(u)`` with ``u = mean + x @ (std * noise)``, where ``x`` is what the layers give, and ``std`` and ``noise``
-    are matrices. Its log-probability is that of ``u``, whose variances are ``x^2 @ std^2 + 1e-6``, less ``log(1 - tanh(u)^2 + 1e-6)``.
+    are matrices. Its log-probability is that of a normal ``u`` with variances ``x^2 @ std^2 + 1e-6``, less
+    ``log(1 - tanh(u)^2 + 1e-6)``.
 
     Args:
         body: Layers that give ``x``.

@@ -51,9 +51,7 @@ def squashed_sample(actor: Any, observations: Any, noise: torch.Tensor) -> tuple
     return actions, (normal - torch.log(1 - actions**2 + EPSILON)).sum(1)
 
 
-def _by_matrix(
-    mean: torch.Tensor, seen: torch.Tensor, std: torch.Tensor, noise: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _by_matrix(mean: torch.Tensor, seen: torch.Tensor, std: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The same with gSDE, of what the last layer sees and a matrix' deviations; SB3 has ``atanh(actions)`` for their sum, too."""
     spread, variance = seen @ (std * noise), seen**2 @ std**2 + EPSILON
     actions = torch.tanh(mean + spread)

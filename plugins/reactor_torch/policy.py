@@ -196,7 +196,7 @@ class BoundPolicy(Protocol):
             renewed: Whether weights may be others than when it was bound, or a round began.
 
         Returns:
-            A function from a step to drawn raw actions, ``(rows, *shape)``, which is called for steps in order; some may be left out.
+            A function from a step to drawn raw actions, ``(rows, *shape)``. It is called for steps in order, perhaps not for all.
         """
 
     def log_prob(self, actions: Array) -> Array:
@@ -246,7 +246,8 @@ class _BoundSampled:
         if kind == "none" and scores is None:
             return self.mode
         if every != 1:
-            held, until = np.zeros((rows, width), np.float32), 0
+            held = np.zeros((rows, width), np.float32)
+            until = 0.0
 
             def draw_and_hold(step: int) -> Array:
                 nonlocal until
@@ -357,7 +358,7 @@ class _BoundAsked:
         """See :class:`BoundPolicy`. What is drawn is drawn by torch."""
         ask, call, redraw, every = self.ask, self.net.calls.draw, self.net.calls.redraw, self.net.every
         module, rows, stepping = self.module, self.rows, drawing_nothing if self.net.quiet else nullcontext
-        until: float = 0 if every >= 0 else math.inf
+        until = 0.0 if every >= 0 else math.inf
 
         def draw(step: int) -> Array:
             nonlocal until

@@ -207,7 +207,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "SAC, tanh, no hidden layers": ("sac", "box", {"policy_kwargs": {"activation_fn": nn.Tanh, "net_arch": {"pi": [], "qf": [9]}}}),
     "SAC, gSDE": ("sac", "box", {"use_sde": True, "policy_kwargs": {"log_std_init": -1}}),
     "SAC, gSDE, fixed": ("sac", "box", {"use_sde": True, "ent_coef": 0.2, "policy_kwargs": {"clip_mean": 0.2, "log_std_init": -2}}),
-    "SAC, gSDE, expln": ("sac", "box", {"use_sde": True, "policy_kwargs": {"use_expln": True, "log_std_init": 0.01, "net_arch": [8, 2]}}),
+    "SAC, gSDE, expln": (
+        "sac", "box", {"use_sde": True, "policy_kwargs": {"use_expln": True, "log_std_init": 0.01, "net_arch": [8, 2]}},
+    ),
     "SAC, gSDE, one width": ("sac", "box", {"use_sde": True, "policy": OneWidth}),
     "SAC, gSDE, no bounds": ("sac", "box", {"use_sde": True, "policy_kwargs": {"clip_mean": 0.0, "activation_fn": nn.Tanh}}),
     "SAC, gSDE, dict": ("sac", "dict", {"use_sde": True}),

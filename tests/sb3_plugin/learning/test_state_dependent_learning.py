@@ -99,7 +99,10 @@ def policy_actions(model: Any, rates: Any, envs: int = 20) -> Any:
     write_parameters(weights, state)
     seen = {"": np.full((steps, envs, 3), 0.5, np.float32)}
     record = {field.name: np.zeros((steps, envs, *field.shape), field.dtype) for field in behaviour.fields}
-    record |= {"rewards": np.zeros((steps, envs), np.float32), **{key: np.zeros((steps, envs), bool) for key in ("dones", "timeouts")}}
+    record |= {
+        "rewards": np.zeros((steps, envs), np.float32),
+        **{key: np.zeros((steps, envs), bool) for key in ("dones", "timeouts")},
+    }
     bound = behaviour.bind(weights, Rollout(record, seen, seen))
     act = bound.begin(Turn(np.random.default_rng(1), np.array(rates, np.float32), None, index=0, actors=1))
     for step in range(steps):
@@ -157,7 +160,7 @@ def test_what_cannot_be_changed_is_refused() -> None:
         with pytest.raises(ValueError, match=r"use_sde was True when the run began, and is False now"):
             model.learn(32)
         model.close()
-        with pytest.raises(ValueError, match=r"use_sde must be that of the policy's actor, True, got False: pass it to SyncSAC\(\)"):
+        with pytest.raises(ValueError, match=r"use_sde must be that of the policy's actor, True, got False: pass it to SyncSAC"):
             model.learn(32)
 
 
@@ -173,5 +176,3 @@ def test_pendulum() -> None:
     with SyncSAC("MlpPolicy", "Pendulum-v1", n_actors=1, learning_starts=400, seed=0, executor="inline", **given) as model:
         model.learn(10_000)
         assert np.mean([info["r"] for info in model.ep_info_buffer][-10:]) > -400
-
-
