@@ -251,7 +251,7 @@ class _BoundSampled:
 
             def draw_and_hold(step: int) -> Array:
                 nonlocal until
-                if step >= until:
+                if step == 0 or step >= until:
                     until = _next_draw(step, every)
                     held[...] = scaled(noise.take(kind, 1, rows, width), weights)[0]
                 of_step = outputs(step)
@@ -358,12 +358,12 @@ class _BoundAsked:
         """See :class:`BoundPolicy`. What is drawn is drawn by torch."""
         ask, call, redraw, every = self.ask, self.net.calls.draw, self.net.calls.redraw, self.net.every
         module, rows, stepping = self.module, self.rows, drawing_nothing if self.net.quiet else nullcontext
-        until = 0.0 if every >= 0 else math.inf
+        until = 0.0
 
         def draw(step: int) -> Array:
             nonlocal until
             with torch.inference_mode():
-                if step >= until:
+                if every >= 0 and (step == 0 or step >= until):
                     until = _next_draw(step, every)
                     redraw(module, rows)
                 with stepping():
