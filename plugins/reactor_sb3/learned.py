@@ -13,7 +13,7 @@ from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.sac.policies import Actor as SACActor
 from torch import nn
 
-from reactor_sb3.policies import actor_of, dense_forward, known, network_of, read_policy, reader, reason, refuse
+from reactor_sb3.policies import actor_of, dense_forward, known, mean_of, network_of, read_policy, reader, reason, refuse
 from reactor_torch import (
     ActorCritic,
     Convolved,
@@ -31,6 +31,7 @@ from reactor_torch import (
     RecurrentActorCritic,
     RecurrentNet,
     SquashedActor,
+    SquashedActorByRow,
     lstm_of,
 )
 
@@ -61,14 +62,19 @@ def read_quantile_critics(module: Any, flat: FlatParameters, kind: type[Any]) ->
 @reader
 def read_actor(
     module: Any, flat: FlatParameters, kind: type[Any] = SACActor, renormalising: type[nn.Module] | None = None
-) -> SquashedActor | Dense:
+) -> SquashedActor | SquashedActorByRow | Dense:
     """An actor with the methods and layers of SAC's or of TD3's; arguments as of :func:`read_critics`."""
     _check_learning(module, flat)
     found = known(actor_of(module, kind, renormalising))
     if not found.heads:
         return Dense(found.body.layers, flat)
-    (mean,), (log_std,) = found.heads
-    return SquashedActor(found.body.layers, mean, log_std, flat, dict(module.named_buffers()))
+    body, (mean,), deviations, buffers = found.body.layers, found.heads[0], found.heads[1], dict(module.named_buffers())
+    if deviations:
+        return SquashedActor(body, mean, deviations[0], flat, buffers)
+    refuse("its gSDE has use_expln" if module.action_dist.use_expln else None)
+    refuse(None if module.action_dist.learn_features else "its gSDE does not learn_features")
+    *_, low, high = mean_of(module)
+    return SquashedActorByRow(body, mean, (low, high), flat, buffers)
 
 
 @reader

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
+from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution, StateDependentNoiseDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor, NatureCNN
@@ -50,6 +50,7 @@ from reactor_torch import (
     RecurrentNet,
     Source,
     SquashedGaussian,
+    SquashedGaussianByRow,
     TorchNet,
     Values,
     differentiating,
@@ -68,6 +69,7 @@ __all__ = [
     "dense_forward",
     "image_forward",
     "known",
+    "mean_of",
     "network_of",
     "networks_of",
     "policy_reason",
@@ -341,7 +343,8 @@ def _recurrent(policy: Any, like: type) -> RecurrentNet:
 def actor_of(actor: Any, gaussian: type[nn.Module] = SACActor, renormalising: type[nn.Module] | None = None) -> DenseNet:
     """Read an actor of dense layers whose actions are squashed; or say why not.
 
-    That of SAC has two heads on what the body gives, means and logarithms of standard deviations (Haarnoja et al. 2018).
+    That of SAC has two heads on what the body gives, means and logarithms of standard deviations (Haarnoja et al. 2018); with gSDE
+    that of means alone.
 
     Args:
         actor: The actor.
@@ -349,28 +352,52 @@ def actor_of(actor: Any, gaussian: type[nn.Module] = SACActor, renormalising: ty
         renormalising: See :func:`~reactor_torch.layers_of`.
     """
     distribution = type(getattr(actor, "action_dist", None))
-    if distribution not in (type(None), SquashedDiagGaussianDistribution):
+    if distribution not in (type(None), SquashedDiagGaussianDistribution, StateDependentNoiseDistribution):
         raise _Misfit(f"its actions have a {distribution.__name__}")
     refuse(reason(actor, gaussian if isinstance(actor, gaussian) else TD3Actor))
     if not isinstance(actor, gaussian):
         return DenseNet(known(dense_forward(actor, "mu")))
     body = known(dense_forward(actor, "latent_pi", renormalising=renormalising))
     width = body.layers[-1].outputs if body.layers else body.features
+    if distribution is StateDependentNoiseDistribution:
+        name, mean, *_ = mean_of(actor)
+        return DenseNet(body, (_dense(layers_of([(name, mean)], width)), ()))
     return DenseNet(body, tuple(_dense(layers_of([(name, getattr(actor, name))], width)) for name in ("mu", "log_std")))
 
 
+def mean_of(actor: Any) -> tuple[str, Any, float, float]:
+    """The layer of means of an actor with gSDE whose actions are squashed: its name, the layer, and bounds of what it gives."""
+    mean: Any = actor.mu
+    if type(mean) is not nn.Sequential or [*map(type, mean)] != [nn.Linear, nn.Hardtanh]:
+        return "mu", mean, -math.inf, math.inf
+    limit: Any = mean[1]
+    refuse(reason_of(mean, named="mu") or reason_of(limit, named="mu.1"))
+    return "mu.0", mean[0], float(limit.min_val), float(limit.max_val)
+
+
+def _squashed_of(actor: Any, network: DenseNet, shape: tuple[int, ...], every: int) -> ActionDistribution:
+    """The distribution of an actor's actions, see :func:`actor_of`."""
+    if not network.heads:
+        return Deterministic(shape)
+    if network.heads[1]:
+        return SquashedGaussian(shape)
+    *_, low, high = mean_of(actor)
+    return SquashedGaussianByRow(shape, network.heads[0][0].inputs, every, low, high, actor.action_dist.use_expln)
+
+
 def check_squashed(actor: Any, kind: Any = SACActor) -> None:
-    """Refuse an actor whose actions are not SB3's squashed normal ones.
+    """Refuse an actor whose actions are not SB3's squashed normal ones, of gSDE or not.
 
     Raises:
         ValueError: If it has a distribution of its own, or batch normalisation.
     """
     own, distribution = type(actor).action_log_prob is not kind.action_log_prob, type(actor.action_dist)
-    if own or not issubclass(distribution, SquashedDiagGaussianDistribution):
+    noisy = getattr(distribution, "sample_weights", None) is StateDependentNoiseDistribution.sample_weights
+    if own or not (noisy or issubclass(distribution, SquashedDiagGaussianDistribution)):
         raise ValueError(
             f"{type(actor).__name__} with {distribution.__name__}: the noise of an update's actions is drawn by the trainer, so "
-            "that the actor has to be SB3's squashed normal distribution: override its get_action_dist_params, not its "
-            "action_log_prob, and set use_sde=False"
+            "that the actor has to have SB3's squashed normal distribution, or its gSDE: override its get_action_dist_params, not "
+            "its action_log_prob nor the distribution's sample_weights"
         )
     for name, part in actor.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
@@ -504,7 +531,7 @@ def _read_squashed(policy: Any, cls: type[Any], every: int) -> Read:
     if isinstance(network, str):
         redraws = getattr(acting, "use_sde", False)
         return acting, AskedNet(held_forward(acting, network), Predicting(), every if redraws else -1), None
-    return acting, network, (SquashedGaussian if network.heads else Deterministic)(policy.action_space.shape)
+    return acting, network, _squashed_of(acting, network, policy.action_space.shape, every)
 
 
 _READERS: Mapping[str, Callable[[Any, type[Any], int], Read]] = {

@@ -30,6 +30,7 @@ with require_extra("sb3", "reactor_torch"):
         Gaussian,
         GaussianByRow,
         SquashedGaussian,
+        SquashedGaussianByRow,
         Values,
         check_masks,
         distribution_of,
@@ -46,6 +47,7 @@ with require_extra("sb3", "reactor_torch"):
         QuantileNetwork,
         RecurrentActorCritic,
         SquashedActor,
+        SquashedActorByRow,
         lstm_of,
     )
     from reactor_torch.loss import Loss, Network, Task, Update
@@ -133,7 +135,9 @@ __all__ = [
     "SlicedGradients",
     "Source",
     "SquashedActor",
+    "SquashedActorByRow",
     "SquashedGaussian",
+    "SquashedGaussianByRow",
     "Stacked",
     "Structure",
     "Task",

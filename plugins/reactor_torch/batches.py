@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -66,13 +66,19 @@ def _aligned(part: Any) -> Any:
 
 
 class Batch:
-    """The common part of classes of minibatches: dataclasses of tensors ``(rows, ...)``, dicts of such, and numbers."""
+    """The common part of classes of minibatches: dataclasses of tensors ``(rows, ...)``, dicts of such, and numbers.
+
+    Attributes:
+        actions: What was done, ``(rows, ...)``.
+        shared: Names of fields that are tensors of any shape, the same ones for all rows.
+    """
 
     actions: torch.Tensor
+    shared: ClassVar[tuple[str, ...]] = ()
 
     def __getitem__(self, rows: slice | torch.Tensor) -> Self:
         """Some of the rows: views for a slice, copies in the order of indices."""
-        return type(self)(*[some_rows(part, rows) for part in vars(self).values()])
+        return type(self)(*[part if name in self.shared else some_rows(part, rows) for name, part in vars(self).items()])
 
     def to(self, device: torch.device) -> Self:
         """The same on a device; see :func:`on_device`."""
@@ -201,9 +207,9 @@ class MinibatchSlicer:
 
 
 def _arrays(batch: Any) -> list[Array]:
-    """The parts of a batch as arrays; none unless all of them are tensors in a processor's memory."""
+    """The parts of a batch as arrays; none unless all of them are tensors of its rows in a processor's memory."""
     parts = list(vars(batch).values())
-    if all(isinstance(part, torch.Tensor) and part.device.type == "cpu" for part in parts):
+    if not batch.shared and all(isinstance(part, torch.Tensor) and part.device.type == "cpu" for part in parts):
         return [np.asarray(part) for part in parts]
     return []
 

@@ -48,6 +48,7 @@ __all__ = [
     "Gaussian",
     "GaussianByRow",
     "SquashedGaussian",
+    "SquashedGaussianByRow",
     "Values",
     "check_masks",
     "distribution_of",
@@ -354,7 +355,7 @@ class SquashedGaussian(_OfNumbers):
 
 
 @dataclass(frozen=True)
-class GaussianByRow(_OfNumbers):
+class _ByMatrix(_OfNumbers):
     """Normal numbers whose noise depends on the row: gSDE (Raffin et al. 2021).
 
     The noise is the product of what the last layer sees and a random matrix, of which each row has its own. Outputs are means, then
@@ -378,19 +379,28 @@ class GaussianByRow(_OfNumbers):
     def width(self) -> int:
         return self.features * self.count
 
+    def deviations(self, log_std: Array) -> Array:
+        """Standard deviations of a matrix's elements."""
+        return np.exp(log_std)
+
     def scaled(self, noise: Array, weights: Array) -> Array:
         matrices = noise.reshape(*noise.shape[:-1], self.features, self.count)
-        np.multiply(matrices, np.exp(weights["log_std"]), out=matrices)
+        np.multiply(matrices, self.deviations(weights["log_std"]), out=matrices)
         return matrices.reshape(noise.shape)
 
+    def spread(self, outputs: Array, noise: Array) -> Array:
+        """What is added to means, ``(rows, actions)``; products of matrices have other last bits elsewhere."""
+        matrices = noise.reshape(len(outputs), self.features, self.count)
+        return (outputs[:, self.count :, None] * matrices).sum(1)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class GaussianByRow(_ByMatrix):
+    """Normal numbers whose noise depends on the row, as those of SB3's actor and critic with gSDE."""
+
     def drawing(self, rows: int) -> Callable[[Array, Array], Array]:
-        shape, matrices, n = (rows, *self.shape), (rows, self.features, self.count), self.count
-
-        def draw(outputs: Array, noise: Array) -> Array:  # products of matrices have other last bits elsewhere
-            spread = (outputs[:, n:, None] * noise.reshape(matrices)).sum(1)
-            return (outputs[:, :n] + spread).reshape(shape)  # type: ignore[no-any-return]
-
-        return draw
+        shape, n, spread = (rows, *self.shape), self.count, self.spread
+        return lambda outputs, noise: (outputs[:, :n] + spread(outputs, noise)).reshape(shape)
 
     def mode(self, outputs: Array) -> Array:
         return outputs[..., : self.count].reshape(-1, *self.shape)
@@ -418,6 +428,51 @@ class GaussianByRow(_OfNumbers):
         mean, seen = outputs[:, : self.count], outputs[:, self.count :]
         variance = seen.square() @ (2 * weights["log_std"]).exp()
         return (of_torch.Independent(of_torch.Normal(mean, (variance + EPSILON).sqrt()), 1),)
+
+
+@dataclass(frozen=True)
+class SquashedGaussianByRow(_ByMatrix):
+    """tanh of normal numbers whose noise depends on the row, as those of SB3's soft actor-critic with gSDE.
+
+    Attributes:
+        low: The least of the means; whatever is below stands for it.
+        high: The largest of them.
+        expln: Whether deviations grow by a logarithm where they are above 1 (SB3's ``use_expln``).
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    expln: bool = False
+
+    def deviations(self, log_std: Array) -> Array:
+        if not self.expln:
+            return super().deviations(log_std)
+        return np.where(log_std > 0, np.log1p(np.maximum(log_std, 0) + EPSILON) + 1, np.exp(np.minimum(log_std, 0)))
+
+    def drawing(self, rows: int) -> Callable[[Array, Array], Array]:
+        spread = self.spread
+        return lambda outputs, noise: self._squashed(outputs, spread(outputs, noise))
+
+    def mode(self, outputs: Array) -> Array:
+        return self._squashed(outputs, 0)
+
+    def _squashed(self, outputs: Array, spread: Any) -> Array:
+        """Actions, by the extension's tanh where there is one: NumPy's has other last bits elsewhere."""
+        n = self.count
+        given, actions = np.zeros((len(outputs), 2 * n), np.float32), np.empty((len(outputs), n), np.float32)
+        np.add(outputs[:, :n].clip(self.low, self.high), spread, out=given[:, :n])
+        if kernels.compiled is not None:
+            kernels.compiled.squashed_gaussian_sample(n, given, None, actions, LOWEST, HIGHEST)
+        else:
+            np.tanh(given[:, :n], actions)
+        return actions.reshape(-1, *self.shape)
+
+    def by_torch(self, outputs: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> tuple[of_torch.Distribution, ...]:
+        mean, seen = outputs[:, : self.count].clamp(self.low, self.high), outputs[:, self.count :]
+        deviations = torch.from_numpy(self.deviations(weights["log_std"].numpy()))
+        variance = (seen.square() @ deviations.square()).expand_as(mean)
+        drawn = of_torch.Independent(of_torch.Normal(mean, (variance + EPSILON).sqrt()), 1)
+        return (of_torch.TransformedDistribution(drawn, [of_torch.TanhTransform()]),)
 
 
 @dataclass(frozen=True)

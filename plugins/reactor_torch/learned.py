@@ -19,10 +19,19 @@ from reactor_torch import kernels
 from reactor_torch.dense import Dense, Function, Layer, backward_all, forward_all, input_gradients, least_and_slopes
 from reactor_torch.flat import FlatParameters
 from reactor_torch.kept import keep
-from reactor_torch.learned_distributions import HIGHEST, LOWEST, Evaluated, LearnedDistribution
+from reactor_torch.learned_distributions import EPSILON, HALF_LOG_2PI, HIGHEST, LOWEST, Evaluated, LearnedDistribution
 from reactor_torch.lstm import Lstm, LstmWeights
 
-__all__ = ["ActorCritic", "Critics", "QuantileCritics", "QuantileNetwork", "RecurrentActorCritic", "SquashedActor", "lstm_of"]
+__all__ = [
+    "ActorCritic",
+    "Critics",
+    "QuantileCritics",
+    "QuantileNetwork",
+    "RecurrentActorCritic",
+    "SquashedActor",
+    "SquashedActorByRow",
+    "lstm_of",
+]
 
 Array = npt.NDArray[Any]
 EvaluatedActions = tuple[Array, Array, Array]
@@ -244,6 +253,124 @@ class _Squashed:
         by = np.ascontiguousarray(by_actions.numpy())
         self.kernels.squashed_gaussian_backward(by, by_log_prob, *self.made, self.raw, *self.gradients, LOWEST, HIGHEST)
         return self.gradients
+
+
+class SquashedActorByRow:
+    """Dense layers, on them a linear one that gives means, and the noise of gSDE: Raffin et al. 2022, as in SB3's SAC.
+
+    An action is ``tanh(u)`` with ``u = mean + x @ (std * noise)``, where ``x`` is what the layers give, and ``std`` and ``noise``
+    are matrices. Its log-probability is that of a normal ``u`` with variances ``x^2 @ std^2 + 1e-6``, less
+    ``log(1 - tanh(u)^2 + 1e-6)``.
+
+    Args:
+        body: Layers that give ``x``.
+        mean: The layer that gives means, as yet without bounds.
+        bounds: Of means; the gradient by a mean beyond them is 0.
+        flat: All their parameters, and ``log_std``, ``(features, n)``, or ``(features, 1)`` for all actions.
+        buffers: See :class:`~reactor_torch.Dense`.
+    """
+
+    adds_up = False  # the derivative of an exponential is a factor of what is added up over rows
+
+    def __init__(
+        self,
+        body: Sequence[Layer],
+        mean: Layer,
+        bounds: tuple[float, float],
+        flat: FlatParameters,
+        buffers: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        self.body, self.mean, self.flat = Dense(body, flat, buffers=buffers), Dense([mean], flat, passes_on=True), flat
+        self.sizes, self.bounds = (mean.inputs, mean.outputs), bounds
+        self._of_rows: dict[int, _SquashedByRow] = {}
+        self._squashed: _SquashedByRow | None = None
+
+    def act(self, observations: torch.Tensor, noise: torch.Tensor, training: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Actions ``(rows, n)`` and their log-probabilities ``(rows,)``.
+
+        Args:
+            observations: ``(rows, features)``, float32.
+            noise: Standard normal, of the matrix, ``(features, n)``, float32.
+            training: See :meth:`SquashedActor.act`.
+        """
+        squashed = self._of_rows.get(rows := len(observations))
+        if squashed is None:
+            squashed = keep(self._of_rows, rows, _SquashedByRow(rows, *self.sizes, self.bounds, self.flat))
+        self._squashed = squashed
+        latent = self.body.forward(observations, training)
+        return squashed.forward(latent.numpy(), self.mean.forward(latent).numpy(), noise.numpy())
+
+    def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> None:
+        """See :meth:`SquashedActor.backward`."""
+        assert self._squashed is not None, "act first"
+        by_means, by_latent = self._squashed.backward(by_actions, by_log_prob)
+        below = self.mean.through(torch.from_numpy(by_means))
+        kernels.compiled.add(below.numpy(), by_latent)
+        self.body.backward(below)
+
+
+class _SquashedByRow:
+    """What follows the layers for one number of rows: all arrays are ``(rows, n)`` unless it says more."""
+
+    def __init__(self, rows: int, features: int, n: int, bounds: tuple[float, float], flat: FlatParameters) -> None:
+        log_std, log_std_gradient = flat.value("log_std"), flat.gradient("log_std")
+        assert log_std is not None and log_std_gradient is not None
+        self.kernels: Any = kernels.compiled
+        self.log_std, self.by_log_std, self.bounds = log_std.numpy(), log_std_gradient.numpy(), bounds
+        self.variances_of_elements = np.zeros_like(self.log_std)
+        self.latent, self.squares = (np.zeros((rows, features), np.float32) for _ in range(2))
+        self.raw, self.moved = np.zeros((2, rows, n), np.float32)
+        self.products = [_Product(rows, features, n) for _ in range(2)]  # with the matrix, and of squares with its variances
+        (self.log_prob, self.entropy), self.by_log_prob = np.zeros((2, rows), np.float32), np.zeros(rows, np.float32)
+        self.distances, self.inverse, self.by_means, self.by_variances = np.zeros((4, rows, n), np.float32)
+        # The kernels of normal numbers and of tanh, each with nothing of what the other one is for.
+        self.nothing, self.none, self.slack, self.by_moved, self.room = np.zeros((5, rows, n), np.float32)
+        self.actions, self.by_tanh = torch.zeros(rows, n), np.zeros(rows, np.float32)
+
+    def forward(self, latent: Array, raw: Array, noise: Array) -> tuple[torch.Tensor, torch.Tensor]:
+        """Actions and log-probabilities, of ``x``, means without bounds, and the noise of the matrix."""
+        self.latent, self.raw, (spread, spread_of_squares) = latent, raw, self.products
+        self.kernels.exp_2x(self.log_std, self.variances_of_elements)
+        spread_of_squares.weights[...] = self.variances_of_elements.T
+        np.sqrt(spread_of_squares.weights, out=spread.weights)
+        np.multiply(spread.weights, noise.T, out=spread.weights)
+        np.multiply(latent, latent, out=self.squares)
+        spread.network.run(latent)
+        spread_of_squares.network.run(self.squares)
+        np.add(raw.clip(*self.bounds), spread.out, out=self.moved)
+        given = self.nothing, spread.out, spread_of_squares.out, EPSILON
+        self.kernels.gaussian_by_row(*given, self.distances, self.inverse, self.log_prob, self.entropy)
+        made = self.actions.numpy(), self.none, self.slack, self.by_tanh, self.room
+        self.kernels.squashed_gaussian(self.moved, self.nothing, self.nothing, *made, LOWEST, HIGHEST)
+        self.log_prob += self.by_tanh + np.float32(HALF_LOG_2PI * raw.shape[1])
+        return self.actions, torch.from_numpy(self.log_prob)
+
+    def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> tuple[Array, Array]:
+        """Gradients by means without bounds, and by ``x`` but for what comes through means; that by ``log_std`` is overwritten."""
+        spread, spread_of_squares = self.products
+        given = np.ascontiguousarray(by_actions.numpy()), by_log_prob, self.actions.numpy(), self.none, self.slack, self.nothing
+        self.kernels.squashed_gaussian_backward(*given, self.by_moved, self.room, LOWEST, HIGHEST)
+        self.by_log_prob.fill(by_log_prob)
+        given_normal = self.distances, self.inverse, self.by_log_prob, 0.0
+        self.kernels.gaussian_by_row_backward(*given_normal, self.by_means, self.by_variances)
+        spread.network.back(np.subtract(self.by_moved, self.by_means, out=self.by_means))  # what is drawn moves away from a mean
+        spread_of_squares.network.back(self.by_variances)
+        by_elements = spread.by_weights * spread.weights + np.float32(2) * spread_of_squares.by_weights * spread_of_squares.weights
+        self.by_log_std[...] = by_elements.T if self.log_std.shape[1] > 1 else by_elements.sum(0)[:, None]
+        by_latent = spread.by_inputs + np.float32(2) * self.latent * spread_of_squares.by_inputs
+        low, high = self.bounds
+        self.by_moved[(self.raw <= low) | (self.raw >= high)] = 0
+        return self.by_moved, by_latent
+
+
+class _Product:
+    """The product of rows and a matrix, ``(rows, n)``, with its gradients."""
+
+    def __init__(self, rows: int, features: int, n: int) -> None:
+        self.weights, self.by_weights = (np.zeros((n, features), np.float32) for _ in range(2))
+        self.out, self.by_inputs = np.zeros((rows, n), np.float32), np.zeros((rows, features), np.float32)
+        given = None, self.by_weights, None, self.out, self.by_inputs, None
+        self.network: Any = kernels.compiled.Network(rows, (("linear", 0, features, n, 0.0, self.weights, *given),))
 
 
 # ---------------------------------------------------------------------- actor and critic

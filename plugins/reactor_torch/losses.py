@@ -39,14 +39,24 @@ def squashed_sample(actor: Any, observations: Any, noise: torch.Tensor) -> tuple
     Args:
         actor: Has ``get_action_dist_params``.
         observations: ``(rows, ...)``, as the actor takes them.
-        noise: Standard normal, ``(rows, n)``, float32.
+        noise: Standard normal, ``(rows, n)``, float32; of an actor with gSDE that of one matrix for all rows, ``(features, n)``.
 
     Returns:
         Actions in [-1, 1], ``(rows, n)``, and their log-probabilities, ``(rows,)``.
     """
-    mean, log_std, _ = actor.get_action_dist_params(observations)
+    mean, log_std, more = actor.get_action_dist_params(observations)
+    if "latent_sde" in more:
+        return _by_matrix(mean, more["latent_sde"], actor.action_dist.get_std(log_std), noise)
     actions = torch.tanh(mean + log_std.exp() * noise)
     normal = -0.5 * noise**2 - log_std - HALF_LOG_2PI
+    return actions, (normal - torch.log(1 - actions**2 + EPSILON)).sum(1)
+
+
+def _by_matrix(mean: torch.Tensor, seen: torch.Tensor, std: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same with gSDE, of what the last layer sees and a matrix' deviations; SB3 has ``atanh(actions)`` for their sum, too."""
+    spread, variance = seen @ (std * noise), seen**2 @ std**2 + EPSILON
+    actions = torch.tanh(mean + spread)
+    normal = -0.5 * (spread**2 / variance + variance.log()) - HALF_LOG_2PI
     return actions, (normal - torch.log(1 - actions**2 + EPSILON)).sum(1)
 
 

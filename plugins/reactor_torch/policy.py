@@ -196,7 +196,7 @@ class BoundPolicy(Protocol):
             renewed: Whether weights may be others than when it was bound, or a round began.
 
         Returns:
-            A function from a step to drawn raw actions, ``(rows, *shape)``, which is called for each step, in order.
+            A function from a step to drawn raw actions, ``(rows, *shape)``. It is called for steps in order, perhaps not for all.
         """
 
     def log_prob(self, actions: Array) -> Array:
@@ -247,9 +247,12 @@ class _BoundSampled:
             return self.mode
         if every != 1:
             held = np.zeros((rows, width), np.float32)
+            until = 0.0
 
             def draw_and_hold(step: int) -> Array:
-                if step == 0 or (every > 0 and step % every == 0):
+                nonlocal until
+                if step == 0 or step >= until:
+                    until = _next_draw(step, every)
                     held[...] = scaled(noise.take(kind, 1, rows, width), weights)[0]
                 of_step = outputs(step)
                 if scores is not None:
@@ -276,6 +279,11 @@ class _BoundSampled:
 
     def value_of(self, seen: Mapping[str, Array], which: Array) -> Array:
         return self.net.value_of(seen, which)
+
+
+def _next_draw(step: int, every: int) -> float:
+    """The next step of a round that has noise of its own, where a draw holds for so many; 0 for all of a round."""
+    return step - step % every + every if every else math.inf
 
 
 def _allowed(
@@ -350,10 +358,13 @@ class _BoundAsked:
         """See :class:`BoundPolicy`. What is drawn is drawn by torch."""
         ask, call, redraw, every = self.ask, self.net.calls.draw, self.net.calls.redraw, self.net.every
         module, rows, stepping = self.module, self.rows, drawing_nothing if self.net.quiet else nullcontext
+        until = 0.0
 
         def draw(step: int) -> Array:
+            nonlocal until
             with torch.inference_mode():
-                if (step == 0 and every >= 0) or (every > 0 and step % every == 0):
+                if every >= 0 and (step == 0 or step >= until):
+                    until = _next_draw(step, every)
                     redraw(module, rows)
                 with stepping():
                     return ask(call, step)

@@ -281,7 +281,7 @@ class SliceLayout:
                 looking = [number for number in users if part.partition("/")[0] in needs[number]]
                 if not looking:
                     continue
-                shape = (self.rows, *values.shape[1:]) if values.ndim else ()
+                shape = values.shape if not values.ndim or part in example.shared else (self.rows, *values.shape[1:])
                 block = part
                 if block in found and found[block][1:] != (values.dtype, shape):
                     block = f"{part} of {self.losses[looking[0]]}"
@@ -321,10 +321,12 @@ class SliceView:
         self.layout = layout
         self._head: Array = record[HEAD]
         self._of_rows: list[list[tuple[str, Array]]] = []
+        self._shared: list[list[tuple[str, Array]]] = []
         self._numbers: list[list[tuple[str, Array]]] = []
-        for blocks in layout.blocks:
+        for blocks, kind in zip(layout.blocks, layout.kinds, strict=True):
             views = [(part, record[block]) for part, block in blocks.items()]
-            self._of_rows.append([(part, view) for part, view in views if view.ndim])
+            self._shared.append([(part, view) for part, view in views if part in kind.shared])
+            self._of_rows.append([(part, view) for part, view in views if view.ndim and part not in kind.shared])
             self._numbers.append([(part, view) for part, view in views if not view.ndim])
         self._batches: dict[tuple[int, int], Any] = {}
         if FILLING in (record.dtype.names or ()) and record.flags.writeable:
@@ -354,7 +356,7 @@ class SliceView:
         head[0], head[1], head[2], head[3], head[4] = loss, count, of, block, task  # sooner done than all at once
         for name, place in self._of_rows[loss]:
             place[:count] = parts[name][rows]
-        for name, place in self._numbers[loss]:
+        for name, place in (*self._shared[loss], *self._numbers[loss]):
             place[...] = parts[name]
 
     def read(self) -> tuple[str, Any, int, int, int]:
@@ -379,4 +381,5 @@ class SliceView:
                     values[field][key] = torch.from_numpy(block[:count])
                 else:
                     values[field] = torch.from_numpy(block[:count])
+            values |= {name: torch.from_numpy(block) for name, block in self._shared[loss]}
         return self.layout.kinds[loss](**values)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from networks_today import MaskedBatch, Network, Networks, QBatch, TransitionBatch
-from sb3_plugin.continuous_models import Learner, model_of
+from sb3_plugin.continuous_models import Learner, OneWidth, model_of
 from stable_baselines3 import DQN, PPO
 from torch_plugin.contrib_models import MASKED, STEPS, allowed, masked, quantiles, recurrent, renormalised, truncated
 from torch_plugin.sb3_models import ACTIONS, IMAGES, NUMBERS, Walk, dqn, ppo, rollout
@@ -22,6 +22,7 @@ from reactor_pettingzoo.learning.policies import MaskedLoss
 from reactor_sb3.algorithms import pqn_policies, sync_a2c, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.pqn import QLoss
+from reactor_sb3.algorithms.sac import MatrixBatch
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
 from reactor_sb3.learned import read_actor_critic, read_q_net
 
@@ -46,6 +47,7 @@ class Case:
         make: From a number of rows to networks, and a minibatch for all losses or for each.
         rows: Of the minibatch.
         adds_up: Whether gradients of leaves of rows, added up as a tree, have the bits of those of all rows.
+        but: Names of losses of which that does not hold all the same.
         whole: Whether a slice of a minibatch is another loss, since rows are normalised together.
         dear: Whether it takes so long that some checks of it are ``slow``.
     """
@@ -53,6 +55,7 @@ class Case:
     make: Callable[[int], tuple[Networks, Any]]
     rows: int = ROWS
     adds_up: bool = True
+    but: tuple[str, ...] = ()
     whole: bool = False
     dear: bool = False
 
@@ -129,6 +132,14 @@ def sac(rows: int, discount: float | None = None, spread: float = 0.0, **network
     model.actor.log_std.weight.data.mul_(1 + spread)
     shaken(model.critic_target)
     return Learner(model).nets, soft(rows, discount)
+
+
+def explored(rows: int, policy: Any = "MlpPolicy", **network: Any) -> Any:
+    """SAC with gSDE: one matrix for all rows."""
+    model = model_of("sac", use_sde=True, policy=policy, policy_kwargs={"log_std_init": -1.0, **network})
+    noise = torch.randn(16, 2)
+    model.actor.log_std.data.add_(torch.randn_like(model.actor.log_std), alpha=0.3)
+    return Learner(model).nets, MatrixBatch(**vars(soft(rows)) | {"noise": noise, "next_noise": noise})
 
 
 def td3(rows: int, **network: Any) -> Any:
@@ -224,6 +235,9 @@ CASES: dict[str, Case] = {
     "SAC, one critic": Case(partial(sac, n_critics=1)),
     "SAC, one discount": Case(partial(sac, discount=0.9, n_critics=3)),
     "SAC, deviations beyond their bounds": Case(partial(sac, spread=300.0)),
+    "SAC, gSDE": Case(explored, but=("actor",)),
+    "SAC, gSDE, one width": Case(partial(explored, policy=OneWidth, clip_mean=0.1), but=("actor",)),
+    "SAC, gSDE, no bounds": Case(partial(explored, clip_mean=0.0, activation_fn=torch.nn.Tanh), but=("actor",)),
     "TD3": Case(td3),
     "TD3, three critics": Case(partial(td3, n_critics=3)),
     **{

@@ -356,6 +356,7 @@ class Spread(nn.Module):
 ELU: dict[str, Any] = {"activation_fn": nn.ELU}
 _Q = {"draws": False}
 _QUANTILES = {"n_quantiles": 5}
+_NOISY: dict[str, Any] = {"use_sde": True, "sde_sample_freq": 4}
 CASES: dict[str, Case] = {
     **{
         f"ppo {of}, {seen}": Case(SyncPPO, ACTIONS[of], users=ALL, **how)
@@ -375,8 +376,15 @@ CASES: dict[str, Case] = {
     "masked choices": Case(SyncMaskablePPO, CHOICES, users=ALL),
     "masked bits": Case(SyncMaskablePPO, BITS, users=ALL[:3]),
     "masked choices, elu": Case(SyncMaskablePPO, CHOICES, network=ELU, plain=False, users=ALL),
-    "gsde": Case(SyncPPO, BOX, more={"use_sde": True, "sde_sample_freq": 4}),
-    "gsde, elu": Case(SyncPPO, BOX, network=ELU, more={"use_sde": True, "sde_sample_freq": 4}, plain=False),
+    "gsde": Case(SyncPPO, BOX, more=_NOISY),
+    "gsde, elu": Case(SyncPPO, BOX, network=ELU, more=_NOISY, plain=False),
+    "gsde, sac": Case(SyncSAC, BOX, more=_NOISY),
+    "gsde, sac, elu": Case(SyncSAC, BOX, network=ELU, more=_NOISY, plain=False),
+    "gsde, tqc": Case(SyncTQC, BOX, network=_QUANTILES, more=_NOISY),
+    "gsde, crossq": Case(SyncCrossQ, BOX, more=_NOISY),
+    "sac, gsde of each step": Case(
+        SyncSAC, BOX, network={"use_expln": True, "log_std_init": 0.1, "clip_mean": 0.1}, more=_NOISY | {"sde_sample_freq": 1}
+    ),
     "lstm choice": Case(SyncRecurrentPPO, CHOICE, kind="MlpLstmPolicy", users=_BY_LIBRARY[:-1]),
     "lstm box": Case(SyncRecurrentPPO, BOX, kind="MlpLstmPolicy", users=_BY_LIBRARY[:-1]),
     "lstm choice, elu": Case(

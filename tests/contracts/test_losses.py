@@ -106,8 +106,9 @@ def test_it_is_the_loss_as_it_is_written(name: str) -> None:
 def test_leaves_added_up_as_a_tree_have_the_bits_of_all_rows(name: str) -> None:
     case, made = CASES[name], CASES[name].made()
     for fast in ways(made):
-        assert adds_up(made.nets, fast.name) == case.adds_up
-        if case.adds_up:
+        adding = case.adds_up and fast.name not in case.but
+        assert adds_up(made.nets, fast.name) == adding
+        if adding:
             whole = Found(made, fast, WHOLE)
             assert whole.bits() == Found(made, fast, case.leaves(LEAF)).bits()
             assert whole.bits() == Found(made, fast, case.leaves(2 * LEAF)).bits()

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from policy_adapter import STREAMS, USERS, Bound, by_actor, fit, source_of
 from policy_cases import ALL, CASES, Array, Backwards, Case, Seen, backwards, choices_of, made, policy_of, shown
 from torch import nn
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Normal
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent
 
 from reactor_torch import SquashedGaussian, kernels
 
@@ -42,7 +42,7 @@ ITSELF = (
     "tqc: forward", "crossq: hook", "ppo choice: own features", "ppo choice: own prediction", "masked choice: own features",
 )  # fmt: skip
 """Policies that draw by themselves, from torch's generator, which ``evaluate`` and the runner seed for each step."""
-NOISE |= {("runner", name): "likewise, for each tick" for name in ("gsde, elu", "gsde: forward")}
+NOISE |= {("runner", name): "likewise, for each tick" for name in ("gsde, elu", "gsde: forward", "gsde, sac, elu")}
 SAME_NOISE = ("ppo bits", "at its bounds")
 """Cases in whose names this is: of a uniform number a bit is the same, and noise changes nothing beyond a bound."""
 
@@ -294,8 +294,8 @@ def distributions_of(case: Case, model: Any, seen: Seen, masks: Array | None) ->
             return [Categorical(logits=found) if isinstance(found, torch.Tensor) else found]
         tensors, _ = policy.obs_to_tensor(shown(seen, 0))
         if hasattr(policy, "actor"):
-            mean, log_std, _ = policy.actor.get_action_dist_params(tensors)
-            return [Normal(mean, log_std.exp())]
+            mean, log_std, more = policy.actor.get_action_dist_params(tensors)
+            return [policy.actor.action_dist.proba_distribution(mean, log_std, **more).distribution]
         if case.remembers:
             zeros = torch.zeros(1, 1, policy.lstm_actor.hidden_size)
             found, _ = policy.get_distribution(tensors, (zeros, zeros), torch.ones(1))
@@ -478,7 +478,8 @@ def test_what_the_extension_evaluates_is_compared_as_a_value(name: str) -> None:
     policy = source_of(made(name)).policy
     assert policy == pickle.loads(pickle.dumps(policy))
     same = [other for other in VALUES if other != name and policy == source_of(made(other)).policy]
-    assert same == {"sac": ["tqc"], "tqc": ["sac"]}.get(name, [])  # which act alike, and learn otherwise
+    alike = {"sac": ["tqc"], "tqc": ["sac"], "gsde, sac": ["gsde, tqc"], "gsde, tqc": ["gsde, sac"]}
+    assert same == alike.get(name, [])  # which act alike, and learn otherwise
 
 
 # ---------------------------------------------------------------------- (7) weights are read where they lie

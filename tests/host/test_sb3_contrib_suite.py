@@ -27,7 +27,6 @@ SUBSTITUTES = {
 }  # fmt: skip
 OTHERS = "not TRPO and not trpo and not ARS and not ars and not test_env and not test_child and not performance"
 
-SDE = "state-dependent noise: the policy would draw it, and the trainer does"
 BATCH_NORM = "statistics of batch normalisation in the actor would see next observations before observations"
 WITHOUT_MASKS = "wants a ValueError where environments have no masks, and it is an AttributeError"
 REFUSED = {
@@ -36,8 +35,6 @@ REFUSED = {
     "test_invalid_actions.py::test_supports_multi_envs[SubprocVecEnv]": WITHOUT_MASKS,
     "test_invalid_actions.py::test_supports_multi_envs[DummyVecEnv]": WITHOUT_MASKS,
     "test_invalid_actions.py::test_maskable_policy_required": "wants a ValueError for another class of policies: a TypeError",
-    "test_run.py::test_sde[TQC]": SDE,
-    "test_run.py::test_sde[CrossQ]": SDE,
     "test_train_eval_mode.py::test_tqc_train_with_batch_norm": BATCH_NORM,
     "test_train_eval_mode.py::test_offpolicy_collect_rollout_batch_norm[TQC]": BATCH_NORM,
     "test_train_eval_mode.py::test_predict_with_dropout_batch_norm[Pendulum-v1-TQC]": BATCH_NORM,

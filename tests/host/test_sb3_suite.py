@@ -52,7 +52,6 @@ CONTINUOUS_FILES = [
 CONTINUOUS = {f"stable_baselines3.{name.lower()}.{name.lower()}:{name}": f"one_actor:HostSync{name}" for name in ("SAC", "TD3")}
 BATCH_NORM = "statistics of batch normalisation in SAC's actor would see next observations before observations"
 CONTINUOUS_REFUSED = {
-    "test_run.py::test_offpolicy_multi_env[SAC]": "state-dependent noise: the policy would draw it, and the trainer does",
     "test_train_eval_mode.py::test_sac_train_with_batch_norm": BATCH_NORM,
     "test_train_eval_mode.py::test_offpolicy_collect_rollout_batch_norm[SAC]": BATCH_NORM,
     "test_train_eval_mode.py::test_predict_with_dropout_batch_norm[Pendulum-v1-SAC]": BATCH_NORM,

@@ -13,7 +13,7 @@ from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
-from stable_baselines3.sac.policies import SACPolicy
+from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
 from reactor_sb3 import ALGORITHMS
@@ -58,6 +58,14 @@ class NormalisingCritics(SACPolicy):
 
     def make_critic(self, features_extractor: Any = None) -> Any:
         return super().make_critic(Normalising(self.observation_space).to(self.device))
+
+
+class OneWidth(SACPolicy):
+    """With gSDE whose deviations are the same for all actions."""
+
+    def make_actor(self, features_extractor: Any = None) -> Any:
+        given = self._update_features_extractor(self.actor_kwargs, features_extractor)
+        return Actor(**given, full_std=False).to(self.device)
 
 
 class Mixing(BaseFeaturesExtractor):
@@ -197,6 +205,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "sac", "box", {"policy_kwargs": {"optimizer_class": torch.optim.AdamW, "optimizer_kwargs": {"weight_decay": 0.1}}},
     ),
     "SAC, tanh, no hidden layers": ("sac", "box", {"policy_kwargs": {"activation_fn": nn.Tanh, "net_arch": {"pi": [], "qf": [9]}}}),
+    "SAC, gSDE": ("sac", "box", {"use_sde": True, "policy_kwargs": {"log_std_init": -1}}),
+    "SAC, gSDE, fixed": ("sac", "box", {"use_sde": True, "ent_coef": 0.2, "policy_kwargs": {"clip_mean": 0.2, "log_std_init": -2}}),
+    "SAC, gSDE, expln": (
+        "sac", "box", {"use_sde": True, "policy_kwargs": {"use_expln": True, "log_std_init": 0.01, "net_arch": [8, 2]}},
+    ),
+    "SAC, gSDE, one width": ("sac", "box", {"use_sde": True, "policy": OneWidth}),
+    "SAC, gSDE, no bounds": ("sac", "box", {"use_sde": True, "policy_kwargs": {"clip_mean": 0.0, "activation_fn": nn.Tanh}}),
+    "SAC, gSDE, dict": ("sac", "dict", {"use_sde": True}),
     **{
         f"{algorithm.upper()}, {count} critics": (algorithm, "box", {"policy_kwargs": {"n_critics": count}})
         for algorithm in ("sac", "td3")

@@ -20,7 +20,7 @@ from torch_plugin.sb3_models import IMAGES, Walk, dqn, ppo
 
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
-from reactor_sb3.algorithms.sac import entropy_network, learn_entropy, present_coefficient
+from reactor_sb3.algorithms.sac import MatrixBatch, SACBatch, entropy_network, learn_entropy, present_coefficient
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
 from reactor_sb3.learned import read_actor, read_actor_critic, read_critics, read_q_net
 from reactor_torch import MaskedBatch, Network, Networks, QBatch, TransitionBatch, normalized
@@ -74,8 +74,8 @@ def trained(nets: Networks, batch: Any, targets: dict[str, str], model: Any = No
     return digest.hexdigest()[:16]
 
 
-def sac() -> str:
-    model, draw = model_of("sac", policy_kwargs={"net_arch": [64, 33]}), Numbers(1)
+def sac(use_sde: bool = False) -> str:
+    model, draw = model_of("sac", use_sde=use_sde, policy_kwargs={"net_arch": [64, 33]}), Numbers(1)
     losses = {"critic": sync_sac.CriticLoss(), "actor": sync_sac.ActorLoss()}
     policy = model.policy
     model.nets = Networks(
@@ -88,7 +88,8 @@ def sac() -> str:
         losses,
     )
     parts = draw.transitions(draw.normal(ROWS, 2) / 4)
-    batch = sync_sac.SACBatch(*parts, 0.99, draw.normal(ROWS, 2), draw.normal(ROWS, 2), 0.0)
+    kind, rows = (MatrixBatch, 33) if use_sde else (SACBatch, ROWS)
+    batch = kind(*parts, 0.99, draw.normal(rows, 2), draw.normal(rows, 2), 0.0)
     return trained(model.nets, batch, {"critic_target": "critic"}, model)
 
 
@@ -203,6 +204,7 @@ def surrogate_of_sequences() -> str:
 
 TRAININGS = {
     "SAC": sac,
+    "SAC, gSDE": lambda: sac(use_sde=True),
     "TD3": td3,
     "DQN": deep_q,
     "DQN, images": deep_q_of_images,

@@ -17,6 +17,7 @@ products = pytest.importorskip("reactor_torch._products")
 TESTS = Path(__file__).parent.parent
 WANTED = {
     "SAC": "b560f334e3ba62b8",
+    "SAC, gSDE": "00d751244d8a8939",
     "TD3": "e45112c6cf6407ce",
     "DQN": "19a54d0ac632b7a0",
     "PQN": "6a7e6c944859f0c2",

@@ -17,7 +17,7 @@ from reactor_sb3.policies import check_squashed, read_policy
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_torch import Network, TransitionBatch, Update
 
-__all__ = ["SACBatch", "SACTrainer", "entropy_network", "learn_entropy", "present_coefficient"]
+__all__ = ["MatrixBatch", "SACBatch", "SACTrainer", "entropy_network", "learn_entropy", "matrix_batch", "present_coefficient"]
 
 
 @dataclass
@@ -33,6 +33,25 @@ class SACBatch(TransitionBatch):
     noise: torch.Tensor
     next_noise: torch.Tensor
     ent_coef: float
+
+
+class MatrixBatch(SACBatch):
+    """The same with gSDE: the noise of one matrix, ``(features, n)``, is that of all actions."""
+
+    shared = ("noise", "next_noise")
+
+
+def matrix_batch(model: Any, transitions: dict[str, Any]) -> MatrixBatch:
+    """Transitions with the noise of gSDE (Raffin et al. 2022), drawn in SB3's order.
+
+    Args:
+        model: A trainer with the attributes of SB3's ``SAC``.
+        transitions: Fields of :class:`~reactor_torch.TransitionBatch`.
+    """
+    distribution = model.actor.action_dist
+    like = transitions["actions"].new_empty(distribution.latent_sde_dim, distribution.action_dim)
+    noise, _ = (model.standard_normal(like) for _ in range(2))  # SB3 draws one for environments, too, which no update asks for
+    return MatrixBatch(**transitions, noise=noise, next_noise=noise, ent_coef=present_coefficient(model))
 
 
 def entropy_network(model: Any) -> dict[str, Network]:
@@ -88,24 +107,31 @@ class SACTrainer(OffPolicyTrainer):
             **entropy_network(self),
         }
 
+    def check_settings(self) -> None:
+        """Refuse a ``use_sde`` that is not the actor's."""
+        super().check_settings()
+        actor: Any = self.policy.actor
+        if self.use_sde != actor.use_sde:
+            raise ValueError(
+                f"use_sde must be that of the policy's actor, {actor.use_sde}, got {self.use_sde!r}: pass it to "
+                f"{type(self).__name__}(), which makes the policy"
+            )
+
     def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The actor, and how actions are drawn.
 
         Raises:
-            ValueError: With ``use_sde=True``.
+            ValueError: If the actor has another distribution than SB3's.
         """
         policy: Any = self.policy
-        if self.use_sde:
-            raise ValueError(
-                "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
-                f"policy; use {self.host}'s {self.default_log_name}, with ReactorVecEnv"
-            )
         check_squashed(policy.actor, self.actor_base)
-        source = read_policy(policy)
+        source = read_policy(policy, self.sde_sample_freq)
         return source.module, Exploring(source.policy, self.action_noise)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, drawn in SB3's order."""
+        if self.use_sde:
+            return matrix_batch(self, transitions)
         actions = transitions["actions"]
         noise, next_noise = (self.standard_normal(actions) for _ in range(2))
         return SACBatch(**transitions, noise=noise, next_noise=next_noise, ent_coef=present_coefficient(self))
@@ -117,3 +143,9 @@ class SACTrainer(OffPolicyTrainer):
         if self.update_in_round % self.target_update_interval == 0:  # the first update of a round ends with one, as in SB3
             self.nets.follow("critic_target", "critic", self.tau)
         return found
+
+    def log_round(self, found: list[dict[str, float]]) -> None:
+        """Log what the updates of a round have returned and, with gSDE, the mean of the matrix' deviations."""
+        super().log_round(found)
+        if self.use_sde:
+            self.logger.record("train/std", float(self.policy.actor.get_std().detach().mean()))

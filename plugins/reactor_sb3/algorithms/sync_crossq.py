@@ -18,7 +18,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch.nn.functional import mse_loss
 
 from reactor_sb3.algorithms import sync_sac
-from reactor_sb3.algorithms.sac import SACBatch, SACTrainer, entropy_network, learn_entropy, present_coefficient
+from reactor_sb3.algorithms.sac import SACBatch, SACTrainer, entropy_network, learn_entropy, matrix_batch, present_coefficient
 from reactor_sb3.learned import read_actor, read_critics
 from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
@@ -151,6 +151,8 @@ class SyncCrossQ(SACTrainer, CrossQ):
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, drawn in sb3-contrib's order, and the actor's only when it learns."""
+        if self.use_sde:
+            return matrix_batch(self, transitions)
         actions = transitions["actions"]
         noise = next_noise = self.standard_normal(actions)
         if self._n_updates % self.policy_delay == 0:

@@ -93,7 +93,8 @@ class SyncSAC(SACTrainer, SAC):
             environment, an update a step with the default ``train_freq``.
         action_noise: Of one environment. Each environment has its own, drawn from its actor's random stream, and begins it anew
             with each episode.
-        use_sde: Has to be ``False``: the matrices of state-dependent noise are drawn anew within a round.
+        use_sde: Whether to explore by gSDE (Raffin et al. 2022). Each environment has a matrix of its own, drawn from its actor's
+            random stream when a round begins, and every ``sde_sample_freq`` steps of it.
         device: As for :class:`~reactor_sb3.SyncDQN`: the processor by default.
         **options: ``split``, ``n_actors``, ``workers``, ``executor``, ``evaluate_every``, and others; see
             :class:`~reactor_sb3.RunOptions`.
@@ -102,8 +103,7 @@ class SyncSAC(SACTrainer, SAC):
         TypeError: If no environments like ``env`` can be made, or ``action_noise`` is not an ``ActionNoise``.
         AssertionError: If its actions are not a ``Box`` with finite bounds (SB3's own check).
         ValueError: If a number makes no sense, the replay buffer is smaller than a round or ``learning_starts``, or something
-            is asked for that there is not: a device, episodic ``train_freq``, hindsight replay, state-dependent exploration; or
-            two devices without ``split``.
+            is asked for that there is not: a device, episodic ``train_freq``, hindsight replay; or two devices without ``split``.
 
     Example:
         >>> from reactor_sb3 import SyncSAC

@@ -13,13 +13,21 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.vec_env import VecNormalize
-from torch import nn
 
 from reactor_sb3.acting.normalization import by_key
 from reactor_sb3.evaluation.normalizer import normalizer_of
-from reactor_sb3.policies import GSDE, dense_forward, known, networks_of, policy_reason, read_policy, reader, refuse
-from reactor_torch import DenseNet, ImageNet, Layer, RecurrentNet, SquashedGaussian, choices_among, layers_of, refuse_spoilt
-from reactor_torch import reason as reason_of
+from reactor_sb3.policies import GSDE, dense_forward, known, mean_of, networks_of, policy_reason, read_policy, reader, refuse
+from reactor_torch import (
+    DenseNet,
+    ImageNet,
+    Layer,
+    RecurrentNet,
+    SquashedGaussian,
+    SquashedGaussianByRow,
+    choices_among,
+    layers_of,
+    refuse_spoilt,
+)
 
 __all__ = ["Greedy", "Normalized", "read"]
 
@@ -150,7 +158,9 @@ def _read(policy: Any, normalized: tuple[Normalized, ...]) -> Greedy | str:
     """Read a policy, which actors have to evaluate without torch, but for the noise of gSDE; or say why they do not."""
     source = read_policy(policy, here=True)
     network: Any = source.policy.network
-    squashes, limit = isinstance(source.policy.distribution, SquashedGaussian), 0.0
+    distribution = source.policy.distribution
+    squashes = isinstance(distribution, SquashedGaussian | SquashedGaussianByRow)
+    limit = distribution.high if isinstance(distribution, SquashedGaussianByRow) else math.inf
     if network.why_torch is not None and getattr(getattr(policy, "actor", policy), "use_sde", False):
         network, limit = _without_noise(policy)
         squashes = policy.squash_output
@@ -173,7 +183,7 @@ def _read(policy: Any, normalized: tuple[Normalized, ...]) -> Greedy | str:
         weights,
         masked=source.policy.masked,
         quantiles=getattr(source.policy.distribution, "quantiles", 1),
-        mean_limit=limit,
+        mean_limit=limit if math.isfinite(limit) else 0.0,
         tanh=squashes,
         squashed=source.policy.squashed,
         **form,
@@ -186,12 +196,8 @@ def _without_noise(policy: Any) -> tuple[DenseNet | ImageNet, float]:
     if actor is None:
         refuse(policy_reason(policy, ActorCriticPolicy, GSDE))
         network: Any = known(networks_of(policy))
-        return network, 0.0
-    mean: Any = actor.mu
-    limited = type(mean) is nn.Sequential and [*map(type, mean)] == [nn.Linear, nn.Hardtanh]
-    if limited:
-        refuse(reason_of(mean, named="mu") or reason_of(mean[1], named="mu.1"))
-    named, limit = (("mu.0", mean[0]), float(mean[1].max_val)) if limited else (("mu", mean), 0.0)
+        return network, math.inf
+    name, mean, _, limit = mean_of(actor)
     body = known(dense_forward(actor, "latent_pi"))
-    layers = known(layers_of([named], body.layers[-1].outputs if body.layers else body.features))
+    layers = known(layers_of([(name, mean)], body.layers[-1].outputs if body.layers else body.features))
     return DenseNet(body, (layers, ())), limit

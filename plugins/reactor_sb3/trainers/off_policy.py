@@ -208,7 +208,8 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
     def exploration_rates(self) -> Array:
         """At each step: 1 until learning starts, as in SB3."""
         steps = self.num_timesteps + self.n_envs * np.arange(self.rollout_steps)
-        return np.array([1.0 if at < self.learning_starts else self.exploration_at(at) for at in steps.tolist()], np.float32)
+        starts = 0 if self.use_sde and self.use_sde_at_warmup else self.learning_starts
+        return np.array([1.0 if at < starts else self.exploration_at(at) for at in steps.tolist()], np.float32)
 
     def round(self, transitions: Array, infos: list[list[StepInfo]]) -> Update:
         """Store a round and make its gradient steps."""

@@ -14,7 +14,7 @@ import pytest
 from contrib_trainers import CONTRIB, ToyOf, each, env_of, make
 from every_other import in_turn
 from killing import Killing
-from trainers import CONTINUOUS, EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Seen, outcome
+from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Seen, outcome
 
 from reactor_rl import RecoveryWarning
 from reactor_sb3.acting.evaluator import Evaluator
@@ -152,8 +152,7 @@ def test_arguments_are_the_hosts(algorithm: str) -> None:
     row = CONTRIB[algorithm]
     theirs, ours = (inspect.signature(kind.__init__).parameters for kind in (row.host_cls, row.cls))
     assert [name for name in ours if name in theirs] == [name for name in theirs if name in ours]
-    missing = {"use_sde", "sde_sample_freq", "use_sde_at_warmup"} if algorithm in CONTINUOUS else set()
-    assert set(theirs) - set(ours) <= missing
+    assert set(theirs) <= set(ours)
     ours_alone = {"device", "gradient_steps", "n_steps"}
     differing = {name for name in theirs if name in ours and ours[name].default != theirs[name].default}
     assert differing <= ours_alone

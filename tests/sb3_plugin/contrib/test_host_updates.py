@@ -28,6 +28,8 @@ def close(ours: Any, theirs: Any) -> None:
 OFF_POLICY = sorted(name for name, row in CONTRIB.items() if "gradient_steps" in row.settings)
 CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in OFF_POLICY]
 CASES += [(name, {"n_steps": 3, "ent_coef": 0.1}) for name in CONTRIB if name in CONTINUOUS]
+CASES += [(name, {"use_sde": True, "sde_sample_freq": 3}) for name in CONTRIB if name in CONTINUOUS]
+CASES += [("tqc", {"use_sde": True, "env": "dict"})]
 CASES += [("crossq", {"policy_kwargs": {"net_arch": [32, 16], "renorm_warmup_steps": warmup}}) for warmup in (3, 15)]
 CASES += [("tqc", {"env": "image"}), ("tqc", {"env": "dict"}), ("tqc", {"target_update_interval": 2})]
 CASES += [("qrdqn", {"n_steps": 3, "max_grad_norm": 0.1}), ("qrdqn", {"env": "image"}), ("qrdqn", {"env": "dict"})]

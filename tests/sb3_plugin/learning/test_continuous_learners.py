@@ -13,6 +13,7 @@ import pytest
 import torch
 from continuous_models import CASES, ROWS, SPACES, Learner, Normalising, Nothing, learn, model_of, replay
 from every_other import in_turn
+from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
@@ -121,6 +122,18 @@ class OwnPolicy(SACPolicy):
         return OwnLogProb(**self._update_features_extractor(self.actor_kwargs, features_extractor))
 
 
+class OwnNoise(StateDependentNoiseDistribution):
+    def sample_weights(self, log_std: torch.Tensor, batch_size: int = 1) -> None:
+        super().sample_weights(log_std, batch_size)
+
+
+def with_own_noise() -> Any:
+    """An actor with gSDE whose matrices are drawn in an own way."""
+    actor = model_of("sac", use_sde=True).actor
+    actor.action_dist = OwnNoise(2, learn_features=True, squash_output=True)
+    return actor
+
+
 def test_what_is_refused() -> None:
     normalising: dict[str, Any] = {"policy_kwargs": {"features_extractor_class": Normalising}}
     observed = SPACES["box"][1]
@@ -128,8 +141,8 @@ def test_what_is_refused() -> None:
         SyncSAC("MlpPolicy", lambda: Nothing(observed), buffer_size=200, device="cpu", **normalising)
     with pytest.raises(ValueError, match=r"split=True .* 'critic.features_extractor.flatten.1'"):
         check_split(Learner(model_of("td3", **normalising)).nets)
-    with pytest.raises(ValueError, match=r"StateDependentNoiseDistribution: the noise .* use_sde=False"):
-        check_squashed(model_of("sac", use_sde=True).actor)
+    with pytest.raises(ValueError, match=r"Actor with OwnNoise: the noise .* sample_weights"):
+        check_squashed(with_own_noise())
     with pytest.raises(ValueError, match=r"OwnLogProb .* override its get_action_dist_params"):
         SyncSAC(OwnPolicy, lambda: Nothing(observed), buffer_size=200, device="cpu")
 

@@ -88,7 +88,6 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = 
     "episode": ("continuous", lambda: Toy, EPISODIC, ValueError, "train_freq in episodes"),
     "noise": ("continuous", lambda: Toy, {"action_noise": 0.1}, TypeError, "action_noise=0.1 must be an ActionNoise"),
     "noises": ("continuous", lambda: Toy, {"action_noise": VectorizedActionNoise(NOISE, 3)}, ValueError, "is for 3 environments"),
-    "sde": ("sac", lambda: Toy, {"use_sde": True}, ValueError, "use SB3's SAC, with ReactorVecEnv"),
     "device": ("each", lambda: Toy, {"device": "cuda:17"}, ValueError, 'device="cuda:17": torch sees'),
     "minibatches": ("pqn", lambda: Toy, {"n_minibatches": 7}, ValueError, "n_minibatches=7 does not divide a round of 64"),
     "lambda": ("pqn", lambda: Toy, {"q_lambda": 1.5}, ValueError, r"q_lambda must be a number from 0 to 1, got 1\.5"),
