@@ -174,6 +174,7 @@ class Trainer(Model):
             leave(self.env, self)
         self.env, self.session.makes, self._vec_normalize_env = env, makes, unwrap_vec_normalize(env)
         self.session.unasked, self.session.changed_envs = [], ""
+        self.session.leave_goal_env()
         reach(env, self, whole=live_count(env) is not None)
         keys = by_key(self._vec_normalize_env).keys()
         self.session.layout = Observations(self.observation_space, self.observation_space, normalized=keys)
