@@ -1,4 +1,4 @@
-"""Hindsight replay (Andrychowicz et al. 2017): SB3's ``HerReplayBuffer``, with an environment of the learner's to ask for rewards."""
+"""Hindsight replay (Andrychowicz et al. 2017): SB3's ``HerReplayBuffer``, and an environment to ask for rewards."""
 
 from __future__ import annotations
 

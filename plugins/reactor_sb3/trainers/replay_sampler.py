@@ -82,10 +82,9 @@ class ReplaySampler:
     def _one_step(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Whether nothing follows the transitions that were taken, and their rewards."""
         self._dones.rows *= 1 - self._timeouts.rows
-        normalized = self.normalizer is not None
-        return self._dones.tensor, torch.as_tensor(
-            self._normalized_rewards(self._rewards.rows)
-        ) if normalized else self._rewards.tensor
+        if self.normalizer is None:
+            return self._dones.tensor, self._rewards.tensor
+        return self._dones.tensor, torch.as_tensor(self._normalized_rewards(self._rewards.rows))
 
     def _given(self, dones: torch.Tensor, rewards: torch.Tensor, discounts: torch.Tensor | None = None) -> ReplayBufferSamples:
         device = self.buffer.device

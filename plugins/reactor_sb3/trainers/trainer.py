@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 import numpy as np
 import numpy.typing as npt
 import torch
+from gymnasium import spaces
 from stable_baselines3.common import utils
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -226,9 +227,14 @@ class Trainer(Model):
         }
 
     def seen(self, rows: Any) -> Any:
-        """Observations ``(rows, ...)`` as losses take them: for the extension preprocessed and flat, but for images."""
+        """Observations ``(rows, ...)`` as losses take them: for the extension preprocessed and flat, but for images.
+
+        The parts of a ``Dict`` lie side by side then, in the order of the space.
+        """
         if not self.nets.compiled or any(map(self.nets.sees_images, self.nets)):
             return rows
+        if isinstance(self.observation_space, spaces.Dict):  # of numbers, or it would not be compiled
+            return torch.cat([rows[key].flatten(1).float() for key in self.observation_space.spaces], 1)
         if rows.ndim == 2 and rows.dtype.is_floating_point:  # a Box's, and no image: SB3 makes no more of it
             return rows.float()
         seen: Any = preprocess_obs(rows, self.observation_space, normalize_images=self.policy.normalize_images)
