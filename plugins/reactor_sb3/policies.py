@@ -169,20 +169,21 @@ def _features(network: Any, *names: str) -> tuple[int, bool, tuple[str, ...]]:
             _check_part(network, name, FlattenExtractor)
         if isinstance(space, spaces.Discrete):
             return int(space.n), True, ()
-        return _numbers(network, space, "its observations are"), False, ()
+        return _numbers(network, space, "its observations are", spaces.Box), False, ()
     for name in names:
         parts = _check_part(network, name, CombinedExtractor).extractors
         if list(parts) != list(space.spaces):
             raise _Misfit(f"its {name} looks at {list(parts)} of observations, which are {list(space.spaces)}")
         for key, part in parts.items():
             refuse(reason_of(part, nn.Flatten, named=f"{name}.extractors.{key}"))
-    width = sum(_numbers(network, part, f"its observations[{key!r}] are") for key, part in space.spaces.items())
+    kinds = spaces.Box, spaces.MultiBinary
+    width = sum(_numbers(network, part, f"its observations[{key!r}] are", *kinds) for key, part in space.spaces.items())
     return width, False, tuple(space.spaces)
 
 
-def _numbers(network: Any, space: spaces.Space[Any], named: str) -> int:
-    """How many numbers of a space a network sees as they are."""
-    plain = isinstance(space, spaces.Box) and not (is_image_space(space) and getattr(network, "normalize_images", True))
+def _numbers(network: Any, space: spaces.Space[Any], named: str, *kinds: type[spaces.Space[Any]]) -> int:
+    """How many numbers of a space a network sees as they are, if it is one of these kinds."""
+    plain = isinstance(space, kinds) and not (is_image_space(space) and getattr(network, "normalize_images", True))
     if not plain:
         raise _Misfit(f"{named} {space}, of which its layers do not see the numbers themselves")
     return math.prod(space.shape or ())

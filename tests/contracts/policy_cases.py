@@ -29,8 +29,8 @@ VECTOR = spaces.Box(-3, 3, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (1, 36, 36), np.uint8)
 ONE_HOT = spaces.Discrete(5)
 KEYED = spaces.Dict(kind=spaces.Discrete(3), vector=VECTOR)
-PARTS = spaces.Dict(level=spaces.Box(-3, 3, (1,), np.int32), table=spaces.Box(-9, 9, (2, 2), np.float64), vector=VECTOR)
 CHOICE, CHOICES, BITS = spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3)
+PARTS = spaces.Dict(bits=BITS, level=spaces.Box(-3, 3, (1,), np.int32), table=spaces.Box(-9, 9, (2, 2), np.float64), vector=VECTOR)
 BOX = spaces.Box(np.array([-1.3, 0], np.float32), np.array([0.7, 2.1], np.float32))
 ACTIONS: dict[str, spaces.Space[Any]] = {"choice": CHOICE, "choices": CHOICES, "bits": BITS, "box": BOX}
 
@@ -216,6 +216,8 @@ class Case:
             shape = (steps, rows, *space.shape)
             if isinstance(space, spaces.Discrete):
                 return random.integers(space.n, size=shape)
+            if isinstance(space, spaces.MultiBinary):
+                return random.integers(2, size=shape, dtype=np.int8)
             if space.dtype == np.uint8:
                 return random.integers(256, size=shape, dtype=np.uint8)
             return random.uniform(-3, 3, shape).astype(space.dtype)

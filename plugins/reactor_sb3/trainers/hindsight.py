@@ -48,9 +48,14 @@ def check_hindsight(space: spaces.Space[Any], given: dict[str, Any]) -> None:
             "replay_buffer_class=None for an environment without goals"
         )
     checked_number("n_sampled_goal", given.get("n_sampled_goal", 4), 0)
-    strategy = given.get("goal_selection_strategy", "future")
-    if not isinstance(strategy, GoalSelectionStrategy) and str(strategy).lower() not in KEY_TO_GOAL_STRATEGY:
-        raise ValueError(f"goal_selection_strategy must be 'future', 'final' or 'episode', got {strategy!r}")
+    _strategy(given.get("goal_selection_strategy", "future"))
+
+
+def _strategy(given: Any) -> GoalSelectionStrategy:
+    found = given if isinstance(given, GoalSelectionStrategy) else KEY_TO_GOAL_STRATEGY.get(str(given).lower())
+    if found is None:
+        raise ValueError(f"goal_selection_strategy must be 'future', 'final' or 'episode', got {given!r}")
+    return found
 
 
 class GoalEnv(DummyVecEnv):
@@ -123,7 +128,7 @@ class HindsightSampler(ReplaySampler):
     def _replace_goals(self, buffer: HerReplayBuffer, steps: Array, envs: Array) -> None:
         """Give the last rows of the minibatch goals that were achieved in their episodes, and the rewards for them."""
         begun, lengths = buffer.ep_start[steps, envs], buffer.ep_length[steps, envs]
-        match buffer.goal_selection_strategy:
+        match _strategy(buffer.goal_selection_strategy):
             case GoalSelectionStrategy.FINAL:
                 later = lengths - 1
             case GoalSelectionStrategy.FUTURE:
