@@ -19,7 +19,15 @@ from reactor_sb3.acting.records import transition_record
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_sb3.evaluation.normalizer import changes_of, normalizer_of
-from reactor_sb3.learned import read_actor, read_actor_critic, read_critics, read_q_net, read_quantile_critics, read_quantile_net
+from reactor_sb3.learned import (
+    flat_rows,
+    read_actor,
+    read_actor_critic,
+    read_critics,
+    read_q_net,
+    read_quantile_critics,
+    read_quantile_net,
+)
 from reactor_sb3.policies import read_policy, read_values
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
@@ -56,6 +64,7 @@ __all__ = [
     "changes_of",
     "channels_first",
     "copied",
+    "flat_rows",
     "keeps_arguments",
     "lambda_returns",
     "normalizer_of",

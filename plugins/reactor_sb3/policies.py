@@ -16,7 +16,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution, StateDependentNoiseDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor, NatureCNN
+from stable_baselines3.common.torch_layers import CombinedExtractor, FlattenExtractor, MlpExtractor, NatureCNN
 from stable_baselines3.sac.policies import Actor as SACActor
 from stable_baselines3.td3.policies import Actor as TD3Actor
 from torch import nn
@@ -152,17 +152,43 @@ def _check_tied(network: nn.Module) -> None:
 # ---------------------------------------------------------------------- networks
 
 
-def _features(network: Any) -> tuple[int, bool]:
-    """How many numbers SB3 makes of an observation before the first layer, and whether one of them is 1 and all others are 0.
+def _features(network: Any, *names: str) -> tuple[int, bool, tuple[str, ...]]:
+    """See what SB3 makes of an observation before the first layer.
 
-    It does no more than flatten a ``Box``, or set one of many to 1; images are divided by 255, if they are normalised.
+    It does no more than flatten a ``Box``, or set one of many to 1; images are divided by 255, if they are normalised. The parts of
+    a ``Dict`` lie side by side then.
+
+    Args:
+        network: The network.
+        names: Of its features extractors.
+
+    Returns:
+        How many numbers that are, whether one of them is 1 and all others are 0, and the keys of the parts; none for one array.
     """
     space = network.observation_space
-    if isinstance(space, spaces.Discrete):
-        return int(space.n), True
-    if not isinstance(space, spaces.Box) or (is_image_space(space) and getattr(network, "normalize_images", True)):
-        raise _Misfit(f"its observations are {space}, of which its layers do not see the numbers themselves")
-    return int(np.prod(space.shape)), False
+    if not isinstance(space, spaces.Dict):
+        for name in names:
+            _check_part(network, name, FlattenExtractor)
+        if isinstance(space, spaces.Discrete):
+            return int(space.n), True, ()
+        return _numbers(network, space, "its observations are", spaces.Box), False, ()
+    for name in names:
+        parts = _check_part(network, name, CombinedExtractor).extractors
+        if list(parts) != list(space.spaces):
+            raise _Misfit(f"its {name} looks at {list(parts)} of observations, which are {list(space.spaces)}")
+        for key, part in parts.items():
+            refuse(reason_of(part, nn.Flatten, named=f"{name}.extractors.{key}"))
+    kinds = spaces.Box, spaces.MultiBinary
+    width = sum(_numbers(network, part, f"its observations[{key!r}] are", *kinds) for key, part in space.spaces.items())
+    return width, False, tuple(space.spaces)
+
+
+def _numbers(network: Any, space: spaces.Space[Any], named: str, *kinds: type[spaces.Space[Any]]) -> int:
+    """How many numbers of a space a network sees as they are, if it is one of these kinds."""
+    plain = isinstance(space, kinds) and not (is_image_space(space) and getattr(network, "normalize_images", True))
+    if not plain:
+        raise _Misfit(f"{named} {space}, of which its layers do not see the numbers themselves")
+    return math.prod(space.shape or ())
 
 
 def network_of(network: Any, name: str) -> DenseForward | ConvolvedForward | str:
@@ -182,13 +208,12 @@ def dense_forward(network: Any, name: str, more: int = 0, renormalising: type[nn
         renormalising: See :func:`~reactor_torch.layers_of`.
     """
     refuse(reason(network))
-    _check_part(network, "features_extractor", FlattenExtractor)
+    features, one_hot, keys = _features(network, "features_extractor")
     body = _check_part(network, name, nn.Sequential)
-    features, one_hot = _features(network)
     named = ((f"{name}.{number}", module) for number, module in enumerate(body))
     layers = _dense(layers_of(named, features + more, renormalising))
     _check_tied(network)
-    return DenseForward(layers, features, one_hot)
+    return DenseForward(layers, features, one_hot, keys)
 
 
 def _dense(found: tuple[Layer, ...] | str) -> tuple[Layer, ...]:
@@ -271,12 +296,10 @@ def _dense_networks(policy: Any) -> tuple[DenseForward, tuple[()], DenseForward]
     return actor, (), critic
 
 
-def _flat_features(policy: Any) -> tuple[int, bool]:
+def _flat_features(policy: Any) -> tuple[int, bool, tuple[str, ...]]:
     """See :func:`_features`."""
-    for name in ("pi_features_extractor", "vf_features_extractor"):
-        _check_part(policy, name, FlattenExtractor)
     _check_part(policy, "mlp_extractor", MlpExtractor)
-    return _features(policy)
+    return _features(policy, "pi_features_extractor", "vf_features_extractor")
 
 
 def _behind(policy: Any, name: str, width: int, before: Sequence[tuple[str, nn.Module]] = ()) -> tuple[Layer, ...]:
@@ -325,8 +348,8 @@ def _recurrent(policy: Any, like: type) -> RecurrentNet:
             _check_part(policy, name, nn.LSTM)
     if policy.shared_lstm or policy.lstm_kwargs or policy.lstm_actor.num_layers > 1:
         raise _Misfit("its LSTM is shared, has settings of its own, or has several layers")
-    (features, one_hot), hidden = _flat_features(policy), policy.lstm_actor.hidden_size
-    if one_hot:
+    (features, one_hot, keys), hidden = _flat_features(policy), policy.lstm_actor.hidden_size
+    if one_hot or keys:
         raise _Misfit(f"its LSTM sees {policy.observation_space}")
     _check_tied(policy)
     actor = _behind(policy, "policy_net", hidden)

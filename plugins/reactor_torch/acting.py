@@ -108,7 +108,7 @@ class BoundNet:
 
 @dataclass(frozen=True)
 class DenseNet:
-    """Dense layers on flat or one-hot observations.
+    """Dense layers on flat or one-hot observations, or on arrays side by side.
 
     Attributes:
         body: The actor's layers.
@@ -128,8 +128,7 @@ class DenseNet:
 
 class _BoundDense(BoundNet):
     def __init__(self, net: DenseNet, weights: Array, seen: Seen, judges: bool) -> None:
-        rows = seen[""]
-        self.weights, self.critic, self.shape = weights, net.critic if judges else None, rows.shape[:2]
+        self.weights, self.critic, self.shape = weights, net.critic if judges else None, next(iter(seen.values())).shape[:2]
         body = net.body.bind(weights, seen)
         run, out = body.run, body.outputs
         self._parts = [body]
@@ -145,7 +144,8 @@ class _BoundDense(BoundNet):
         else:
             super().__init__(outputs, body.argmax)
         if self.critic is not None:
-            self._judge = self.critic.bind(weights, {"": rows.reshape(1, -1, *rows.shape[2:])})
+            of_round = {key: part.reshape(1, -1, *part.shape[2:]) for key, part in seen.items()}
+            self._judge = self.critic.bind(weights, of_round)
             self._parts.append(self._judge)
 
     def begin(self) -> None:
@@ -158,7 +158,8 @@ class _BoundDense(BoundNet):
     def value_of(self, seen: Seen, which: Array) -> Array:
         if self.critic is None:
             return super().value_of(seen, which)
-        return self.critic.bind(self.weights, {"": np.ascontiguousarray(seen[""])[None]})(0)[:, 0]
+        rows = {key: np.ascontiguousarray(part)[None] for key, part in seen.items()}
+        return self.critic.bind(self.weights, rows)(0)[:, 0]
 
 
 def _side_by_side(

@@ -13,8 +13,9 @@ installation without the extension may choose the other one.
 from __future__ import annotations
 
 import copy
+import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -78,11 +79,13 @@ class DenseForward:
         layers: Layers of :data:`KINDS`; their names are those of their parameters in a record.
         features: Length of an observation.
         one_hot: Whether an observation is a number below ``features``.
+        keys: Of the arrays that an observation consists of, in the order in which they are one row; ``()`` if it is one array.
     """
 
     layers: tuple[Layer, ...]
     features: int
     one_hot: bool
+    keys: tuple[str, ...] = ()
 
     @staticmethod
     def knows(layers: Iterable[Layer]) -> bool:
@@ -94,11 +97,39 @@ class DenseForward:
 
         Args:
             weights: A record of parameters.
-            observations: ``(steps, envs, ...)`` by key, of which the key ``""`` is looked at.
+            observations: ``(steps, envs, ...)`` by key; without ``keys`` the key ``""`` is looked at.
             out: Where outputs are put, ``(envs, outputs)``, float32 and without gaps; ``None`` for anywhere.
         """
         way = bind_torch if kernels.compiled is None else bind_compiled
-        return way(self, weights, observations[""], out)
+        if not self.keys:
+            return way(self, weights, observations[""], out)
+        rows, join = _side_by_side([observations[key] for key in self.keys], self.features)
+        joint = way(self, weights, rows, out)
+        run, argmax = joint.run, joint.argmax
+
+        def join_and_run(step: int) -> None:
+            join(step)
+            run(0)
+
+        def join_and_find(step: int) -> Array:
+            join(step)
+            return argmax(0)
+
+        return BoundDense(join_and_run, joint.outputs, join_and_find, joint.begin)
+
+
+def _side_by_side(parts: Sequence[Array], width: int) -> tuple[Array, Callable[[int], None]]:
+    """Memory for a step of some arrays side by side, ``(1, envs, width)``, float32, and a function that fills it."""
+    rows = np.zeros((1, parts[0].shape[1], width), np.float32)
+    ends = np.cumsum([math.prod(part.shape[2:]) for part in parts])
+    places = [place.reshape(part.shape[1:]) for place, part in zip(np.split(rows[0], ends[:-1], 1), parts, strict=True)]
+    pairs = list(zip(places, parts, strict=True))
+
+    def join(step: int) -> None:
+        for place, part in pairs:
+            place[...] = part[step]
+
+    return rows, join
 
 
 def bind_compiled(network: DenseForward, weights: Array, observations: Array, out: Array | None = None) -> BoundDense:

@@ -30,6 +30,7 @@ IMAGE = spaces.Box(0, 255, (1, 36, 36), np.uint8)
 ONE_HOT = spaces.Discrete(5)
 KEYED = spaces.Dict(kind=spaces.Discrete(3), vector=VECTOR)
 CHOICE, CHOICES, BITS = spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3)
+PARTS = spaces.Dict(bits=BITS, level=spaces.Box(-3, 3, (1,), np.int32), table=spaces.Box(-9, 9, (2, 2), np.float64), vector=VECTOR)
 BOX = spaces.Box(np.array([-1.3, 0], np.float32), np.array([0.7, 2.1], np.float32))
 ACTIONS: dict[str, spaces.Space[Any]] = {"choice": CHOICE, "choices": CHOICES, "bits": BITS, "box": BOX}
 
@@ -215,6 +216,8 @@ class Case:
             shape = (steps, rows, *space.shape)
             if isinstance(space, spaces.Discrete):
                 return random.integers(space.n, size=shape)
+            if isinstance(space, spaces.MultiBinary):
+                return random.integers(2, size=shape, dtype=np.int8)
             if space.dtype == np.uint8:
                 return random.integers(256, size=shape, dtype=np.uint8)
             return random.uniform(-3, 3, shape).astype(space.dtype)
@@ -364,6 +367,7 @@ CASES: dict[str, Case] = {
             "dense": {},
             "image": {"observed": IMAGE, "kind": "CnnPolicy"},
             "dict": {"observed": KEYED, "kind": "MultiInputPolicy", "plain": False},
+            "parts": {"observed": PARTS, "kind": "MultiInputPolicy"},
             "elu": {"network": ELU, "plain": False},
         }.items()
         for of in ACTIONS
@@ -393,14 +397,17 @@ CASES: dict[str, Case] = {
     "dqn": Case(SyncDQN, CHOICE, **_Q),
     "dqn, image": Case(SyncDQN, CHOICE, IMAGE, "CnnPolicy", **_Q),
     "dqn, one-hot": Case(SyncDQN, CHOICE, ONE_HOT, **_Q),
+    "dqn, parts": Case(SyncDQN, CHOICE, PARTS, "MultiInputPolicy", {"net_arch": [32]}, **_Q),
     "dqn, elu": Case(SyncDQN, CHOICE, network=ELU, plain=False, **_Q),
     "pqn": Case(PQN, CHOICE, network={"net_arch": [16]}, users=ALL[:2], **_Q),
     "qrdqn": Case(SyncQRDQN, CHOICE, network=_QUANTILES, **_Q),
     "sac": Case(SyncSAC, BOX),
+    "sac, parts": Case(SyncSAC, BOX, PARTS, "MultiInputPolicy"),
     "sac, elu": Case(SyncSAC, BOX, network=ELU, plain=False),
     "tqc": Case(SyncTQC, BOX, network=_QUANTILES),
     "crossq": Case(SyncCrossQ, BOX),
     "td3": Case(SyncTD3, BOX, **_Q),
+    "td3, parts": Case(SyncTD3, BOX, PARTS, "MultiInputPolicy", **_Q),
     "td3, elu": Case(SyncTD3, BOX, network=ELU, plain=False, **_Q),
     "sac at its bounds": Case(SyncSAC, BOX, touch=saturate("actor.mu")),
     "td3 at its bounds": Case(SyncTD3, BOX, touch=saturate("actor.mu.4"), **_Q),
@@ -421,6 +428,7 @@ TOUCHED = {
         "hook of features": hooked("features_extractor"),
         "forward": replaced("mlp_extractor.policy_net.0"),
     },
+    "dqn, parts": {"hook of a part": hooked("q_net.features_extractor.extractors.table")},
     "ppo choice, image": {"hook": hooked("action_net")},
     "masked choices": {"hook": hooked("action_net")},
     "gsde": {"forward": replaced("action_net")},

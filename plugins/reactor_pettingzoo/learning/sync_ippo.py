@@ -13,7 +13,6 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy, MultiInputActorCriticPolicy
-from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import FloatSchedule, explained_variance, safe_mean
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
@@ -39,6 +38,7 @@ from reactor_sb3.plugin import (
     PPOLoss,
     PPOTrainer,
     Rollouts,
+    flat_rows,
     keeps_arguments,
     read_policy,
     transition_record,
@@ -277,8 +277,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         observed: Any = seen.get("", seen)
         if self.nets.compiled and not self.nets.sees_images(block.policy):
             policy: Any = self.policy.agents[block.policy]
-            observed = preprocess_obs(observed, block.observation_space, normalize_images=policy.normalize_images)
-            observed = observed.flatten(1)
+            observed = flat_rows(observed, block.observation_space, policy.normalize_images)
         boxed = isinstance(block.action_space, spaces.Box)
         actions, advantages, values = rows("policy_actions" if boxed else "actions"), rows("advantages"), rows("values")
         actions = actions.flatten() if isinstance(block.action_space, spaces.Discrete) else actions.flatten(1).float()

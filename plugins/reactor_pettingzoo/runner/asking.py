@@ -200,7 +200,7 @@ class _Networks(Asked):
         network = self.policy.network
         assert not isinstance(network, AskedNet)
         self.best: Array | None = None  # the best choices, where they are found with the outputs
-        if type(network) is DenseNet and not network.heads and not network.body.one_hot:
+        if type(network) is DenseNet and not network.heads and not network.body.one_hot and not network.body.keys:
             stacked = Stacked(network.body, [part.weights for part in self.parts], self.rows)
             shape: Any = group.parts[""].shape
             self.seen = _Seen(group, self.parts[0], self.total, stacked.inputs.reshape(self.total, *shape))

@@ -135,7 +135,7 @@ class SyncDQN(QLearningTrainer, DQN):
         TypeError: If no environments like ``env`` can be made, or there is an argument ``n_envs``.
         AssertionError: If its actions are not discrete (SB3's own check).
         ValueError: If a number makes no sense, the replay buffer is smaller than a batch or a round, or something is asked for that
-            rounds of fixed length cannot give: episodic ``train_freq``, hindsight replay.
+            rounds of fixed length cannot give: episodic ``train_freq``.
 
     Warns:
         UserWarning: If there are less than a quarter as many updates for each step as SB3 has by default, with the number to give.

@@ -103,7 +103,7 @@ class SyncSAC(SACTrainer, SAC):
         TypeError: If no environments like ``env`` can be made, or ``action_noise`` is not an ``ActionNoise``.
         AssertionError: If its actions are not a ``Box`` with finite bounds (SB3's own check).
         ValueError: If a number makes no sense, the replay buffer is smaller than a round or ``learning_starts``, or something
-            is asked for that there is not: a device, episodic ``train_freq``, hindsight replay; or two devices without ``split``.
+            is asked for that there is not: a device, episodic ``train_freq``; or two devices without ``split``.
 
     Example:
         >>> from reactor_sb3 import SyncSAC

@@ -16,7 +16,7 @@ import torch
 from reactor_rl.plugin import Pickled, WorkerState
 from reactor_sb3.acting.player import remembered
 from reactor_sb3.checkpoints.alike import LARGE, Each, alike, anything, at_least, is_count, is_number, is_stream, want
-from reactor_sb3.checkpoints.parts import columns, outline
+from reactor_sb3.checkpoints.parts import filled_columns, outline
 from reactor_sb3.environments import seeded_envs
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.plain import plain
@@ -243,14 +243,15 @@ def _replay(fresh: Any, made: Made) -> Any:
         return None
     if "whole" in fresh:
         return lambda saved: _is_dict(saved) and type(saved.get("whole")) is made.buffer_class
-    arrays, size = columns(made.buffer), made.buffer.buffer_size
+    size = made.buffer.buffer_size
 
     def is_one(saved: Any) -> bool:
-        alike(saved, {"pos": is_count, "full": False, "columns": _is_dict}, "replay_buffer")
+        asked = {"asked": Each(lambda one: type(one) is Pickled)} if "asked" in saved else {}
+        alike(saved, {"pos": is_count, "full": False, "columns": _is_dict, **asked}, "replay_buffer")
         pos = saved["pos"]
         filled = size if saved["full"] else min(pos + 1, size)
         # Nothing of that size is made: it is compared with a view of what is there.
-        alike(saved["columns"], {name: array[:filled] for name, array in arrays.items()}, "replay_buffer")
+        alike(saved["columns"], filled_columns(made.buffer, filled), "replay_buffer")
         return bool(pos < size)
 
     return is_one

@@ -15,7 +15,17 @@ from reactor_rl.plugin import WorkerState, dumps, loads
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.trainers.program import SavedParts
 
-__all__ = ["columns", "environment_state", "fill_replay", "outline", "overlay", "replay_outline", "replay_state", "run_state"]
+__all__ = [
+    "columns",
+    "environment_state",
+    "fill_replay",
+    "filled_columns",
+    "outline",
+    "overlay",
+    "replay_outline",
+    "replay_state",
+    "run_state",
+]
 
 Array = npt.NDArray[Any]
 
@@ -35,19 +45,21 @@ def replay_state(buffer: Any, whole: bool) -> Any:
     if whole:
         return {"whole": buffer}
     filled = buffer.buffer_size if buffer.full else min(buffer.pos + 1, buffer.buffer_size)  # one more: see optimize_memory_usage
-    return {
-        "pos": buffer.pos,
-        "full": buffer.full,
-        "columns": {name: column[:filled] for name, column in columns(buffer).items()},
-    }
+    return {"pos": buffer.pos, "full": buffer.full, "columns": filled_columns(buffer, filled)}
+
+
+def filled_columns(buffer: Any, filled: int) -> dict[str, Array]:
+    """The first rows of each array; one that has a number for each environment only is whole."""
+    return {name: column[:filled] if column.ndim > 1 else column for name, column in columns(buffer).items()}
 
 
 def columns(buffer: Any) -> dict[str, Array]:
-    """The arrays of a replay buffer, by name."""
+    """The arrays of a replay buffer, by name; infos, which are objects, only where it keeps them."""
     arrays: dict[str, Array] = {}
     for name, value in sorted(vars(buffer).items()):
         if isinstance(value, np.ndarray):
-            arrays[name] = value
+            if not value.dtype.hasobject or getattr(buffer, "copy_info_dict", True):
+                arrays[name] = value
         elif isinstance(value, dict):
             arrays.update({f"{name}.{key}": part for key, part in value.items() if isinstance(part, np.ndarray)})
     return arrays
@@ -65,7 +77,8 @@ def outline(value: Any) -> Any:
 def replay_outline(buffer: Any) -> Any:
     """Return an object with the size of a replay buffer, and with columns that take no memory."""
     arrays = {name: outline(value) for name, value in vars(buffer).items() if isinstance(value, (np.ndarray, dict))}
-    return SimpleNamespace(**arrays, buffer_size=buffer.buffer_size)
+    kept = {name: getattr(buffer, name) for name in ("buffer_size", "copy_info_dict") if hasattr(buffer, name)}
+    return SimpleNamespace(**arrays, **kept)
 
 
 def fill_replay(buffer: Any, saved: Any) -> Any:

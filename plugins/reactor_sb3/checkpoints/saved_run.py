@@ -114,10 +114,12 @@ def state_of_run(model: BaseAlgorithm) -> tuple[dict[str, Array], dict[str, byte
     venv = levels[-1]
     assert isinstance(venv, ReactorVecEnv)
     buffer = getattr(model, "replay_buffer", None)
-    by_columns = type(buffer) in BLOCKWISE
-    filled: dict[str, Array] = replay_state(buffer, whole=False)["columns"] if by_columns else {}
+    arrays, filled = {}, {}
+    if type(buffer) in BLOCKWISE:  # infos, which are objects, are pickled with the buffer
+        arrays = {name: column for name, column in columns(buffer).items() if not column.dtype.hasobject}
+        filled = {name: replay_state(buffer, whole=False)["columns"][name] for name in arrays}
     out = io.BytesIO()
-    _Pickler(out, levels, columns(buffer) if by_columns else {}).dump({
+    _Pickler(out, levels, arrays).dump({
         "class": type(model),
         "model": {name: value for name, value in vars(model).items() if name not in _OF_THE_PROCESS},
         "levels": [

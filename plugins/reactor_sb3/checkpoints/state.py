@@ -15,6 +15,7 @@ from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.type_aliases import TrainFreq
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule
 
+from reactor_rl.plugin import Pickled, decode, dumps
 from reactor_sb3 import streams
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import put_statistics, statistics_state
@@ -24,6 +25,7 @@ from reactor_sb3.checkpoints.parts import environment_state, fill_replay, outlin
 from reactor_sb3.checkpoints.saved_arguments import check_arguments
 from reactor_sb3.plain import plain
 from reactor_sb3.trainers.model import Model
+from reactor_sb3.trainers.replay import BLOCKWISE
 
 __all__ = ["go_on", "made_of", "optimizers_of", "restore", "state_of", "state_to_write"]
 
@@ -81,7 +83,7 @@ def _own_state(model: Model) -> dict[str, Any]:
         "successes": [float(one) for one in model.ep_success_buffer or ()],
         "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in model.evaluations],
         "normalization": statistics_state(model._vec_normalize_env),
-        "replay_buffer": replay_state(_buffer(model), model.wants_infos),
+        "replay_buffer": _replay_state(model),
     }
 
 
@@ -89,7 +91,7 @@ def made_of(model: Model) -> Made:
     """Describe the state of a trainer that was just made; this takes hardly any memory."""
     buffer, state = _buffer(model), outline(_own_state(model))
     state |= dict.fromkeys(("arguments", "environment", "sent", "afresh", "run"))
-    if model.wants_infos:
+    if buffer is not None and type(buffer) not in BLOCKWISE:
         state["replay_buffer"] = {"whole": None}
     optimizers = {name: Steps.of(optimizer) for name, optimizer in optimizers_of(model).items()}
     return Made(state, optimizers, None if buffer is None else replay_outline(buffer), type(buffer))
@@ -114,6 +116,14 @@ def state_to_write(model: Model) -> dict[str, Any]:
         if state["run"] is not None:
             alike(state["run"], model.session.expected_run(model), "its run")
     return state
+
+
+def _replay_state(model: Model) -> Any:
+    """The state of a replay buffer, and what the environment that hindsight asks was asked."""
+    buffer = _buffer(model)
+    saved = replay_state(buffer, buffer is not None and type(buffer) not in BLOCKWISE)
+    asked = [] if model.session.goals is None else model.session.goals.asked
+    return {**saved, "asked": [Pickled(dumps(one)) for one in asked]} if asked else saved
 
 
 def _buffer(model: Model) -> Any:
@@ -203,6 +213,8 @@ def go_on(model: Model, state: dict[str, Any]) -> None:
     model.session.sent = model.session.parameters(model).tobytes() if state["sent"] else None
     # After the start, which would mark the end of episodes that go on.
     _fill_replay(model, state["replay_buffer"])
+    for one in (state["replay_buffer"] or {}).get("asked", ()):
+        model.session.goal_env().follow(decode(one))
     _put_statistics(model, state["normalization"])
     model.session.afresh = state["afresh"]
     reactors = [saved["reactors"][name] for name in named.reactors]

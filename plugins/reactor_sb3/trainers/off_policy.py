@@ -14,12 +14,15 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, TrainFreq, TrainFrequencyUnit
 from stable_baselines3.common.utils import get_device
+from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.noise import check_noise
+from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.streams import Purpose, drawing_first_weights, drawing_from, stream
 from reactor_sb3.trainers.finite import check_losses
+from reactor_sb3.trainers.hindsight import GoalEnv, HindsightSampler, check_hindsight, cut_short, has_episodes
 from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.replay import BLOCKWISE, KeptArrays, store
 from reactor_sb3.trainers.replay_sampler import ReplaySampler
@@ -48,12 +51,6 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
     def _set_options(self, env: Any) -> None:
         arguments = self.arguments
-        buffer_class = arguments["replay_buffer_class"]
-        if buffer_class is not None and issubclass(buffer_class, HerReplayBuffer):
-            raise ValueError(
-                "hindsight replay (HerReplayBuffer) needs the environment itself to compute rewards again, and actors keep "
-                f"theirs to themselves; use {self.host}'s {self.default_log_name}, with ReactorVecEnv"
-            )
         super()._set_options(env)
         self.actor_device: torch.device | str | None = arguments.get("actor_device")
         if "action_noise" in arguments:
@@ -96,6 +93,8 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
     def _setup_model(self) -> None:
         self._setup_actors()
+        if self.replay_buffer_class is not None and issubclass(self.replay_buffer_class, HerReplayBuffer):
+            check_hindsight(self.observation_space, self.replay_buffer_kwargs)
         with drawing_first_weights(self.seed):
             super()._setup_model()
         self.session.arrays = KeptArrays()
@@ -104,6 +103,13 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         self.check_replay()
         self.session.streams["replay"] = stream(self._base_seed, Purpose.REPLAY)
         self._make_networks()
+
+    def _take_env(self, env: VecEnv, makes: EnvMaker) -> None:
+        buffer = self.replay_buffer
+        goals = GoalEnv(makes) if isinstance(buffer, HerReplayBuffer) else None  # first, as it may be refused
+        super()._take_env(env, makes)
+        if isinstance(buffer, HerReplayBuffer):
+            self.session.goals = buffer.env = goals
 
     def _check_rounds(self) -> None:
         """Refuse a ``train_freq`` that does not give rounds of one length."""
@@ -125,8 +131,8 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
             ValueError: If it is for other environments, smaller than a round, or an array of it has another shape.
         """
         buffer: Any = self.replay_buffer
-        if not isinstance(buffer, ReplayBuffer) or isinstance(buffer, HerReplayBuffer):
-            raise TypeError(f"replay_buffer must be a ReplayBuffer, and not one of hindsight, got {type(buffer).__name__}")
+        if not isinstance(buffer, ReplayBuffer):
+            raise TypeError(f"replay_buffer must be a ReplayBuffer, got {type(buffer).__name__}")
         if buffer.n_envs != self.n_envs:
             raise ValueError(f"replay_buffer is for {buffer.n_envs} environments, and the actors have {self.n_envs}")
         if buffer.buffer_size < self.rollout_steps:
@@ -134,7 +140,9 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
                 f"buffer_size={buffer.buffer_size * self.n_envs} is smaller than one round of {self.rollout_steps} steps in "
                 f"{self.n_envs} environments"
             )
-        self.wants_infos = type(buffer) not in BLOCKWISE
+        if isinstance(buffer, HerReplayBuffer):
+            buffer.env = self.session.goal_env()  # actors, whom SB3's asks, are at work then
+        self.wants_infos = type(buffer) not in BLOCKWISE or getattr(buffer, "copy_info_dict", False)
         self.session.arrays.look(buffer)
 
     def check_settings(self) -> None:
@@ -220,10 +228,26 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
             self.cut_episodes(self.session.late_cut)
         self.round_stored()
         self._learned_timesteps += self.rollout_steps * self.n_envs
-        if self._learned_timesteps > self.learning_starts and (steps := self.updates_due()):
+        if self._learned_timesteps > self.learning_starts and (steps := self.updates_due()) and self._has_samples():
             self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
             yield from self._updates(steps, self.batch_size)
         return {}
+
+    def _has_samples(self) -> bool:
+        """Whether there is anything to learn from: for hindsight an episode must have ended.
+
+        Raises:
+            RuntimeError: If none ever would be there, for lack of room.
+        """
+        buffer = self.replay_buffer
+        if not isinstance(buffer, HerReplayBuffer) or has_episodes(buffer):
+            return True
+        if buffer.full:
+            raise RuntimeError(
+                f"no episode in the replay buffer is whole, as the oldest is lost before the next has ended: buffer_size="
+                f"{self.buffer_size} keeps {buffer.buffer_size} steps of each environment; keep those of two episodes at least"
+            )
+        return False
 
     def _updates(self, gradient_steps: int, batch_size: int) -> Update:
         """The gradient steps of a round."""
@@ -266,6 +290,8 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         buffer = self.replay_buffer
         if buffer is None or not (buffer.full or buffer.pos):
             return
+        if isinstance(buffer, HerReplayBuffer):
+            cut_short(buffer, which)
         last = (buffer.pos - 1) % buffer.buffer_size
         running = which & (buffer.dones[last] == 0)
         buffer.dones[last][running] = 1
@@ -287,9 +313,18 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         sampler: ReplaySampler | None = self.session.sampler
         made_of = buffer, batch_size, normalizer, arrays
         if sampler is None or (sampler.buffer, sampler.batch_size, sampler.normalizer, sampler.arrays) != made_of:
-            sampler = self.session.sampler = ReplaySampler(buffer, batch_size, random, normalizer)
+            kind = HindsightSampler if isinstance(buffer, HerReplayBuffer) else ReplaySampler
+            sampler = self.session.sampler = kind(buffer, batch_size, random, normalizer)
             sampler.arrays = arrays
+        sampler.begin()
         return sampler.sample
+
+    def close(self) -> None:
+        """Close the environments and end the workers. May be called again."""
+        try:
+            super().close()
+        finally:
+            self.session.leave_goal_env()
 
     # ------------------------------------------------------------------ what the program asks
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.records import Observations, by_step
@@ -15,11 +16,13 @@ __all__ = ["BLOCKWISE", "KeptArrays", "store"]
 
 Array = npt.NDArray[Any]
 
-BLOCKWISE: tuple[type[ReplayBuffer], ...] = (ReplayBuffer, NStepReplayBuffer, DictReplayBuffer)
+BLOCKWISE: tuple[type[ReplayBuffer], ...] = (ReplayBuffer, NStepReplayBuffer, DictReplayBuffer, HerReplayBuffer)
 """Buffers whose arrays are written directly, many steps at once; any other gets its ``add`` called step by step."""
 
 
-ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+ARRAYS = (
+    "observations", "next_observations", "actions", "rewards", "dones", "timeouts", "ep_start", "ep_length", "_current_ep_start",
+)  # fmt: skip
 
 
 class KeptArrays:
@@ -106,6 +109,10 @@ def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos:
     names = transitions.dtype.names or ()
     actions = transitions["policy_actions" if "policy_actions" in names else "actions"]
     original = "original_" if "original_rewards" in names else ""
+    if type(buffer) is HerReplayBuffer:
+        _note_episodes(buffer, by_step(transitions["dones"]))
+        if buffer.copy_info_dict:
+            _put_infos(buffer, by_step(transitions["timeouts"]), infos)
     if type(buffer) in BLOCKWISE:
         _put(buffer, layout, transitions, actions, original)
         return
@@ -113,16 +120,52 @@ def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos:
     rewards = by_step(transitions[original + "rewards"])
     observations = {key: by_step(part) for key, part in layout.of(transitions, original + "observations").items()}
     nexts = {key: by_step(part) for key, part in layout.of(transitions, original + "next_observations").items()}
-    known = {(step, number): info for of_actor in infos for step, number, info in of_actor}
-    for step, timeouts in enumerate(fields["timeouts"].tolist()):
+    each = _infos(fields["timeouts"], infos)
+    for step in range(len(rewards)):
         buffer.add(
             layout.outside({key: part[step] for key, part in observations.items()}),
             layout.outside({key: part[step] for key, part in nexts.items()}),
             fields["actions"][step],
             rewards[step],
             fields["dones"][step],
-            [known.get((step, number), {}) | {"TimeLimit.truncated": truncated} for number, truncated in enumerate(timeouts)],
+            each[step],
         )
+
+
+def _infos(timeouts: Array, infos: list[list[StepInfo]]) -> list[list[dict[str, Any]]]:
+    """The infos of each step and environment, as SB3's buffers get them."""
+    known = {(step, number): info for of_actor in infos for step, number, info in of_actor}
+    return [
+        [known.get((step, number), {}) | {"TimeLimit.truncated": truncated} for number, truncated in enumerate(row)]
+        for step, row in enumerate(timeouts.tolist())
+    ]
+
+
+def _put_infos(buffer: HerReplayBuffer, timeouts: Array, infos: list[list[StepInfo]]) -> None:
+    """Store the infos of a round; to be called before its other parts are stored."""
+    for step, of_step in enumerate(_infos(timeouts, infos)):
+        buffer.infos[(buffer.pos + step) % buffer.buffer_size] = of_step
+
+
+def _note_episodes(buffer: HerReplayBuffer, dones: Array) -> None:
+    """Note which transitions are one episode, as hindsight's ``add`` does; to be called before a round is stored.
+
+    Args:
+        buffer: Where it will be stored.
+        dones: Of each step and environment.
+    """
+    starts, lengths, current, size, pos = (
+        buffer.ep_start, buffer.ep_length, buffer._current_ep_start, buffer.buffer_size, buffer.pos
+    )  # fmt: skip
+    for ended in dones:
+        for env in np.flatnonzero(lengths[pos]):  # an episode that loses its first transition is no whole one any more
+            lengths[np.arange(pos, starts[pos, env] + lengths[pos, env]) % size, env] = 0
+        starts[pos] = current
+        pos = (pos + 1) % size
+        for env in np.flatnonzero(ended):
+            length = (pos - current[env]) % size
+            lengths[np.arange(current[env], current[env] + length) % size, env] = length
+            current[env] = pos
 
 
 def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array, actions: Array, original: str) -> None:

@@ -39,6 +39,7 @@ class ReplaySampler:
         self, buffer: ReplayBuffer, batch_size: int, random: np.random.Generator, normalizer: VecNormalize | None = None
     ) -> None:
         self.buffer, self.batch_size, self.normalizer = buffer, batch_size, normalizer
+        self._generator = random
         self._random = np.random.RandomState(random.bit_generator)  # whose numbers are those of np.random's functions
         n_steps = buffer.n_steps if isinstance(buffer, NStepReplayBuffer) else 1
         self._observations = _Observations(buffer.observations, batch_size, buffer.device)
@@ -54,6 +55,9 @@ class ReplaySampler:
         self._now, self._next, self._ends = _Columns(now), _Columns(later), _Columns(ends)
         self._ended, self._all = _Columns(now + ends), _Columns(now + ends + later)
 
+    def begin(self) -> None:
+        """To be called before the first of some minibatches that nothing is stored between."""
+
     def sample(self) -> ReplayBufferSamples:
         """A minibatch, valid until the next one is sampled; see SB3's ``ReplayBuffer.sample``."""
         with drawing_nothing():  # from torch's generator
@@ -63,22 +67,27 @@ class ReplaySampler:
         buffer = self.buffer
         steps, envs = self._drawn()
         rows = steps * buffer.n_envs + envs
-        dones, rewards, discounts = self._dones.tensor, self._rewards.tensor, None
         if isinstance(buffer, NStepReplayBuffer):
             last, *of_n_steps = self._of_n_steps(buffer, steps, envs)
-            dones, rewards, discounts = map(torch.from_numpy, of_n_steps)
             self._now.take(rows)
             self._next.take(last)
+            return self._given(*map(torch.from_numpy, of_n_steps))
+        if buffer.optimize_memory_usage:
+            self._ended.take(rows)
+            self._next.take((steps + 1) % buffer.buffer_size * buffer.n_envs + envs)
         else:
-            if buffer.optimize_memory_usage:
-                self._ended.take(rows)
-                self._next.take((steps + 1) % buffer.buffer_size * buffer.n_envs + envs)
-            else:
-                self._all.take(rows)
-            self._dones.rows *= 1 - self._timeouts.rows
-            if self.normalizer is not None:
-                rewards = torch.as_tensor(self._normalized_rewards(self._rewards.rows))
-        device = buffer.device
+            self._all.take(rows)
+        return self._given(*self._one_step())
+
+    def _one_step(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Whether nothing follows the transitions that were taken, and their rewards."""
+        self._dones.rows *= 1 - self._timeouts.rows
+        if self.normalizer is None:
+            return self._dones.tensor, self._rewards.tensor
+        return self._dones.tensor, torch.as_tensor(self._normalized_rewards(self._rewards.rows))
+
+    def _given(self, dones: torch.Tensor, rewards: torch.Tensor, discounts: torch.Tensor | None = None) -> ReplayBufferSamples:
+        device = self.buffer.device
         return ReplayBufferSamples(
             self._observations.taken(self.normalizer),
             _on(device, self._actions.tensor),

@@ -27,6 +27,7 @@ from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.environments.reached import Asked, forget_play
 from reactor_sb3.trainers.display import Display
 from reactor_sb3.trainers.finite import check_parameters
+from reactor_sb3.trainers.hindsight import GoalEnv
 from reactor_sb3.trainers.learner import Alone, LocalRef, Sharing
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import RunOptions
@@ -100,6 +101,7 @@ class Session:
         streams: The learner's random streams, by name.
         arrays: The arrays of the replay buffer.
         sampler: Samples the replay buffer, ``None`` before the first minibatch.
+        goals: The environment that hindsight asks for rewards, ``None`` until it is asked; see :meth:`goal_env`.
         rollouts: The last round of a trainer without a replay buffer, ``None`` before it.
         acting: The policy, and what of it acts; ``None`` if nobody has asked.
         sent: The record of parameters that the actors have, ``None`` if that is not known.
@@ -146,6 +148,7 @@ class Session:
         self.normalization: Normalization | None = None
         self.streams: dict[str, np.random.Generator] = {}
         self.sampler: Any = None
+        self.goals: GoalEnv | None = None
         self.rollouts: Any = None
         self.advice: list[str] = []
         self.acting: tuple[Any, torch.nn.Module] | None = None
@@ -371,6 +374,8 @@ class Session:
                 answer.add_note(f"raised in environment {number}")
                 raise answer
             found.append(answer)
+        if self.goals is not None and asked.changes and 0 in numbers:
+            self.goals.follow(asked)
         return found
 
     def ask_first(self, model: Model) -> None:
@@ -378,6 +383,18 @@ class Session:
         unasked, self.unasked = self.unasked, []
         for asked, numbers in unasked:
             self.ask(model, asked, numbers)
+
+    def goal_env(self) -> GoalEnv:
+        """The environment that hindsight asks for rewards; with a run ends what was changed in it."""
+        if self.goals is None:
+            self.goals = GoalEnv(self.makes)
+        return self.goals
+
+    def leave_goal_env(self) -> None:
+        """Close it, if there is one."""
+        goals, self.goals = self.goals, None
+        if goals is not None:
+            goals.close()
 
     def learn(self, model: Model, total_timesteps: int, callback: BaseCallback, log_interval: int | None) -> None:
         """Train, round by round; see :meth:`reactor_sb3.trainers.trainer.Trainer.learn`.

@@ -18,7 +18,6 @@ from stable_baselines3.common import utils
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
@@ -30,6 +29,7 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.environments.reached import Asked, leave, reach
+from reactor_sb3.learned import flat_rows
 from reactor_sb3.policies import LIBRARIES
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
@@ -174,6 +174,7 @@ class Trainer(Model):
             leave(self.env, self)
         self.env, self.session.makes, self._vec_normalize_env = env, makes, unwrap_vec_normalize(env)
         self.session.unasked, self.session.changed_envs = [], ""
+        self.session.leave_goal_env()
         reach(env, self, whole=live_count(env) is not None)
         keys = by_key(self._vec_normalize_env).keys()
         self.session.layout = Observations(self.observation_space, self.observation_space, normalized=keys)
@@ -228,10 +229,7 @@ class Trainer(Model):
         """Observations ``(rows, ...)`` as losses take them: for the extension preprocessed and flat, but for images."""
         if not self.nets.compiled or any(map(self.nets.sees_images, self.nets)):
             return rows
-        if rows.ndim == 2 and rows.dtype.is_floating_point:  # a Box's, and no image: SB3 makes no more of it
-            return rows.float()
-        seen: Any = preprocess_obs(rows, self.observation_space, normalize_images=self.policy.normalize_images)
-        return seen.flatten(1)
+        return flat_rows(rows, self.observation_space, self.policy.normalize_images)
 
     @property
     def generator(self) -> torch.Generator:

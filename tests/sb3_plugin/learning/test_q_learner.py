@@ -6,15 +6,17 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import nn
-from trainers import SPACES, Toy, both, new, same_draws
+from trainers import BOX, SPACES, Toy, both, new, same_draws
 
 from reactor_sb3 import SyncDQN
 from reactor_sb3.streams import Purpose, drawing_from, stream
@@ -63,6 +65,10 @@ class Halved(NatureCNN):
         return super().forward(observations) / 2
 
 
+KINDS = {
+    **SPACES,
+    "parts": ("MultiInputPolicy", spaces.Dict(place=spaces.Box(-1, 1, (2, 2), np.float64), vector=BOX)),
+}
 CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     # Where gradients come from, observations, the policy if it is not SB3's usual one, and what differs otherwise.
     "as it comes": ("compiled", "box", None, {}),
@@ -80,6 +86,7 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     "images": ("autograd" if kernels.compiled is None else "compiled", "image", None, {}),
     "images with a forward of their own": ("autograd", "image", None, {"policy_kwargs": {"features_extractor_class": Halved}}),
     "dict": ("autograd", "dict", None, {}),
+    "a dict of numbers": ("compiled", "parts", None, {}),
     "a forward of its own": ("autograd", "box", Doubling, {}),
     "images and a forward of its own": ("autograd", "image", Doubling, {"policy_kwargs": {"features_extractor_class": NatureCNN}}),
     "frozen layer": ("autograd", "box", Frozen, {}),
@@ -91,7 +98,7 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_each_update_is_that_of_sb3(case: str) -> None:
     gradients, kind, policy, changed = CASES[case]
-    usual, space = SPACES[kind]
+    usual, space = KINDS[kind]
     ours = new("dqn", partial(Toy, space), policy or usual, **{"learning_rate": 1e-4, "learning_starts": 10**6, **changed})
     with ours:
         ours.learn(160)

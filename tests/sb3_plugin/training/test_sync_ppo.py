@@ -85,8 +85,10 @@ def watched(env: Any, policy: Any = "MlpPolicy", **changed: Any) -> Watched:
 
 # ---------------------------------------------------------------------- the updates are SB3's
 
+PARTS = spaces.Dict(place=spaces.Box(-1, 1, (2, 2), np.float64), vector=BOX)
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
+    "parts": {"policy": "MultiInputPolicy"},
     "clipped values": {"clip_range_vf": 0.1, "ent_coef": 0.01, "normalize_advantage": False},
     "a rest": {"batch_size": 50, "ent_coef": 0.01, "clip_range": lambda remaining: 0.1 + 0.1 * remaining},
     "few updates": {"target_kl": 1e-5, "learning_rate": 3e-2},
@@ -110,7 +112,8 @@ def sb3_with(model: Watched, number: int) -> PPO:
 @every_other(acted=ACTIONS, variant=VARIANTS)
 def test_updates_are_those_of_sb3(acted: str, variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given the rollout and the order, SB3's own ``train()`` ends with the same weights and logs the same."""
-    model = watched(partial(Toy, BOX, ACTIONS[acted]), **VARIANTS[variant])
+    model = watched(partial(Toy, PARTS if variant == "parts" else BOX, ACTIONS[acted]), **VARIANTS[variant])
+    assert model.nets.compiled == (kernels.compiled is not None)
     for number in (0, 1):
         other, found = sb3_with(model, number), model.rounds[number]
         monkeypatch.setattr(np.random, "permutation", found["stream"].permutation)
@@ -144,6 +147,7 @@ POLICIES: dict[str, tuple[type[Any], Any, dict[str, Any]]] = {
     "dense": (DenseNet, "MlpPolicy", {}),
     "two kinds": (DenseNet, "MlpPolicy", {"net_arch": {"pi": [8], "vf": [32, 16]}, "activation_fn": nn.ReLU}),
     "no layers": (DenseNet, "MlpPolicy", {"net_arch": []}),
+    "parts": (DenseNet, "MultiInputPolicy", {}),
     "torch": (TorchNet, "MlpPolicy", {"activation_fn": nn.ELU, "share_features_extractor": False}),
     "its own": (AskedNet, Doubtful, {}),
     "images": (
@@ -196,8 +200,8 @@ def check_round(model: SyncPPO, before: ActorCriticPolicy) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_actors_compute(name: str) -> None:
     kind, policy, network = POLICIES[name]
-    env = partial(Toy, SPACES["image"][1]) if policy == "CnnPolicy" else Toy
-    with new(env, policy, policy_kwargs=network, n_actors=2, envs_per_actor=3) as model:
+    space = {"CnnPolicy": SPACES["image"][1], "MultiInputPolicy": PARTS}.get(policy, BOX)
+    with new(partial(Toy, space), policy, policy_kwargs=network, n_actors=2, envs_per_actor=3) as model:
         assert type(model.acting()[1].policy.network) is kind
         before = copied(model.policy, {})
         model.learn(1)
@@ -230,6 +234,7 @@ def test_other_seeds_and_pipelines_give_other_results() -> None:
 OTHERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "image": (partial(Toy, SPACES["image"][1]), "CnnPolicy", {}),
     "dict": (partial(Toy, SPACES["dict"][1], ACTIONS["several"]), "MultiInputPolicy", {}),
+    "parts": (partial(Toy, PARTS), "MultiInputPolicy", {}),
     "its own": (Toy, Doubtful, {}),
     "noise": (partial(Toy, BOX, ACTIONS["box"]), "MlpPolicy", {"use_sde": True, "sde_sample_freq": 4}),
     "squashed": (partial(Toy, BOX, ACTIONS["box"]), "MlpPolicy", {"use_sde": True, "policy_kwargs": {"squash_output": True}}),
