@@ -8,6 +8,8 @@ from reactor_rl.plugin import preload, require_extra
 
 with require_extra("sb3", "reactor_sb3"):
     from reactor_sb3.algorithms.pqn import PQN
+    from reactor_sb3.algorithms.sync_a2c import SyncA2C
+    from reactor_sb3.algorithms.sync_ddpg import SyncDDPG
     from reactor_sb3.algorithms.sync_dqn import SyncDQN
     from reactor_sb3.algorithms.sync_ppo import SyncPPO
     from reactor_sb3.algorithms.sync_sac import SyncSAC
@@ -41,7 +43,9 @@ __all__ = [
     "SearchReport",
     "StopOnEvaluation",
     "SuccessiveHalving",
+    "SyncA2C",
     "SyncCrossQ",
+    "SyncDDPG",
     "SyncDQN",
     "SyncMaskablePPO",
     "SyncPPO",

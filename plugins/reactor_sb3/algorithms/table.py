@@ -101,9 +101,15 @@ _ROWS = (
         "PQN", "pqn", "", "on-policy", ("Discrete",), {"rollout_steps": 16, "n_minibatches": 2, "n_epochs": 2},
     ),
     Algorithm("SyncPPO", "sync_ppo", "stable_baselines3:PPO", "on-policy", _ALL, _PASSES, tuned="ppo"),
+    Algorithm(
+        "SyncA2C", "sync_a2c", "stable_baselines3:A2C", "on-policy", _ALL, {"n_steps": 16, "learning_rate": 3e-3}, tuned="a2c",
+    ),
     Algorithm("SyncSAC", "sync_sac", "stable_baselines3:SAC", "off-policy", ("Box",), _REPLAY, tuned="sac", train_freq=1),
     Algorithm(
         "SyncTD3", "sync_td3", "stable_baselines3:TD3", "off-policy", ("Box",), _REPLAY | _NOISE, tuned="td3", train_freq=1,
+    ),
+    Algorithm(
+        "SyncDDPG", "sync_ddpg", "stable_baselines3:DDPG", "off-policy", ("Box",), _REPLAY | _NOISE, tuned="ddpg", train_freq=1,
     ),
     Algorithm(
         "SyncQRDQN", "sync_qrdqn", "sb3_contrib:QRDQN", "off-policy", ("Discrete",), _Q, _QUANTILES, tuned="qrdqn", train_freq=4,
