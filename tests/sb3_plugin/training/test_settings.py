@@ -95,6 +95,7 @@ def test_a_changed_setting_counts(algorithm: str, name: str, in_callback: bool) 
     arguments = {"learning_starts": 16} if algorithm in OFF_POLICY else {}
     with made(algorithm, **arguments) as model, made(algorithm, **arguments) as other:
         value = 16 if (algorithm, name) == ("recurrent_ppo", "batch_size") else SETTINGS[name]  # the same sequences
+        value = not getattr(model, name) if isinstance(value, bool) else value
         changed = learned(model, name, value, in_callback)
         assert changed != learned(other, name, getattr(other, name), in_callback)
 
