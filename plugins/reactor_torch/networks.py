@@ -410,13 +410,22 @@ class Networks(Mapping[str, Any]):
             return autograd.gradients(one, batch, of)
 
     def compute(self, tasks: Sequence[Task]) -> list[Mapping[str, float]]:
-        """The gradients of tasks, here and one after the other.
+        """The gradients of tasks, here and one after the other; each sees buffers as they were before all of them.
 
         Returns:
             Statistics of each, by name.
         """
         self.task += 1
-        return [self.named(task.loss, self.gradients(task.loss, self._slicers[task.loss](task.batch, task.rows))) for task in tasks]
+        found: list[Mapping[str, float]] = []
+        before = [(one, one.clone()) for one in self._changing] if len(tasks) > 1 else []
+        after: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for task in tasks:
+            found.append(self.named(task.loss, self.gradients(task.loss, self._slicers[task.loss](task.batch, task.rows))))
+            if before:
+                after += [(one, one.clone()) for one in self.buffers(self.losses[task.loss].learns)]
+                _put(before)
+        _put(after)
+        return found
 
     def named(self, loss: str, statistics: Array) -> dict[str, float]:
         """Statistics of a loss, by name."""
@@ -505,6 +514,12 @@ class Networks(Mapping[str, Any]):
         self._blocks, self._rows = state["blocks"]
         self.losses = state["losses"]
         self._make()
+
+
+def _put(values: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Overwrite each tensor by the other one of its pair."""
+    for one, value in values:
+        one.copy_(value)
 
 
 def _stirred(batch: Any) -> Any:

@@ -42,7 +42,13 @@ def alone(pipeline: int, split: bool) -> dict[str, Any]:
         return found
 
 
-PLACES = [THREADS, PROCESSES, {"executor": "processes", "workers": 3}, {"executor": "processes", "workers": 4}]
+PLACES = [
+    {"n_learners": 1, **INLINE},
+    THREADS,
+    PROCESSES,
+    {"executor": "processes", "workers": 3},
+    {"executor": "processes", "workers": 4},
+]
 
 
 @in_turn("pipeline, split, place", [*product((0, 1), (False, True), PLACES)], kept=4)

@@ -21,7 +21,7 @@ from trainers import PROCESSES, THREADS, AfterRounds, Toy, new, outcome
 
 from reactor_sb3 import SyncSAC
 from reactor_sb3.acting.behaviours import Rollout, Turn
-from reactor_torch import networks, parameter_record, write_parameters
+from reactor_torch import kernels, networks, parameter_record, write_parameters
 
 KINDS = ("sac", "tqc", "crossq")
 each = in_turn("algorithm", KINDS, kept=1)
@@ -55,6 +55,7 @@ def test_one_fingerprint(algorithm: str, how: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(kernels.compiled is None, reason="torch computes all of them here")
 @pytest.mark.parametrize("how", ["threads", "processes"])
 def test_so_it_is_by_torch(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(networks, "LEAST_ROWS", 8)
@@ -170,9 +171,9 @@ def test_what_cannot_be_changed_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_pendulum() -> None:
-    """With the zoo's settings, of fewer steps."""
+    """SB3's own has a mean of about -200 then."""
     given: dict[str, Any] = {"learning_rate": 1e-3, "use_sde": True, "train_freq": 64, "gradient_steps": -1, "policy_kwargs": {}}
     given["policy_kwargs"] = {"log_std_init": -2, "net_arch": [64, 64]}
     with SyncSAC("MlpPolicy", "Pendulum-v1", n_actors=1, learning_starts=400, seed=0, executor="inline", **given) as model:
-        model.learn(10_000)
-        assert np.mean([info["r"] for info in model.ep_info_buffer][-10:]) > -400
+        model.learn(5_000)
+        assert np.mean([info["r"] for info in model.ep_info_buffer][-6:]) > -400
