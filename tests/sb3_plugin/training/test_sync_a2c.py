@@ -274,6 +274,21 @@ def test_rounds_have_one_length() -> None:
         assert model.learn(1, reset_num_timesteps=False).num_timesteps == 32 + 4 * 4
 
 
+class Rich(Toy):
+    """Pays more than can be squared."""
+
+    def step(self, action: Any) -> Any:
+        observation, _, *others = super().step(action)
+        return observation, 1e30 if self.t == 3 else 0.0, *others
+
+
+@pytest.mark.parametrize("variant", ["plain", "by autograd"])
+def test_losses_that_are_no_numbers_end_it(variant: str) -> None:
+    said = r"^loss is (nan|inf) in update 1, .*: environment 0 returned the reward 1e\+30 at step 3 of this round"
+    with new(partial(Rich, rate=0.0), **VARIANTS[variant]) as model, pytest.raises(ValueError, match=said):
+        model.learn(32)
+
+
 # ---------------------------------------------------------------------- refusals
 
 
