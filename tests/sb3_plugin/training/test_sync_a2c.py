@@ -185,6 +185,15 @@ def test_a_run_that_is_resumed_ends_as_it_would_have(variant: str, tmp_path: Pat
         assert model.learn(96, reset_num_timesteps=False).fingerprint() == straight
 
 
+def test_a_checkpoint_without_pickles(tmp_path: Path) -> None:
+    with new("Pendulum-v1", use_sde=True) as model:
+        model.learn(64)
+        model.close()
+        model.save_checkpoint(tmp_path / "run.zip")
+    with SyncA2C.resume(tmp_path / "run.zip", allow_pickle=False) as again:
+        assert again.fingerprint() == model.fingerprint() and again.use_sde
+
+
 def test_save_and_load(tmp_path: Path) -> None:
     observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     with new(gamma=0.9, normalize_advantage=True) as model:
