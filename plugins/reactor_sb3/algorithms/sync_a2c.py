@@ -146,5 +146,9 @@ class SyncA2C(ActorCriticTrainer, A2C):
 
     def update(self, batch: PPOBatch) -> Update:
         """A step along the gradients of the whole round."""
-        found = yield from self.descend(policy=batch)
-        return {name: one for name, one in found.items() if name != "loss"}  # which SB3 does not log
+        return self.descend(policy=batch)
+
+    def log_round(self, passes: list[list[dict[str, float]]]) -> None:
+        """Log what SB3 does: the parts of the loss, and not their sum."""
+        ((found,),) = passes
+        super().log_round([[{name: value for name, value in found.items() if name != "loss"}]])

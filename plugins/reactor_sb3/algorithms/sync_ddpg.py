@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 import gymnasium
@@ -42,6 +43,7 @@ class SyncDDPG(SyncTD3, DDPG):
     """
 
     default_log_name: ClassVar[str] = "DDPG"
+    usual_policy_kwargs: ClassVar[Mapping[str, Any]] = {"n_critics": 1}
 
     @keeps_arguments
     def __init__(

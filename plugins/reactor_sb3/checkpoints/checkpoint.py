@@ -225,7 +225,7 @@ def _load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, 
         if not allow_pickle:
             policy = str(arguments.get("policy"))
             want(policy in cls.policy_aliases, "the policy's name")
-            check_policy(cls.policy_aliases[policy], arguments, spare, state["policy"])
+            check_policy(cls.policy_aliases[policy], cls.usual_policy_kwargs, arguments, spare, state["policy"])
         with taken_over():
             model: Model = cls(**arguments)
         restore(model, state)

@@ -72,11 +72,14 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint is Any or (isinstance(kind, type) and isinstance(value, kind))
 
 
-def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: VecEnv, weights: Any) -> None:
+def check_policy(
+    policy_class: type[Any], usual: Mapping[str, Any], arguments: Mapping[str, Any], env: VecEnv, weights: Any
+) -> None:
     """Refuse weights that are not those of the policy that the arguments describe, before it takes any memory.
 
     Args:
         policy_class: The policy's class.
+        usual: Those of ``policy_kwargs`` that there are if the arguments have none of that name.
         arguments: Arguments of the trainer's constructor, plain data.
         env: The environment as the policy sees it.
         weights: The policy's weights, as saved.
@@ -87,6 +90,7 @@ def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: Vec
     """
     kwargs = arguments.get("policy_kwargs") or {}
     want(type(kwargs) is dict, "policy_kwargs")
+    kwargs = {**usual, **kwargs}
     critics = kwargs.get("n_critics", 1)
     want(is_count(critics, 1) and critics <= len(weights), "the number of critics")  # they are made one by one
     if "use_sde" in arguments:

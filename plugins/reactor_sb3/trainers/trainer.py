@@ -86,6 +86,8 @@ class Trainer(Model):
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
     few_steps: ClassVar[bool] = False  # whether a round has few by default
+    usual_policy_kwargs: ClassVar[Mapping[str, Any]] = {}
+    """What SB3's algorithm adds to ``policy_kwargs`` unless they say otherwise, of what decides about parameters."""
 
     # ------------------------------------------------------------------ construction
 

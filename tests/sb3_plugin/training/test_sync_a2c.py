@@ -185,6 +185,15 @@ def test_a_run_that_is_resumed_ends_as_it_would_have(variant: str, tmp_path: Pat
         assert model.learn(96, reset_num_timesteps=False).fingerprint() == straight
 
 
+def test_a_checkpoint_without_pickles(tmp_path: Path) -> None:
+    with new("Pendulum-v1", use_sde=True) as model:
+        model.learn(64)
+        model.close()
+        model.save_checkpoint(tmp_path / "run.zip")
+    with SyncA2C.resume(tmp_path / "run.zip", allow_pickle=False) as again:
+        assert again.fingerprint() == model.fingerprint() and again.use_sde
+
+
 def test_save_and_load(tmp_path: Path) -> None:
     observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     with new(gamma=0.9, normalize_advantage=True) as model:
@@ -272,6 +281,21 @@ def test_rounds_have_one_length() -> None:
             model.learn(32, reset_num_timesteps=False)
         model.close()
         assert model.learn(1, reset_num_timesteps=False).num_timesteps == 32 + 4 * 4
+
+
+class Rich(Toy):
+    """Pays more than can be squared."""
+
+    def step(self, action: Any) -> Any:
+        observation, _, *others = super().step(action)
+        return observation, 1e30 if self.t == 3 else 0.0, *others
+
+
+@pytest.mark.parametrize("variant", ["plain", "by autograd"])
+def test_losses_that_are_no_numbers_end_it(variant: str) -> None:
+    said = r"^loss is (nan|inf) in update 1, .*: environment 0 returned the reward 1e\+30 at step 2 of this round"
+    with new(partial(Rich, rate=0.0), **VARIANTS[variant]) as model, pytest.raises(ValueError, match=said):
+        model.learn(32)
 
 
 # ---------------------------------------------------------------------- refusals

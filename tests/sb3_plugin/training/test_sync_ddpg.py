@@ -109,6 +109,16 @@ def test_a_run_that_is_resumed_ends_as_it_would_have(given: dict[str, Any], tmp_
         assert model.learn(96, reset_num_timesteps=False).fingerprint() == straight
 
 
+def test_a_checkpoint_without_pickles(tmp_path: Path) -> None:
+    """Its policy has the one critic that the arguments do not name."""
+    with new("Pendulum-v1") as model:
+        model.learn(96)
+        model.close()
+        model.save_checkpoint(tmp_path / "run.zip")
+    with SyncDDPG.resume(tmp_path / "run.zip", allow_pickle=False) as again:
+        assert again.fingerprint() == model.fingerprint()
+
+
 def test_save_and_load(tmp_path: Path) -> None:
     observations = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     with new() as model:
