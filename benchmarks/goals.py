@@ -275,6 +275,47 @@ def half_cheetah_contrib() -> Goal:
     return Goal("HalfCheetah-v5", 3_000.0, 10, 5_000, 1_000_000, 900.0, 2, trainers)
 
 
+# ---------------------------------------------------------------------- goals that hindsight finds
+
+
+def fetch_reach() -> Any:
+    """A robot's arm that is to reach places; needs gymnasium-robotics, and of MuJoCo a version that it knows."""
+    import gymnasium
+    import gymnasium_robotics
+
+    gymnasium.register_envs(gymnasium_robotics)
+    return gymnasium.make("FetchReach-v4")
+
+
+def hindsight() -> Goal:
+    """With what RL Baselines3 Zoo had for it; what counts is how often the arm is there when an episode ends."""
+    from stable_baselines3 import HerReplayBuffer
+
+    settings = {
+        **ONE, "replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": {"n_sampled_goal": 4}, "learning_starts": 1_000,
+        "batch_size": 256, "gamma": 0.95, "learning_rate": 1e-3, "policy_kwargs": {"net_arch": [64, 64]},
+    }  # fmt: skip
+    cases = [Case(algorithm, "MultiInputPolicy", fetch_reach, 1, settings) for algorithm in ("SAC", "TQC")]
+    trainers = {name: maker for case in cases for name, maker in pair(case).items()}
+    return Goal("FetchReach-v4", 0.95, 40, 500, 50_000, 600.0, 1, trainers, fetch_reach, partial(of_reached, fetch_reach, 40))
+
+
+def of_reached(env: Callable[[], Any], episodes: int, model: Any) -> float:
+    """Share of episodes that end where they should, played side by side."""
+    import numpy as np
+    from stable_baselines3.common.env_util import make_vec_env
+
+    envs = make_vec_env(env, episodes, seed=10_000)
+    observations, over = envs.reset(), np.zeros(episodes, np.bool_)
+    reached = over.copy()
+    while not over.all():
+        observations, _, dones, infos = envs.step(model.predict(observations, deterministic=True)[0])
+        reached |= dones & ~over & [bool(info["is_success"]) for info in infos]
+        over |= dones
+    envs.close()
+    return float(reached.mean())
+
+
 def goals() -> dict[str, Callable[[], Goal]]:
     """By the names of their result files, without ``reward_``."""
     import goals_of_agents  # which imports this file
@@ -310,6 +351,7 @@ def goals() -> dict[str, Callable[[], Goal]]:
         "masked_cartpole": lambda: masked("CartPole with masks", masked_cartpole, 475.0, 20),
         "masked_four": lambda: masked("connect four against random moves", ConnectFour, 0.9, 100),
         "half_cheetah_contrib": half_cheetah_contrib,
+        "fetch_reach": hindsight,
         "spread": goals_of_agents.spread,
         "four_random": partial(goals_of_agents.four, "random"),
         "four_one_ply": partial(goals_of_agents.four, "one_ply"),
