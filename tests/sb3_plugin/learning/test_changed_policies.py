@@ -14,7 +14,7 @@ from every_other import every_other, in_turn
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
-from trainers import ALGORITHMS, INLINE, PROCESSES, AfterRounds, new
+from trainers import ALGORITHMS, INLINE, PROCESSES, ROWS, AfterRounds, new
 
 from reactor_torch import Structure
 
@@ -25,7 +25,7 @@ _SEQUENCES = ("actor.latent_pi", "q_net.q_net", "quantile_net.quantile_net", "ml
 
 
 def made(algorithm: str, **changed: Any) -> Any:
-    more = {} if "ppo" in algorithm or algorithm == "pqn" else {"learning_starts": 0}
+    more = {"learning_starts": 0} if ROWS[algorithm].kind == "off-policy" else {}
     return (make if algorithm in CONTRIB else new)(algorithm, **{**more, **changed})
 
 

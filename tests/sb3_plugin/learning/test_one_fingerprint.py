@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from functools import cache, partial
 from typing import Any
 
 import pytest
-from trainers import INLINE, PROCESSES, SPACES, Toy, each, new
+from trainers import INLINE, PROCESSES, ROWS, SPACES, Toy, each, new
 
 from reactor_rl.plugin import usable_cores
 from reactor_sb3.trainers.learner import AGAIN, TRIED, Sharing
@@ -20,12 +21,19 @@ BATCH = 200
 """Rows of a minibatch: four blocks, of which the last one is short."""
 
 
+def batches(algorithm: str, rows: int) -> dict[str, Any]:
+    """Arguments for minibatches of about so many rows."""
+    known = inspect.signature(ROWS[algorithm].cls).parameters
+    of_known = {"batch_size": rows, "n_minibatches": 1}
+    found: dict[str, Any] = {name: value for name, value in of_known.items() if name in known}
+    length = "rollout_steps" if "rollout_steps" in known else "n_steps"
+    return found if ROWS[algorithm].kind == "off-policy" else {length: rows // 2, **found}
+
+
 def fingerprint(
     algorithm: str, learners: int | None, place: dict[str, Any], rounds: int = 3, width: int = 32, threads: int = 1, env: Any = Toy
 ) -> str:
-    rows: dict[str, Any] = {"rollout_steps": 64, "n_minibatches": 1} if algorithm == "pqn" else {"batch_size": BATCH}
-    if algorithm == "ppo":
-        rows["n_steps"] = 100
+    rows = batches(algorithm, BATCH)
     with new(algorithm, env, **rows, **place, n_learners=learners, policy_kwargs={"net_arch": [width, width]}) as model:
         model.learn(rounds * model.rollout_steps * model.n_envs)
         assert model.n_updates and model.nets.compiled
@@ -124,9 +132,7 @@ def test_with_pipeline_threads_take_part_if_rounds_end_sooner(monkeypatch: pytes
 def test_threads_that_convolve_change_no_bit(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 3)
     monkeypatch.setattr("reactor_sb3.trainers.session.Sharing", partial(InTurn, True))
-    rows: dict[str, Any] = {"rollout_steps": 32, "n_minibatches": 1} if algorithm == "pqn" else {"batch_size": 64}
-    if algorithm == "ppo":
-        rows["n_steps"] = 32
+    rows = batches(algorithm, 64)
     found = []
     places: list[Any] = [({"executor": "threads", "workers": 3}, None, 3), (PROCESSES, None, 2), (PROCESSES, 2, 1)]
     if algorithm != "ppo":  # others go the same ways

@@ -13,7 +13,7 @@ from contrib_trainers import CONTRIB, make
 from every_other import every_other, in_turn
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
-from trainers import ALGORITHMS, INLINE, PROCESSES, new
+from trainers import ALGORITHMS, INLINE, PROCESSES, ROWS, new
 
 from reactor_gymnasium import evaluate
 
@@ -125,7 +125,7 @@ class Differentiating(Features):
 
 
 def made(algorithm: str, features: Any, **changed: Any) -> Any:
-    more = {} if "ppo" in algorithm or algorithm == "pqn" else {"learning_starts": 0}
+    more = {"learning_starts": 0} if ROWS[algorithm].kind == "off-policy" else {}
     row = {"lstm_hidden_size": 8} if algorithm == "recurrent_ppo" else {}
     network = {"net_arch": [8], "features_extractor_class": features, **row}
     return (make if algorithm in CONTRIB else new)(algorithm, policy_kwargs=network, **{**more, **changed})
