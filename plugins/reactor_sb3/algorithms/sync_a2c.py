@@ -56,7 +56,8 @@ class SyncA2C(ActorCriticTrainer, A2C):
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncPPO` runs too: the parameters are broadcast, each of
     ``n_actors`` actors takes ``n_steps`` steps in its own environments and computes values and advantages of what it has seen, and
     the learner makes one update from all of it, by SB3's loss. Given the same rollout, the weights are SB3's but for rounding.
-    ``workers``, ``executor`` and ``start_method`` never change a bit of them.
+    ``workers``, ``executor`` and ``start_method`` never change a bit of them. With ``pipeline=1`` actions were drawn by the policy
+    before the last update, which nothing corrects, as in the paper.
 
     Args:
         policy: As for SB3's ``A2C``, and so is every parameter that is not named here.

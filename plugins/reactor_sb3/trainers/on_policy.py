@@ -98,9 +98,9 @@ class Rollouts:
         vars(target).update(others)
         target.pos, target.full, target.generator_ready = steps, True, False
         self._filled = buffer
-        for array in self._arrays():
-            array.flags.writeable = False
         self._shown = self._arrays()
+        for array in self._shown:
+            array.flags.writeable = False
 
     def _arrays(self) -> list[Array]:
         """The arrays of the rollout buffer."""
