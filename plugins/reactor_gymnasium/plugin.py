@@ -19,7 +19,7 @@ from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.infos import note_whose_info
 from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, OfRounds
+from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, Numbered, OfRounds
 from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, SavedEnv, StepBuffers, close_all, kept_whole
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import ObservationLayout, joint_writer
@@ -43,6 +43,7 @@ __all__ = [
     "EpisodeLog",
     "EpisodePlayer",
     "Evaluator",
+    "Numbered",
     "OfRounds",
     "kept_whole",
     "hashed",

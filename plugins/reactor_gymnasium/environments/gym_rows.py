@@ -22,6 +22,7 @@ from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, o
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.native.compiled import CompiledKernel
 from reactor_gymnasium.native.forms import ALL, Around, RowResults, numbers_of
 from reactor_gymnasium.native.kernels import in_words
 from reactor_gymnasium.native.takeover import Takeover
@@ -343,6 +344,10 @@ class GymRows(EnvRows):
     def end_game(self, env: int) -> None:
         with self.opened() as envs:
             envs[env].set_wrapper_attr(REAL_DONE, True)
+
+    @property
+    def in_c(self) -> bool:
+        return isinstance(self._takeover.kernel, CompiledKernel)
 
     def keep_from_kernels(self, why: str) -> None:
         self._takeover.forbid(why)

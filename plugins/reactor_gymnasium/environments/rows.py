@@ -400,6 +400,11 @@ class EnvRows(ABC):
     def observation(self, row: int) -> Any:
         """Return a copy of what a row shows now."""
 
+    @property
+    def in_c(self) -> bool:
+        """Whether one call in C steps all of them: a row costs hardly anything then, and one that is idle ends that."""
+        return False
+
     def keep_from_kernels(self, why: str) -> None:  # noqa: B027
         """Let no kernel take the environments over, where there is one: somebody looks at them before or within steps.
 
