@@ -70,6 +70,23 @@ class ActorConfig:
         originals = None if self.normalization is None else self.normalization.originals
         return transition_record(self.observations, self.policy.fields, self.steps, self.envs, originals)
 
+    @property
+    def steps_taken(self) -> int:
+        """Steps of all environments of an actor in a round, as far as it is known."""
+        return self.steps * self.envs
+
+    def longer(self, tried: Array) -> float:
+        """How many times as long as a round that was tried, whose record this is, later ones are reckoned to take."""
+        return 1.0
+
+    def environments(self, first: int) -> SeededEnvs:
+        """The environments of an actor, of which the first one has this number."""
+        return SeededEnvs(self.makes, self.seed, Purpose.EPISODES, first, self.make_rows)
+
+    def sample(self, actor: Actor, parameters: Array) -> None:
+        """Let an actor sample a round with these parameters."""
+        actor.roll(parameters)
+
 
 class Slot:
     """One slot of the port that transitions leave by, with the views that a round needs.
@@ -166,7 +183,7 @@ class Actor(Reactor):
         self.asked = {field.name: field.asked for field in config.policy.fields if field.asked}
         self.slots: dict[int, Slot] = {}
         self.bound: dict[tuple[int, int], tuple[Array, BoundBehaviour]] = {}
-        self.envs = SeededEnvs(config.makes, config.seed, Purpose.EPISODES, self.numbers.start, config.make_rows)
+        self.envs = config.environments(self.numbers.start)
         self.envs.build()
         with self.envs.rows.opened(changes=False) as envs:
             for number, env in zip(self.numbers, envs, strict=True):
@@ -182,19 +199,22 @@ class Actor(Reactor):
 
     @reaction(exploration, uses=(parameters, changed, orders, acting), effects=(transitions, episodes, infos))
     def sample(self) -> None:
-        """One round: ``steps`` steps in each environment, one after the other."""
+        """One round."""
         if self.acting.present:
             policy, renewed = self.acting.value
             self._take_policy(policy)
             if renewed:
                 self.memory = policy.memory(self.numbers)
+        self.config.sample(self, self.changed.value if self.changed.present else self.parameters.value)
+
+    def roll(self, parameters: Array) -> None:
+        """Take ``steps`` steps in each environment, one after the other."""
         record = self.transitions.buffer
         slot = self.slots.get(id(record))
         if slot is None:
             slot = self.slots[id(record)] = Slot(
                 record, self.config.observations, self.config.normalization, self.config.policy.fields
             )
-        parameters = self.changed.value if self.changed.present else self.parameters.value
         policy = self._policy(slot, parameters)
         afresh, watched = self.orders.value.tolist()
         envs = self.envs

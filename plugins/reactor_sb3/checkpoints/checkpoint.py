@@ -120,7 +120,7 @@ def _ways(run: dict[str, Any] | None) -> dict[str, int]:
     ways: dict[str, int] = {}
     for state in (run or {"reactors": {}})["reactors"].values():
         for saved in state["envs"]:
-            way = saved["way"] or "not at all"
+            way = saved["way"] or ("not at all" if saved["episode"] >= 0 else "not begun")
             ways[way] = ways.get(way, 0) + 1
     if "not at all" in ways:
         warnings.warn(

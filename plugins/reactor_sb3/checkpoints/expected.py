@@ -268,7 +268,7 @@ def expected_run(config: ProgramConfig, whole_infos: bool) -> dict[str, Any]:
         whole_infos: Whether infos are kept, which are objects.
     """
     actors = config.actors
-    actions = actors.record["actions"].base
+    actions = next(field.dtype for field in actors.policy.fields if field.name == "actions")
 
     fresh = actors.policy.memory(range(actors.envs))
 

@@ -37,7 +37,7 @@ _OTHERWISE_KEPT = ("train_freq", "nodes")
 """Arguments that may be numbers, and whose attributes are something else."""
 
 
-CHANGEABLE = ("learning_rate", "action_noise", "clip_range", "clip_range_vf")
+CHANGEABLE = ("learning_rate", "action_noise", "clip_range", "clip_range_vf", "delta_std")
 """Arguments that may be functions or objects, and be changed between two rounds."""
 
 
@@ -143,7 +143,8 @@ def _arguments_now(model: Model) -> dict[str, Any]:
 
 def _plain_now(model: Model, name: str, value: Any) -> Any:
     """A constructor's argument as it is by now, where it has become an attribute that was changed since."""
-    now = vars(model).get("lr_schedule" if name == "learning_rate" else name, value)  # which SB3 makes of it, and asks
+    made = "lr_schedule" if name == "learning_rate" else f"{name}_schedule"  # which SB3 makes of it, and asks
+    now = vars(model).get(made if made in vars(model) else name, value)
     if isinstance(now, FloatSchedule):  # what SB3 makes of a number, too
         now = now.value_schedule
         now = now.val if isinstance(now, ConstantSchedule) else now

@@ -83,7 +83,7 @@ _ANY_WHOLE, _COUNT, _FROM_ZERO = _Numbers(whole=True), _Numbers(1, whole=True), 
 _NUMBERS: dict[str, _Numbers] = {
     **dict.fromkeys(
         ("n_steps", "batch_size", "n_epochs", "n_minibatches", "rollout_steps", "buffer_size", "target_update_interval",
-         "policy_delay"),
+         "policy_delay", "n_delta", "n_top", "n_eval_episodes"),
         _COUNT,
     ),
     **dict.fromkeys(("learning_starts", "top_quantiles_to_drop_per_net", "stats_window_size"), _FROM_ZERO),
@@ -94,10 +94,11 @@ _NUMBERS: dict[str, _Numbers] = {
     ),
     **dict.fromkeys(("exploration_fraction", "target_policy_noise", "epsilon_spread", "rms_prop_eps"), _AMOUNT),
     **dict.fromkeys(("max_grad_norm", "target_kl", "target_noise_clip"), _LIMIT),
-    "learning_rate": _Numbers(0, other=callable, otherwise=_FUNCTION),
+    **dict.fromkeys(("learning_rate", "delta_std"), _Numbers(0, other=callable, otherwise=_FUNCTION)),
     **dict.fromkeys(("clip_range", "clip_range_vf"), _Numbers(0, above=True, endless=True, other=callable, otherwise=_FUNCTION)),
     "vf_coef": _FINITE,
     "ent_coef": _FINITE,
+    "alive_bonus_offset": _FINITE,
 }  # fmt: skip
 """By the name of the argument, whichever trainer has it."""
 _LEARNED: dict[str, _Numbers] = {

@@ -11,7 +11,6 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from reactor_sb3.acting.forwards import copied
 from reactor_sb3.acting.normalization import normalized_again, put_statistics, statistics_state
 from reactor_sb3.environments.makers import spare_envs
-from reactor_sb3.trainers.session import Session
 
 __all__ = ["copy_of"]
 
@@ -43,7 +42,7 @@ def copy_of(model: Any, memo: dict[int, Any]) -> Any:
         if name not in SHARED and name not in LEFT:
             values[name] = copy.deepcopy(value, memo)
     values["_custom_logger"] = False
-    old, new = model.session, Session(model.session.evaluate_env, model.session.display.env)
+    old, new = model.session, type(model.session)(model.session.evaluate_env, model.session.display.env)
     values["session"] = new
     values["env"], values["_vec_normalize_env"] = _envs_of(model), None
     made._setup_actors()

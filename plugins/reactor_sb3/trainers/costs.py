@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,11 @@ PROBE = 4
 
 
 @contextlib.contextmanager
-def lone_actor(config: ProgramConfig, steps: int) -> Iterator[Callable[[], None]]:
-    """A throw-away actor: gives a function that lets it sample a round of so many steps. Episodes begin with the first one."""
+def lone_actor(config: ProgramConfig, steps: int) -> Iterator[Callable[[], Any]]:
+    """A throw-away actor: gives a function that lets it sample a round of so many steps, and returns what it has noted.
+
+    Episodes begin with the first one.
+    """
     record, actor_config = config.parameters, replace(config.actors, steps=steps)
     program = Program("throw-away actor")
     actor = program.add(Actor, actor_config, 0, name="actor")
@@ -37,12 +40,14 @@ def lone_actor(config: ProgramConfig, steps: int) -> Iterator[Callable[[], None]
     program.connect(program.input("changed", (), record.dtype), actor.changed)
     program.connect(program.input("exploration", (steps,), np.float32), actor.exploration)
     program.connect(program.input("orders", (2,), np.bool_), actor.orders)
+    program.connect(actor.transitions, program.output("transitions"))
     rates, orders = np.zeros(steps, np.float32), np.zeros(2, np.bool_)
     with no_traces(), without_logs(), program.start(executor="inline", fingerprint="off") as run:
 
-        def sample() -> None:
+        def sample() -> Any:
             run.set(parameters=record, exploration=rates, orders=orders)
             run.tick()
+            return run.transitions
 
         yield sample
 
@@ -63,12 +68,12 @@ def actor_cost(config: ProgramConfig) -> float:
 def _shortest(config: ProgramConfig, steps: int) -> float:
     taken: list[float] = []
     with lone_actor(config, steps) as sample:
-        sample()
+        longer = config.actors.longer(sample())
         while len(taken) < ROUNDS and sum(taken) < SECONDS:
             begin = time.perf_counter()
             sample()
             taken.append(time.perf_counter() - begin)
-    return min(taken)
+    return min(taken) * longer
 
 
 class LearnerCost(NamedTuple):

@@ -105,7 +105,7 @@ class ProgramConfig:
             actor: Seconds of an actor's round.
             picture: Seconds that it takes to show one.
         """
-        step = actor / (self.actors.steps * self.actors.envs)
+        step = actor / self.actors.steps_taken
         plans = {"evaluator": self.evaluation, "referee": self.matches}
         seconds = {name: plan.steps * step for name, plan in plans.items() if plan is not None}
         return seconds if self.viewing is None else {**seconds, "viewer": self.viewing.play.steps * (step + picture)}

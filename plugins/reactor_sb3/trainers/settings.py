@@ -32,10 +32,13 @@ MOVING = frozenset({
 KEPT = (
     "n_actors", "envs_per_actor", "n_envs", "pipeline", "split", "n_learners", "learner_threads", "evaluate_every",
     "evaluate_episodes", "evaluate_steps", "workers", "executor", "nodes", "start_method", "restarts", "round_timeout",
-    "watch", "watch_every", "watch_episodes", "watch_steps", "device", "actor_device", "use_sde",
+    "watch", "watch_every", "watch_episodes", "watch_steps", "device", "actor_device", "use_sde", "n_delta", "n_eval_episodes",
 )  # fmt: skip
 """Attributes that say what a run consists of."""
-COUNTS = ("n_steps", "batch_size", "n_epochs", "n_minibatches", "policy_delay", "target_update_interval")
+COUNTS = (
+    "n_steps", "batch_size", "n_epochs", "n_minibatches", "policy_delay", "target_update_interval", "n_delta", "n_top",
+    "n_eval_episodes",
+)  # fmt: skip
 """Attributes that are whole numbers from 1 on."""
 UNBOUNDED = frozenset({
     "max_grad_norm", "target_kl", "clip_range", "clip_range_vf", "target_noise_clip", "round_timeout", "exploration_fraction",
@@ -131,7 +134,7 @@ class Settings:
 def _kept(model: Model) -> dict[str, Any]:
     values = vars(model)
     length = "train_freq" if "train_freq" in values else "n_steps"
-    return {length: model.rollout_steps, **{name: values[name] for name in KEPT if name in values}}
+    return {**{name: values[name] for name in KEPT if name in values}, length: model.rollout_steps}
 
 
 def _state_of(noise: ActionNoise | None) -> Any:

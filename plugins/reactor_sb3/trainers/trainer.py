@@ -88,6 +88,7 @@ class Trainer(Model):
     few_steps: ClassVar[bool] = False  # whether a round has few by default
     usual_policy_kwargs: ClassVar[Mapping[str, Any]] = {}
     """What SB3's algorithm adds to ``policy_kwargs`` unless they say otherwise, of what decides about parameters."""
+    session_class: ClassVar[type[Session]] = Session
 
     # ------------------------------------------------------------------ construction
 
@@ -129,7 +130,7 @@ class Trainer(Model):
         self.workers, self.executor, self.start_method = options.workers, options.executor, options.start_method
         self.nodes, self.restarts, self.round_timeout = options.nodes, options.restarts, options.round_timeout
         evaluate_env, watch_env = (None if env is None else maker_of(env) for env in (options.evaluate_env, options.watch_env))
-        self.session = Session(evaluate_env, watch_env)
+        self.session = self.session_class(evaluate_env, watch_env)
         self.watch, self.watch_every = options.watch, options.watch_every
         self.watch_episodes, self.watch_steps = options.watch_episodes, options.watch_steps
         self.session.display.place(self)  # refuses what cannot be shown
