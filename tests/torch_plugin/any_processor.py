@@ -18,7 +18,7 @@ from stable_baselines3 import DQN, PPO
 from torch_plugin.contrib_models import CHOICES, MASKED, STEPS, allowed, masked, quantiles, recurrent, renormalised, truncated
 from torch_plugin.sb3_models import IMAGES, Walk, dqn, ppo
 
-from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
+from reactor_sb3.algorithms import pqn, sync_a2c, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.sac import MatrixBatch, SACBatch, entropy_network, learn_entropy, present_coefficient
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
@@ -134,6 +134,14 @@ def surrogate(kind: str, **arguments: Any) -> str:
     return trained(nets, batch, {})
 
 
+def policy_gradient() -> str:
+    policy, draw = ppo("box").policy, Numbers(1)
+    optimizer = torch.optim.RMSprop(policy.parameters(), lr=1e-2, eps=1e-5)
+    parts = {"policy": Network(policy, optimizer, 0.5, read=read_actor_critic)}
+    batch = PPOBatch(draw.normal(ROWS, 5), draw.normal(ROWS, 2), *(draw.normal(ROWS) for _ in range(4)))
+    return trained(Networks(parts, {"policy": sync_a2c.A2CLoss(0.01, 0.5)}), batch, {})
+
+
 def deep_q_of_images() -> str:
     draw, network = Numbers(1), {"features_extractor_kwargs": {"features_dim": 33}}
     model = DQN("CnnPolicy", Walk(spaces.Discrete(3), IMAGES), device="cpu", buffer_size=10, policy_kwargs=network)
@@ -217,6 +225,7 @@ TRAININGS = {
     **{f"MaskablePPO, {kind}": lambda kind=kind: surrogate_with_masks(kind) for kind in MASKED},
     **{f"PPO, {kind}": lambda kind=kind: surrogate(kind) for kind in ("discrete", "multi-discrete", "multi-binary", "box")},
     "PPO, gSDE": lambda: surrogate("box", use_sde=True),
+    "A2C": policy_gradient,
 }
 
 

@@ -35,6 +35,7 @@ WANTED = {
     "PPO, multi-binary": "a11cdbfbfa33a93a",
     "PPO, box": "ff7bc662f1cf9207",
     "PPO, gSDE": "cef291d2259a828b",
+    "A2C": "e4df8ccd0181713e",
 }
 """They change where a loss, an optimiser or the order of a sum does: CHANGELOG says so then."""
 
