@@ -28,12 +28,14 @@ from reactor_torch import (
     Function,
     ImageNet,
     Layer,
+    NaturalActor,
     QuantileCritics,
     QuantileNetwork,
     RecurrentActorCritic,
     RecurrentNet,
     SquashedActor,
     SquashedActorByRow,
+    Tangents,
     lstm_of,
 )
 
@@ -42,9 +44,11 @@ __all__ = [
     "read_actor",
     "read_actor_critic",
     "read_critics",
+    "read_natural_actor",
     "read_q_net",
     "read_quantile_critics",
     "read_quantile_net",
+    "read_values_of_states",
 ]
 
 
@@ -145,12 +149,52 @@ def flat_rows(rows: Any, space: spaces.Space[Any], normalize_images: bool) -> to
     return seen.flatten(1)  # type: ignore[no-any-return]
 
 
+@reader
+def read_natural_actor(policy: Any, flat: FlatParameters) -> NaturalActor | str:
+    """The actor of a policy of dense layers whose critic another network learns."""
+    _check_learning(policy, flat, critic=False)
+    found = read_policy(policy, here=True).policy
+    match found.network:
+        case DenseNet(DenseForward(actor), heads, DenseForward()) if found.distribution is not None:
+            refuse(None if Tangents.know(actor) else f"its actor has {[layer.kind for layer in actor]}, one behind the other")
+            distribution = known(found.distribution.learned(flat, heads[0][0] if heads else None))
+            # SB3's divergence is a mean over the numbers of an action where these are independent, and not the sum.
+            return NaturalActor(actor, distribution, flat, 1 / getattr(found.distribution, "count", 1))
+    return _not_dense(policy, found.why_torch)
+
+
+@reader
+def read_values_of_states(policy: Any, flat: FlatParameters) -> Dense | str:
+    """The critic of such a policy; another network learns the actor."""
+    _check_learning(policy, flat, critic=True)
+    found = read_policy(policy, here=True).policy
+    match found.network:
+        case DenseNet(_, _, DenseForward(critic)):
+            return Dense(critic, flat)
+    return _not_dense(policy, found.why_torch)
+
+
 # ---------------------------------------------------------------------- parts of them
 
+_CRITIC = ("value_net.", "mlp_extractor.value_net.")
+"""What names of the parameters of a policy's critic begin with."""
 
-def _check_learning(network: nn.Module, flat: FlatParameters) -> None:
-    """Refuse a network not all of whose parameters learn with it: the extension knows of no others."""
+
+def _not_dense(policy: Any, why: str | None) -> str:
+    return why or f"{type(policy).__name__} has convolutions, whose natural gradient nobody has derived"
+
+
+def _check_learning(network: nn.Module, flat: FlatParameters, critic: bool | None = None) -> None:
+    """Refuse a network not all of whose parameters learn with it: the extension knows of no others.
+
+    Args:
+        network: The network.
+        flat: The parameters that learn.
+        critic: Of a policy, whether its critic alone is asked about, or all the rest; ``None`` for all of a network.
+    """
     for name, _ in network.named_parameters():
+        if critic is not None and name.startswith(_CRITIC) != critic:
+            continue
         refuse(None if name in flat.names else f"its {name} does not learn, or another network learns it")
 
 

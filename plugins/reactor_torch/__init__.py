@@ -65,6 +65,7 @@ with require_extra("sb3", "reactor_torch"):
     )
     from reactor_torch.lstm import Lstm, LstmWeights
     from reactor_torch.modules import ModuleCalls, drawn_by_torch
+    from reactor_torch.natural import NaturalActor, conjugate_gradient
     from reactor_torch.networks import Networks
     from reactor_torch.parameters import (
         FILLING,
@@ -80,6 +81,7 @@ with require_extra("sb3", "reactor_torch"):
     from reactor_torch.stacked import Stacked
     from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
     from reactor_torch.structure import Structure, differences, refuse_global_hooks
+    from reactor_torch.tangents import Tangents
     from reactor_torch.unmodified import reason
 
 __all__ = [
@@ -117,6 +119,7 @@ __all__ = [
     "MaskedBatch",
     "MinibatchSlicer",
     "ModuleCalls",
+    "NaturalActor",
     "Net",
     "Network",
     "Networks",
@@ -140,6 +143,7 @@ __all__ = [
     "SquashedGaussianByRow",
     "Stacked",
     "Structure",
+    "Tangents",
     "Task",
     "Team",
     "TorchForward",
@@ -154,6 +158,7 @@ __all__ = [
     "check_split",
     "choices_among",
     "computed_in",
+    "conjugate_gradient",
     "differences",
     "differentiating",
     "distribution_of",

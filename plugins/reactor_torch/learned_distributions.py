@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 from reactor_torch import kernels
 from reactor_torch.dense import Dense
 from reactor_torch.flat import FlatParameters
+from reactor_torch.tangents import Tangents
 
 __all__ = [
     "EPSILON",
@@ -81,6 +82,30 @@ class Evaluated(ABC):
             by_entropy: Gradient of the loss by each entropy.
         """
 
+    @abstractmethod
+    def parameters(self) -> tuple[Array, ...]:
+        """Copies of what says which distribution it is, as of the last :meth:`evaluate`."""
+
+    @abstractmethod
+    def divergence(self, old: tuple[Array, ...]) -> Array:
+        """Kullback-Leibler divergence from what it was to what it is now, ``(rows,)``.
+
+        Args:
+            old: What :meth:`parameters` gave then.
+        """
+
+    @abstractmethod
+    def fisher(self, change: Array, direction: Mapping[str, torch.Tensor], share: float) -> None:
+        """Fill in :attr:`gradient` as :meth:`differentiate` does, by the Fisher matrix times a change of the distribution.
+
+        That is the gradient of half the divergence's second derivative along the change.
+
+        Args:
+            change: Of the outputs, ``(rows, n)``.
+            direction: Of what the distribution has learned itself, by name.
+            share: Weight of a row.
+        """
+
 
 @dataclass(frozen=True)
 class LearnedDistribution:
@@ -117,6 +142,17 @@ class EvaluatedCategorical(Evaluated):
         of = self.sizes, self.taken.numpy(), self.masks, *self.made
         self.kernels.categorical_backward(*of, by_log_prob, by_entropy, self.into)
 
+    def parameters(self) -> tuple[Array, ...]:
+        return (self.made[0].copy(),)
+
+    def divergence(self, old: tuple[Array, ...]) -> Array:
+        return np.einsum("rn,rn->r", self.made[1], self.made[0] - old[0])
+
+    def fisher(self, change: Array, direction: Mapping[str, torch.Tensor], share: float) -> None:
+        weighted, first = self.made[1] * change, np.cumsum(self.sizes) - self.sizes
+        means = np.repeat(np.add.reduceat(weighted, first, axis=1), self.sizes, axis=1)
+        np.multiply(weighted - self.made[1] * means, np.float32(share), out=self.into)
+
 
 class EvaluatedBernoulli(Evaluated):
     """``count`` yes or no; outputs are logits."""
@@ -135,6 +171,16 @@ class EvaluatedBernoulli(Evaluated):
     def differentiate(self, by_log_prob: Array, by_entropy: float) -> None:
         self.kernels.bernoulli_backward(self.logits, self.taken.numpy(), self.probabilities, by_log_prob, by_entropy, self.into)
 
+    def parameters(self) -> tuple[Array, ...]:
+        return (self.logits.copy(),)
+
+    def divergence(self, old: tuple[Array, ...]) -> Array:
+        logs = np.logaddexp(0, self.logits) - np.logaddexp(0, old[0])
+        return (self.probabilities * (self.logits - old[0]) - logs).sum(1)
+
+    def fisher(self, change: Array, direction: Mapping[str, torch.Tensor], share: float) -> None:
+        np.multiply(self.probabilities * (1 - self.probabilities) * change, np.float32(share), out=self.into)
+
 
 class EvaluatedGaussian(Evaluated):
     """Independent normal numbers whose standard deviations are the parameter ``log_std``; outputs are means."""
@@ -149,12 +195,24 @@ class EvaluatedGaussian(Evaluated):
 
     def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
         given = [np.ascontiguousarray(one.numpy()) for one in (outputs, actions)]
-        out = self.log_prob, self.entropy
+        self.means, out = given[0], (self.log_prob, self.entropy)
         self.kernels.gaussian(*given, self.log_std, self.inverse, self.distances, *out)
 
     def differentiate(self, by_log_prob: Array, by_entropy: float) -> None:
         of = self.inverse, self.distances, by_log_prob, by_entropy
         self.kernels.gaussian_backward(*of, self.into, self.terms, self.by_log_std)
+
+    def parameters(self) -> tuple[Array, ...]:
+        return self.means.copy(), self.log_std.copy(), self.inverse.copy()
+
+    def divergence(self, old: tuple[Array, ...]) -> Array:
+        (means, log_std, inverse), of_now = old, np.exp(self.log_std)
+        wider, apart = of_now * inverse, (self.means - means) * inverse
+        return (log_std - self.log_std + (wider * wider + apart * apart - 1) / 2).sum(1)
+
+    def fisher(self, change: Array, direction: Mapping[str, torch.Tensor], share: float) -> None:
+        np.multiply(change * (self.inverse * self.inverse), np.float32(share), out=self.into)
+        np.multiply(direction["log_std"].numpy(), np.float32(2 * share * len(change)), out=self.by_log_std)
 
 
 class EvaluatedGaussianByRow(Evaluated):
@@ -183,21 +241,56 @@ class EvaluatedGaussianByRow(Evaluated):
         self.by_means = torch.zeros(rows, actions)
         layer = ("linear", 0, inputs, actions, 0.0, self.weights, None, self.by_weights, None, self.variances, None, None)
         self.spread = self.kernels.Network(rows, (layer,))
+        self.tangents: _NoiseTangents | None = None
 
     def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
-        means, seen = self.mean.forward(outputs), outputs.numpy()
+        self.outputs, self.means = outputs, self.mean.forward(outputs).numpy()
+        seen = outputs.numpy()
         np.multiply(seen, seen, out=self.squares)
         self.kernels.exp_2x(self.log_std, self.of_elements)
         self.weights[...] = self.of_elements.T
         self.spread.run(self.squares)
-        given = means.numpy(), np.ascontiguousarray(actions.numpy()), self.variances, EPSILON
+        given = self.means, np.ascontiguousarray(actions.numpy()), self.variances, EPSILON
         self.kernels.gaussian_by_row(*given, self.distances, self.inverse, self.log_prob, self.entropy)
 
     def differentiate(self, by_log_prob: Array, by_entropy: float) -> None:
         given = self.distances, self.inverse, by_log_prob, by_entropy
         self.kernels.gaussian_by_row_backward(*given, self.by_means.numpy(), self.by_variances)
+        self._back()
+
+    def _back(self) -> None:
+        """From the gradients by means and variances."""
         self.spread.back(self.by_variances)
         np.multiply(self.by_weights, self.weights, out=self.by_weights)
         by_elements = self.by_weights.T if self.log_std.shape[1] > 1 else self.by_weights.sum(0)[:, None]
         np.multiply(by_elements, np.float32(2), out=self.by_log_std)
         self.gradient = self.mean.through(self.by_means)
+
+    def parameters(self) -> tuple[Array, ...]:
+        return self.means.copy(), self.inverse.copy()
+
+    def divergence(self, old: tuple[Array, ...]) -> Array:
+        means, inverse = old
+        wider, apart = inverse / self.inverse, self.means - means
+        return ((wider - 1 - np.log(wider) + apart * apart * inverse) / 2).sum(1)
+
+    def fisher(self, change: Array, direction: Mapping[str, torch.Tensor], share: float) -> None:
+        if self.tangents is None:
+            self.tangents = _NoiseTangents(self, len(change))
+        tangents, weighted = self.tangents, self.inverse * np.float32(share)
+        tangents.of_means.begin(self.outputs)
+        tangents.weights[...] = (2 * self.of_elements * direction["log_std"].numpy()).T
+        tangents.spread.run(self.squares)
+        np.multiply(tangents.of_means.along(direction, change), weighted, out=self.by_means.numpy())
+        np.multiply(tangents.of_variances, self.inverse * weighted / 2, out=self.by_variances)
+        self._back()
+
+
+class _NoiseTangents:
+    """How means and variances of gSDE change along a direction in the parameters."""
+
+    def __init__(self, of: EvaluatedGaussianByRow, rows: int) -> None:
+        self.of_means = Tangents(of.mean.layers, of.mean.flat, rows, moves=True)
+        self.weights, self.of_variances = np.zeros_like(of.weights), np.zeros_like(of.variances)
+        head = "linear", 0, *of.weights.shape[::-1], 0.0
+        self.spread = of.kernels.Network(rows, ((*head, self.weights, None, None, None, self.of_variances, None, None),))
