@@ -107,7 +107,7 @@ class PPOTrainer(ActorCriticTrainer):
         """Take over numbers for schedules."""
         super().check_settings()
         for name in ("clip_range", "clip_range_vf"):
-            if (schedule := getattr(self, name)) is not None and not isinstance(schedule, FloatSchedule):
+            if (schedule := getattr(self, name, None)) is not None and not isinstance(schedule, FloatSchedule):
                 setattr(self, name, FloatSchedule(schedule))
 
     def minibatches(self, batch: PPOBatch, network: str = "policy") -> Iterator[Minibatch]:

@@ -83,7 +83,8 @@ _ANY_WHOLE, _COUNT, _FROM_ZERO = _Numbers(whole=True), _Numbers(1, whole=True), 
 _NUMBERS: dict[str, _Numbers] = {
     **dict.fromkeys(
         ("n_steps", "batch_size", "n_epochs", "n_minibatches", "rollout_steps", "buffer_size", "target_update_interval",
-         "policy_delay", "n_delta", "n_top", "n_eval_episodes"),
+         "policy_delay", "n_delta", "n_top", "n_eval_episodes", "cg_max_steps", "line_search_max_iter", "n_critic_updates",
+         "sub_sampling_factor"),
         _COUNT,
     ),
     **dict.fromkeys(("learning_starts", "top_quantiles_to_drop_per_net", "stats_window_size"), _FROM_ZERO),
@@ -92,7 +93,10 @@ _NUMBERS: dict[str, _Numbers] = {
     **dict.fromkeys(
         ("gamma", "gae_lambda", "q_lambda", "tau", "exploration_initial_eps", "exploration_final_eps"), _SHARE
     ),
-    **dict.fromkeys(("exploration_fraction", "target_policy_noise", "epsilon_spread", "rms_prop_eps"), _AMOUNT),
+    **dict.fromkeys(
+        ("exploration_fraction", "target_policy_noise", "epsilon_spread", "rms_prop_eps", "cg_damping"), _AMOUNT
+    ),
+    "line_search_shrinking_factor": _Numbers(0, 1, above=True),
     **dict.fromkeys(("max_grad_norm", "target_kl", "target_noise_clip"), _LIMIT),
     **dict.fromkeys(("learning_rate", "delta_std"), _Numbers(0, other=callable, otherwise=_FUNCTION)),
     **dict.fromkeys(("clip_range", "clip_range_vf"), _Numbers(0, above=True, endless=True, other=callable, otherwise=_FUNCTION)),

@@ -104,10 +104,13 @@ def throw_away_update(model: Any) -> Callable[[], object]:
 def refuse_common(parts: Mapping[str, Network]) -> None:
     """Refuse networks that would learn a parameter of another one's, which learns it alone.
 
-    SB3's shared features extractors are allowed: with ``share_features_extractor``, critics do not learn them.
+    SB3's shared features extractors are allowed: with ``share_features_extractor``, critics do not learn them. So is a module whose
+    parameters two networks share out between them.
     """
     for name, part in parts.items():
         if part.excluding is None or part.optimizer is None or not isinstance(part.module, nn.Module):
+            continue
+        if {*part.excluding.parameters()} <= {*part.module.parameters()}:
             continue
         theirs = {id(one): path for path, one in part.excluding.named_parameters()}
         shared = (

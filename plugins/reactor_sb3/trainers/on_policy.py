@@ -181,6 +181,9 @@ class OnPolicyTrainer(Trainer):
     def minibatches(self, batch: Any) -> Iterable[Any]:
         """A pass over a round: what each update is made from."""
 
+    def begin_passes(self, batch: Any) -> None:
+        """Called before the first pass, when networks are ready to learn: an algorithm may learn from the whole round here."""
+
     def pass_done(self) -> None:
         """Called after each pass."""
 
@@ -237,6 +240,7 @@ class OnPolicyTrainer(Trainer):
         self.begin_updates()
         passes: list[list[dict[str, float]]] = []
         self._over = ""
+        self.begin_passes(batch)
         while not self._over and len(passes) < self.n_epochs:
             passes.append([])
             for number, minibatch in enumerate(self.minibatches(batch)):
