@@ -146,7 +146,8 @@ class EvaluatedCategorical(Evaluated):
         return (self.made[0].copy(),)
 
     def divergence(self, old: tuple[Array, ...]) -> Array:
-        return np.einsum("rn,rn->r", self.made[1], self.made[0] - old[0])
+        found: Array = np.einsum("rn,rn->r", self.made[1], self.made[0] - old[0])
+        return found
 
     def fisher(self, change: Array, direction: Mapping[str, torch.Tensor], share: float) -> None:
         weighted, first = self.made[1] * change, np.cumsum(self.sizes) - self.sizes
@@ -176,7 +177,8 @@ class EvaluatedBernoulli(Evaluated):
 
     def divergence(self, old: tuple[Array, ...]) -> Array:
         logs = np.logaddexp(0, self.logits) - np.logaddexp(0, old[0])
-        return (self.probabilities * (self.logits - old[0]) - logs).sum(1)
+        found: Array = (self.probabilities * (self.logits - old[0]) - logs).sum(1)
+        return found
 
     def fisher(self, change: Array, direction: Mapping[str, torch.Tensor], share: float) -> None:
         np.multiply(self.probabilities * (1 - self.probabilities) * change, np.float32(share), out=self.into)
@@ -208,7 +210,8 @@ class EvaluatedGaussian(Evaluated):
     def divergence(self, old: tuple[Array, ...]) -> Array:
         (means, log_std, inverse), of_now = old, np.exp(self.log_std)
         wider, apart = of_now * inverse, (self.means - means) * inverse
-        return (log_std - self.log_std + (wider * wider + apart * apart - 1) / 2).sum(1)
+        found: Array = (log_std - self.log_std + (wider * wider + apart * apart - 1) / 2).sum(1)
+        return found
 
     def fisher(self, change: Array, direction: Mapping[str, torch.Tensor], share: float) -> None:
         np.multiply(change * (self.inverse * self.inverse), np.float32(share), out=self.into)
@@ -272,7 +275,8 @@ class EvaluatedGaussianByRow(Evaluated):
     def divergence(self, old: tuple[Array, ...]) -> Array:
         means, inverse = old
         wider, apart = inverse / self.inverse, self.means - means
-        return ((wider - 1 - np.log(wider) + apart * apart * inverse) / 2).sum(1)
+        found: Array = ((wider - 1 - np.log(wider) + apart * apart * inverse) / 2).sum(1)
+        return found
 
     def fisher(self, change: Array, direction: Mapping[str, torch.Tensor], share: float) -> None:
         if self.tangents is None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import explained_variance
 
 from reactor_sb3.acting.behaviours import Behaviour, OnPolicy
 from reactor_sb3.learned import read_actor_critic
 from reactor_sb3.policies import read_policy
-from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts
+from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, usual_steps
 from reactor_torch import Network, PPOBatch
 
 __all__ = ["ActorCriticTrainer"]
@@ -30,6 +31,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
     policy_base: ClassVar[type[Any]] = ActorCriticPolicy
     _read: ClassVar[Any] = staticmethod(read_actor_critic)
     # the attributes of SB3's algorithms
+    batch_size: int
     gamma: float
     gae_lambda: float
     ent_coef: float
@@ -37,6 +39,23 @@ class ActorCriticTrainer(OnPolicyTrainer):
     max_grad_norm: float
     normalize_advantage: bool
     rollout_buffer: Any
+
+    def _for_host(self) -> dict[str, Any]:
+        n_steps, n_envs = self.arguments["n_steps"], self.n_actors * self.envs_per_actor
+        usual = usual_steps(n_envs, self.arguments["batch_size"]) if n_steps is None else n_steps
+        return {**super()._for_host(), "n_steps": usual}
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 1,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """As every trainer's; but for ``log_interval``, which here counts rounds, as SB3's do."""
+        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def _setup_policy(self) -> None:
         if not issubclass(self.policy_class, self.policy_base):
@@ -52,6 +71,10 @@ class ActorCriticTrainer(OnPolicyTrainer):
         """The policy, from whose distributions actions are drawn."""
         source = read_policy(self.policy, self.sde_sample_freq)
         return source.module, OnPolicy(source.policy, self.gamma, self.gae_lambda)
+
+    @property
+    def minibatch_rows(self) -> int:
+        return self.batch_size
 
     @property
     def update_rows(self) -> int:

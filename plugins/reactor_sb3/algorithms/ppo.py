@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
-from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import FloatSchedule
 from torch.nn.functional import mse_loss
 
 from reactor_sb3.algorithms.actor_critic import ActorCriticTrainer
 from reactor_sb3.trainers.learner import Minibatch
-from reactor_sb3.trainers.on_policy import mean_of, usual_steps
+from reactor_sb3.trainers.on_policy import mean_of
 from reactor_torch import Loss, PPOBatch, Update, normalized, ppo_loss
 
 __all__ = ["PPOBatch", "PPOLoss", "PPOTrainer"]
@@ -75,39 +74,17 @@ class PPOTrainer(ActorCriticTrainer):
     clip_range: Any
     clip_range_vf: Any
     target_kl: float | None
-    batch_size: int
-
-    def _for_host(self) -> dict[str, Any]:
-        n_steps, n_envs = self.arguments["n_steps"], self.n_actors * self.envs_per_actor
-        usual = usual_steps(n_envs, self.arguments["batch_size"]) if n_steps is None else n_steps
-        return {**super()._for_host(), "n_steps": usual}
-
-    def learn(
-        self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        log_interval: int | None = 1,
-        tb_log_name: str | None = None,
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> Self:
-        """As every trainer's; but for ``log_interval``, which here counts rounds, as SB3's ``PPO`` does."""
-        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def losses(self) -> dict[str, Loss]:
         """The loss, with the numbers that its schedules have come to."""
         left, vf = self._current_progress_remaining, self.clip_range_vf
         return {"policy": self.loss_class(self.clip_range(left), None if vf is None else vf(left), self.ent_coef, self.vf_coef)}
 
-    @property
-    def minibatch_rows(self) -> int:
-        return self.batch_size
-
     def check_settings(self) -> None:
         """Take over numbers for schedules."""
         super().check_settings()
         for name in ("clip_range", "clip_range_vf"):
-            if (schedule := getattr(self, name, None)) is not None and not isinstance(schedule, FloatSchedule):
+            if (schedule := getattr(self, name)) is not None and not isinstance(schedule, FloatSchedule):
                 setattr(self, name, FloatSchedule(schedule))
 
     def minibatches(self, batch: PPOBatch, network: str = "policy") -> Iterator[Minibatch]:
