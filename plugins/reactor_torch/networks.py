@@ -164,8 +164,10 @@ class Networks(Mapping[str, Any]):
         for loss in self.losses.values():
             if (why := loss.why_not_fast()) is not None:
                 return why, {}
-            for name in (loss.learns, *loss.reads):
-                part, flat = self.parts[name], self._flats[name]
+            for name, part in self.parts.items():
+                if name not in (loss.learns, *loss.reads):
+                    continue
+                flat = self._flats[name]
                 if kernels_for(flat.device) is None:
                     where = flat.device.type
                     return (f"{name!r} is on {where}" if where != "cpu" else "the extension is not used here, see `doctor`"), {}
