@@ -28,7 +28,7 @@ with require_extra("sb3", "reactor_sb3"):
     from reactor_sb3.trainers.options import RunOptions
 
 if TYPE_CHECKING:
-    from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
+    from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC, SyncTRPO
 
 __all__ = [
     "ALGORITHMS",
@@ -54,6 +54,7 @@ __all__ = [
     "SyncSAC",
     "SyncTD3",
     "SyncTQC",
+    "SyncTRPO",
     "Trial",
     "TrialReport",
     "export",

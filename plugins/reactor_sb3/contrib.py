@@ -8,7 +8,8 @@ with require_extra("contrib", "reactor_sb3.contrib"):
     from reactor_sb3.algorithms.sync_qrdqn import SyncQRDQN
     from reactor_sb3.algorithms.sync_recurrent_ppo import SyncRecurrentPPO
     from reactor_sb3.algorithms.sync_tqc import SyncTQC
+    from reactor_sb3.algorithms.sync_trpo import SyncTRPO
 
-__all__ = ["SyncCrossQ", "SyncMaskablePPO", "SyncQRDQN", "SyncRecurrentPPO", "SyncTQC"]
+__all__ = ["SyncCrossQ", "SyncMaskablePPO", "SyncQRDQN", "SyncRecurrentPPO", "SyncTQC", "SyncTRPO"]
 
 preload("reactor_sb3.contrib")

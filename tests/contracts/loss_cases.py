@@ -24,7 +24,9 @@ from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.pqn import QLoss
 from reactor_sb3.algorithms.sac import MatrixBatch
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
-from reactor_sb3.learned import read_actor_critic, read_q_net
+from reactor_sb3.algorithms.sync_trpo import ValueLoss
+from reactor_sb3.learned import read_actor_critic, read_natural_actor, read_q_net, read_values_of_states
+from reactor_sb3.natural import shared_out
 
 ROWS = 200
 """Three leaves and a part of one: a tree of them is no sum from left to right."""
@@ -190,6 +192,17 @@ def policy_gradient(made: Callable[..., Any], rows: int, **given: Any) -> Any:
     return Networks(nets.parts, {"policy": sync_a2c.A2CLoss(0.01, 0.5)}), batch
 
 
+def critic_alone(rows: int, kind: str) -> Any:
+    """Of a policy whose actor is moved otherwise."""
+    policy = ppo(kind).policy
+    actor, critic = shared_out(policy)
+    parts = {
+        "critic": Network(policy, policy.optimizer, excluding=actor, read=read_values_of_states),
+        "policy": Network(policy, policy.optimizer, excluding=critic, read=read_natural_actor),
+    }
+    return Networks(parts, {"critic": ValueLoss()}), taken(kind, rows)
+
+
 def several_agents(rows: int, kind: str) -> Any:
     """Two policies of SyncIPPO: what one of them does is sometimes forbidden."""
     policies = {name: ppo(kind).policy for name in ("free", "bound")}
@@ -259,6 +272,7 @@ CASES: dict[str, Case] = {
     **{f"A2C, {kind}": Case(partial(policy_gradient, surrogate, kind=kind, clip_range_vf=None)) for kind in ACTIONS},
     "A2C, gSDE": Case(partial(policy_gradient, surrogate, kind="box", clip_range_vf=None, use_sde=True), adds_up=False),
     "A2C, images": Case(partial(policy_gradient, surrogate_of_images, kind="box"), **FEW_ROWS),
+    **{f"TRPO, {kind}": Case(partial(critic_alone, kind=kind)) for kind in ("discrete", "box")},
     **{f"IPPO, {kind}": Case(partial(several_agents, kind=kind)) for kind in ("discrete", "multi-discrete")},
     **{
         f"MaskablePPO, {kind}, {vf}": Case(partial(with_masks, kind=kind, clip_range_vf=vf))

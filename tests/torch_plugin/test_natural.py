@@ -59,7 +59,7 @@ def test_as_autograd_has_it(kind: str, arguments: dict[str, Any]) -> None:
 
 @pytest.mark.skipif(kernels.compiled is None, reason="no extension")
 def test_other_numbers_of_rows_and_other_parameters() -> None:
-    """What was made for one number of rows is taken again; each time the actor is what it is by then."""
+    """Memory for one number of rows is taken again; each time the actor is what it is by then."""
     ours, theirs, batch = actors("box", {})
     direction = torch.randn(len(theirs.flat.data), generator=torch.Generator().manual_seed(0))
     for rows in (ROWS, 20, ROWS):

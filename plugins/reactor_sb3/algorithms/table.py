@@ -130,6 +130,10 @@ _ROWS = (
         {"net_arch": [16], "lstm_hidden_size": 8}, zoo="sync_ppo_lstm", tuned="ppo_lstm", policy="MlpLstmPolicy",
         policies={"image": "CnnLstmPolicy", "dict": "MultiInputLstmPolicy"},
     ),
+    Algorithm(
+        "SyncTRPO", "sync_trpo", "sb3_contrib:TRPO", "on-policy", _ALL,
+        {"n_steps": 16, "batch_size": 32, "n_critic_updates": 2}, tuned="trpo",
+    ),
 )  # fmt: skip
 
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType({row.name: row for row in _ROWS})
