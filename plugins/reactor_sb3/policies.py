@@ -557,10 +557,19 @@ def _read_squashed(policy: Any, cls: type[Any], every: int) -> Read:
     return acting, network, _squashed_of(acting, network, policy.action_space.shape, every)
 
 
+def _read_searched(policy: Any, cls: type[Any], every: int) -> Read:
+    network = dense_forward(policy, "action_net") if (why := reason(policy, cls)) is None else why
+    if isinstance(network, str):
+        return policy, AskedNet(held_forward(policy, network), Predicting()), None
+    space = policy.action_space
+    return policy, DenseNet(network), Values(int(space.n)) if isinstance(space, spaces.Discrete) else Deterministic(space.shape)
+
+
 _READERS: Mapping[str, Callable[[Any, type[Any], int], Read]] = {
     "ActorCriticPolicy": _read_actor_critic, "MaskableActorCriticPolicy": _read_actor_critic,
     "RecurrentActorCriticPolicy": _read_recurrent,
     "DQNPolicy": _read_values, "PQNPolicy": _read_values, "QRDQNPolicy": _read_values,
     "SACPolicy": _read_squashed, "TQCPolicy": _read_squashed, "CrossQPolicy": _read_squashed, "TD3Policy": _read_squashed,
+    "ARSPolicy": _read_searched,
 }  # fmt: skip
 """By the class that a policy derives from: from the policy, that class, and how long noise of gSDE holds."""
