@@ -28,7 +28,7 @@ with require_extra("sb3", "reactor_sb3"):
     from reactor_sb3.trainers.options import RunOptions
 
 if TYPE_CHECKING:
-    from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC, SyncTRPO
+    from reactor_sb3.contrib import SyncARS, SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC, SyncTRPO
 
 __all__ = [
     "ALGORITHMS",
@@ -44,6 +44,7 @@ __all__ = [
     "StopOnEvaluation",
     "SuccessiveHalving",
     "SyncA2C",
+    "SyncARS",
     "SyncCrossQ",
     "SyncDDPG",
     "SyncDQN",

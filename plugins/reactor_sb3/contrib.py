@@ -3,6 +3,7 @@
 from reactor_rl.plugin import preload, require_extra
 
 with require_extra("contrib", "reactor_sb3.contrib"):
+    from reactor_sb3.algorithms.sync_ars import SyncARS
     from reactor_sb3.algorithms.sync_crossq import SyncCrossQ
     from reactor_sb3.algorithms.sync_maskable_ppo import SyncMaskablePPO
     from reactor_sb3.algorithms.sync_qrdqn import SyncQRDQN
@@ -10,6 +11,6 @@ with require_extra("contrib", "reactor_sb3.contrib"):
     from reactor_sb3.algorithms.sync_tqc import SyncTQC
     from reactor_sb3.algorithms.sync_trpo import SyncTRPO
 
-__all__ = ["SyncCrossQ", "SyncMaskablePPO", "SyncQRDQN", "SyncRecurrentPPO", "SyncTQC", "SyncTRPO"]
+__all__ = ["SyncARS", "SyncCrossQ", "SyncMaskablePPO", "SyncQRDQN", "SyncRecurrentPPO", "SyncTQC", "SyncTRPO"]
 
 preload("reactor_sb3.contrib")

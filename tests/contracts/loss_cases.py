@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from networks_today import MaskedBatch, Network, Networks, QBatch, TransitionBatch
+from sb3_contrib.ars.policies import ARSPolicy
 from sb3_plugin.continuous_models import Learner, OneWidth, model_of
 from stable_baselines3 import DQN, PPO
 from torch_plugin.contrib_models import MASKED, STEPS, allowed, masked, quantiles, recurrent, renormalised, truncated
@@ -19,7 +20,7 @@ from torch_plugin.sb3_models import ACTIONS, IMAGES, NUMBERS, Walk, dqn, ppo, ro
 from torch_plugin.sb3_models import replay as some_transitions
 
 from reactor_pettingzoo.learning.policies import MaskedLoss
-from reactor_sb3.algorithms import pqn_policies, sync_a2c, sync_dqn, sync_sac, sync_td3
+from reactor_sb3.algorithms import pqn_policies, sync_a2c, sync_ars, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.pqn import QLoss
 from reactor_sb3.algorithms.sac import MatrixBatch
@@ -52,6 +53,7 @@ class Case:
         but: Names of losses of which that does not hold all the same.
         whole: Whether a slice of a minibatch is another loss, since rows are normalised together.
         dear: Whether it takes so long that some checks of it are ``slow``.
+        asks: Whether it asks its networks, and does not only look at their parameters.
     """
 
     make: Callable[[int], tuple[Networks, Any]]
@@ -60,6 +62,7 @@ class Case:
     but: tuple[str, ...] = ()
     whole: bool = False
     dear: bool = False
+    asks: bool = True
 
     def made(self) -> Made:
         """The same ones each time."""
@@ -233,6 +236,14 @@ def of_sequences(rows: int, kind: str, steps: int = 7, clip_range_vf: float | No
     return nets, SequenceBatch(**columns, states=states, starts=(torch.rand(rows, steps) < 0.2).float())
 
 
+def searched(rows: int) -> Any:
+    policy = ARSPolicy(NUMBERS, spaces.Discrete(3), net_arch=[33])
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    nets = Networks({"policy": Network(policy, optimizer, read=sync_ars.read_parameters)}, {"policy": sync_ars.SearchLoss()})
+    size = sum(one.numel() for one in policy.parameters())
+    return nets, sync_ars.Directions(torch.randn(rows, size), torch.randn(rows))
+
+
 def by(networks: Callable[..., Networks], batch: Callable[[int], Any], *given: Any, **network: Any) -> Any:
     """Networks that do not depend on the rows."""
     return lambda rows: (networks(*given, **network), batch(rows))
@@ -288,6 +299,7 @@ CASES: dict[str, Case] = {
     "TQC": Case(by(truncated, soft, 4)),
     "TQC, one critic, nothing dropped": Case(by(truncated, soft, 0, n_critics=1, n_quantiles=25)),
     "TQC, five critics": Case(by(truncated, soft, 10, n_critics=5, n_quantiles=16)),
+    "ARS": Case(searched, adds_up=False, asks=False),
     "CrossQ": Case(by(renormalised, calm), **TOGETHER),
     "CrossQ, the last step of the warm-up": Case(by(renormalised, calm, renorm_warmup_steps=STEPS), **TOGETHER),
     "CrossQ, the first step after it": Case(by(renormalised, calm, renorm_warmup_steps=STEPS - 1, n_critics=3), **TOGETHER),

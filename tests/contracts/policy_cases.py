@@ -19,6 +19,7 @@ from torch import nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
+from reactor_sb3.algorithms.sync_ars import SyncARS
 from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
 
 Array = npt.NDArray[Any]
@@ -409,6 +410,9 @@ CASES: dict[str, Case] = {
     "td3": Case(SyncTD3, BOX, **_Q),
     "td3, parts": Case(SyncTD3, BOX, PARTS, "MultiInputPolicy", **_Q),
     "td3, elu": Case(SyncTD3, BOX, network=ELU, plain=False, **_Q),
+    "ars box": Case(SyncARS, BOX, **_Q),
+    "ars choice": Case(SyncARS, CHOICE, **_Q),
+    "ars, elu": Case(SyncARS, BOX, network=ELU, plain=False, **_Q),
     "sac at its bounds": Case(SyncSAC, BOX, touch=saturate("actor.mu")),
     "td3 at its bounds": Case(SyncTD3, BOX, touch=saturate("actor.mu.4"), **_Q),
 }  # fmt: skip

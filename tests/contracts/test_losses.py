@@ -216,7 +216,7 @@ TOUCHES = [hook, forward, frozen]
 ])  # fmt: skip
 def test_networks_that_somebody_has_touched_are_computed_as_written(name: str, touch: Any) -> None:
     """All losses: one that reads such a network has nothing that is derived by hand."""
-    made = CASES[name].made()
+    case, made = CASES[name], CASES[name].made()
     assert is_fast(made_again(made.nets))
     loss, calls = next(iter(made.nets.losses.values())), []
     *_, last = (one for one in made.nets[loss.learns].modules() if isinstance(one, torch.nn.Linear))
@@ -226,7 +226,7 @@ def test_networks_that_somebody_has_touched_are_computed_as_written(name: str, t
     for name in made.nets.losses:
         way = Fast(made.nets, name)  # which is not
         Found(made, way, WHOLE).is_close(*by_torch(made.nets, name, made.batches[name]))
-    assert calls
+    assert calls or not case.asks
 
 
 # ---------------------------------------------------------------------- who has a case

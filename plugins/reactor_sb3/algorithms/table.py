@@ -134,6 +134,9 @@ _ROWS = (
         "SyncTRPO", "sync_trpo", "sb3_contrib:TRPO", "on-policy", _ALL,
         {"n_steps": 16, "batch_size": 32, "n_critic_updates": 2}, tuned="trpo",
     ),
+    Algorithm(
+        "SyncARS", "sync_ars", "sb3_contrib:ARS", "search", ("Box", "Discrete"), {"n_delta": 3}, tuned="ars", policies={},
+    ),
 )  # fmt: skip
 
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType({row.name: row for row in _ROWS})
