@@ -102,7 +102,7 @@ _ROWS = (
     ),
     Algorithm("SyncPPO", "sync_ppo", "stable_baselines3:PPO", "on-policy", _ALL, _PASSES, tuned="ppo"),
     Algorithm(
-        "SyncA2C", "sync_a2c", "stable_baselines3:A2C", "on-policy", _ALL, {"n_steps": 16, "learning_rate": 3e-3}, tuned="a2c",
+        "SyncA2C", "sync_a2c", "stable_baselines3:A2C", "on-policy", _ALL, {"n_steps": 8, "learning_rate": 3e-3}, tuned="a2c",
     ),
     Algorithm("SyncSAC", "sync_sac", "stable_baselines3:SAC", "off-policy", ("Box",), _REPLAY, tuned="sac", train_freq=1),
     Algorithm(

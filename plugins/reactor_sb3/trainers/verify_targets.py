@@ -48,7 +48,11 @@ class Training(Target[Trainer]):
 def _target(row: Algorithm, **changed: Any) -> Training:
     """A few rounds of an algorithm with all that goes on beside them: evaluations, and rounds that are sampled meanwhile."""
     beside: dict[str, Any] = {"n_actors": 4, "seed": 0, "evaluate_every": 10, "evaluate_episodes": 3, "evaluate_steps": 200}
-    arguments = {**row.settings, **beside, "pipeline": 1, "policy_kwargs": dict(row.network), **changed}
+    arguments = {**row.settings, **beside, "policy_kwargs": dict(row.network), **changed}
+    if row.kind != "search":  # which does not know it
+        arguments = {"pipeline": 1, **arguments}
+    if row.env == "Pendulum-v1":  # whose episodes are 200 steps long
+        arguments |= {"rollout_steps": 25}
     return Training(row.cls, _masked if row.masks else row.env, row.policy, **arguments)
 
 

@@ -12,11 +12,6 @@ from trainers import ALGORITHMS, new
 from reactor_torch import kernels
 
 ALL = sorted({*ALGORITHMS, *CONTRIB})
-FREE = {
-    "dqn": ["q_net_target"], "qrdqn": ["quantile_net_target"], "td3": ["actor_target", "critic_target"], "sac": ["critic_target"],
-    "tqc": ["critic_target"],
-}  # fmt: skip
-"""Networks that nobody steps."""
 
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="the extension is not compiled here")
 
@@ -33,7 +28,9 @@ def test_the_extension_does_it(algorithm: str) -> None:
         acting = [row.network for row in found if row.acts]
         assert len(acting) == 1 and model.nets[acting[0]] is model.acting()[0]
         assert {row.acts for row in found} <= {"extension", ""} and {row.learns for row in found} <= {"extension", ""}
-        assert sorted(row.network for row in found if not row.learns) == sorted(FREE.get(algorithm, []))
+        assert sorted(row.network for row in found if not row.learns) == sorted(
+            name for name, part in model.nets.parts.items() if part.optimizer is None
+        )
         assert not any(row.why for row in found) and "why=" not in repr(model)
 
 

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from places import INLINE, PROCESSES
 from reusing_envs import Reusing
-from trainers import each, new, outcome
+from trainers import ROWS, each, new, outcome
 
-ACTIONS = {"dqn": "choice", "pqn": "choice", "ppo": "box", "sac": "box", "td3": "box"}
 EVALUATED: dict[str, Any] = {"evaluate_every": 3, "evaluate_episodes": 2, "evaluate_steps": 5}
 PLACES = [INLINE, PROCESSES, PROCESSES | {"workers": 3}]
 
 
 def trained(algorithm: str, habits: tuple[str, ...], steps: int = 640, **changed: Any) -> dict[str, Any]:
     """What comes of a training, and the transitions that it has learned from."""
-    make = partial(Reusing, habits, actions=ACTIONS[algorithm])
+    make = partial(Reusing, habits, actions="box" if "Box" in ROWS[algorithm].actions else "choice")
     with new(algorithm, make, **{"n_actors": 2, "envs_per_actor": 2, **EVALUATED, **changed}) as model:
         found = outcome(model.learn(steps, log_interval=None))
         buffer = getattr(model, "replay_buffer", None) or getattr(model, "rollout_buffer", None)

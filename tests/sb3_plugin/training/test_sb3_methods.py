@@ -230,7 +230,7 @@ def test_logs(algorithm: str, pipeline: int, tmp_path: Path) -> None:
 @each
 def test_a_printed_table(algorithm: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with new(algorithm, verbose=1) as model:
-        model.learn(640)
+        model.learn(640, log_interval=4)
         printed = capsys.readouterr().out
         assert "ep_rew_mean" in printed and "total_timesteps" in printed and "| rollout/" in printed
         model.learn(640, log_interval=None)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from every_other import in_turn
 from gymnasium import spaces
-from stable_baselines3 import DDPG, HerReplayBuffer
+from stable_baselines3 import DDPG
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 from trainers import BOX, BUFFERS, EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Toy, outcome, same_draws
@@ -177,7 +177,6 @@ GOALS = spaces.Dict(observation=BOX, achieved_goal=BOX, desired_goal=BOX)
     ("given", "error", "message"),
     [
         ({"action_noise": 3}, TypeError, "action_noise=3 must be an ActionNoise"),
-        ({"replay_buffer_class": HerReplayBuffer, "env": partial(Reach, GOALS)}, ValueError, "hindsight replay .* SB3's DDPG"),
         ({"train_freq": (1, "episode")}, ValueError, "train_freq in episodes"),
         ({"policy_delay": 2}, TypeError, "policy_delay"),
         ({"env": partial(Toy, BOX, spaces.Discrete(3))}, AssertionError, "only supports"),
