@@ -156,7 +156,7 @@ def same_draws(model: Any, random: np.random.Generator) -> Iterator[None]:
 
 # ---------------------------------------------------------------------- determinism
 
-EVALUATED: dict[str, Any] = {"evaluate_every": 3, "evaluate_episodes": 2}
+EVALUATED: dict[str, Any] = {"evaluate_every": 3, "evaluate_episodes": 2, "evaluate_steps": 200}
 
 
 @cache

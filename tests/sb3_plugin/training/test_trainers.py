@@ -74,7 +74,7 @@ def test_a_second_training_begins_anew(algorithm: str) -> None:
     """With the same numbers on any executor, whatever has been learned before."""
     found = []
     for place in (INLINE, PROCESSES):
-        with new(algorithm, pipeline=1, evaluate_every=1, evaluate_episodes=1, **place) as model:
+        with new(algorithm, pipeline=1, evaluate_every=1, evaluate_episodes=1, evaluate_steps=200, **place) as model:
             model.learn(192)
             first = len(model.evaluations)
             model.learn(192)
