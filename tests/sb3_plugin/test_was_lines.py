@@ -18,9 +18,11 @@ import stable_baselines3
 import torch
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from saved_runs import saved_data
-from stable_baselines3 import PPO
+from sb3_contrib.common.envs import InvalidActionEnvDiscrete
+from stable_baselines3 import PPO, HerReplayBuffer
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 
 import reactor_gymnasium
@@ -64,7 +66,9 @@ def names() -> dict[str, Any]:
     known = {name: getattr(module, name) for module in modules for name in getattr(module, "__all__", dir(module))}
     return {
         **known, "gym": gymnasium, "AsyncVectorEnv": AsyncVectorEnv, "make_vec_env": make_vec_env, "SubprocVecEnv": SubprocVecEnv,
-        "make": cartpole, "env_fns": [cartpole] * 3,
+        "make": cartpole, "env_fns": [cartpole] * 3, "pole": "CartPole-v1", "swing": "Pendulum-v1",
+        "masked": InvalidActionEnvDiscrete(), "bits": BitFlippingEnv(continuous=True),
+        "her": {"replay_buffer_class": HerReplayBuffer, "seed": 0},
     }  # fmt: skip
 
 

@@ -32,6 +32,8 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
 """SB3's, and our own; sb3-contrib's are in ``contrib_trainers.py``."""
 CONTINUOUS = tuple(name for name, row in ROWS.items() if row.actions == ("Box",))
 """All that have no other actions."""
+STEPWISE = sorted(name for name, row in ROWS.items() if row.kind != "search")
+"""Those that learn from single steps, and have a policy with a features extractor."""
 INLINE: dict[str, Any] = {"executor": "inline"}
 THREADS: dict[str, Any] = {"executor": "threads", "workers": 2}
 PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 2}

@@ -14,13 +14,14 @@ import pytest
 from contrib_trainers import CONTRIB, ToyOf, each, env_of, make
 from every_other import in_turn
 from killing import Killing
-from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Seen, outcome
+from trainers import EVALUATED, INLINE, PROCESSES, SPACES, STEPWISE, THREADS, Seen, outcome
 
 from reactor_rl import RecoveryWarning
 from reactor_sb3.acting.evaluator import Evaluator
 from reactor_torch import ImageNet, kernels, networks
 
 STEPS = 320
+PIPELINES = [(name, pipeline) for name in sorted(CONTRIB) for pipeline in (0, 1) if name in STEPWISE or not pipeline]
 """Of a training: ten rounds, of which eight learn."""
 
 
@@ -33,8 +34,7 @@ def alone(algorithm: str, pipeline: int = 0) -> dict[str, Any]:
         return found
 
 
-@each
-@in_turn("pipeline, place", [(0, PROCESSES), (1, THREADS)], kept=1)
+@in_turn("algorithm, pipeline, place", [(*one, THREADS if one[1] else PROCESSES) for one in PIPELINES])
 def test_the_same_on_any_workers(algorithm: str, pipeline: int, place: dict[str, Any]) -> None:
     with make(algorithm, pipeline=pipeline, **EVALUATED, **place) as model:
         assert outcome(model.learn(STEPS)) == alone(algorithm, pipeline)
@@ -51,7 +51,7 @@ def test_any_number_of_learners(algorithm: str, monkeypatch: Any) -> None:
     assert found[0] == found[1] == found[2]
 
 
-@in_turn("algorithm, pipeline", [(name, index % 2) for index, name in enumerate(sorted(CONTRIB))], kept=2)
+@in_turn("algorithm, pipeline", PIPELINES[::2])
 def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, tmp_path: Path) -> None:
     with make(algorithm, pipeline=pipeline, **EVALUATED) as model:
         model.learn(STEPS // 2)
@@ -67,7 +67,8 @@ from contrib_trainers import make
 from killing import Dying
 
 if __name__ == "__main__":
-    make(sys.argv[1], evaluate_every=3, evaluate_episodes=2).learn(int(sys.argv[2]), callback=Dying("run.zip", saved=2, dies=4))
+    model = make(sys.argv[1], evaluate_every=3, evaluate_episodes=2, evaluate_steps=200)
+    model.learn(int(sys.argv[2]), callback=Dying("run.zip", saved=2, dies=4))
 """
 
 
@@ -128,7 +129,7 @@ def test_saved_and_loaded(algorithm: str, tmp_path: Path) -> None:
         again.learn(64)
 
 
-@each
+@in_turn("algorithm", sorted(set(CONTRIB) & set(STEPWISE)), kept=1)
 def test_callbacks_see_every_step(algorithm: str) -> None:
     seen = Seen()
     with make(algorithm) as model:

@@ -14,14 +14,16 @@ from every_other import every_other, in_turn
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
-from trainers import ALGORITHMS, INLINE, PROCESSES, ROWS, AfterRounds, new
+from trainers import ALGORITHMS, INLINE, PROCESSES, ROWS, STEPWISE, AfterRounds, new
 
 from reactor_torch import Structure
 
 ALL = sorted({*ALGORITHMS, *CONTRIB})
 ROUND = 64
 """Steps after which each of them has learned something, from the first round with enough of them."""
-_SEQUENCES = ("actor.latent_pi", "q_net.q_net", "quantile_net.quantile_net", "mlp_extractor.policy_net", "actor.mu")
+_SEQUENCES = (
+    "actor.latent_pi", "q_net.q_net", "quantile_net.quantile_net", "mlp_extractor.policy_net", "actor.mu", "action_net",
+)  # fmt: skip
 
 
 def made(algorithm: str, **changed: Any) -> Any:
@@ -223,9 +225,17 @@ def changed(model: Any, change: Callable[[Any], Check], when: str) -> Iterator[N
 
 
 @pytest.mark.filterwarnings("ignore:the policy acts in another way", "ignore:Full backward hook is firing")
-@every_other(kept=14, algorithm=ALL, change=CHANGES, when=["before", "between", "callback"])
+@every_other(kept=14, algorithm=STEPWISE, change=CHANGES, when=["before", "between", "callback"])
 def test_changes_count_from_the_next_round_on(algorithm: str, change: Any, when: str) -> None:
     with changed(made(algorithm), change, when):
+        pass
+
+
+@pytest.mark.parametrize("when", ["before", "between", "callback"])
+@in_turn("change", [freeze, thaw, gradient_hook, optimizer_hook, replaced_step, replaced_layer, replaced_policy], kept=1)
+def test_changes_count_in_a_search(change: Any, when: str) -> None:
+    """Whose learner calls no module, but steps along a gradient like the others."""
+    with changed(made("ars", delta_std=0.3), change, when):
         pass
 
 
@@ -319,7 +329,7 @@ def scale(model: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the policy acts in another way")
-@every_other(kept=3, algorithm=ALL, when=["between", "callback"])
+@every_other(kept=3, algorithm=STEPWISE, when=["between", "callback"])
 def test_settings_of_own_modules_reach_the_actors(algorithm: str, when: str) -> None:
     with of_own(algorithm, OfThat) as model:
         if when == "between":
@@ -335,7 +345,7 @@ def test_settings_of_own_modules_reach_the_actors(algorithm: str, when: str) -> 
 
 
 @pytest.mark.parametrize("extractor", [Scaled, OfThat, Hooked])
-@in_turn("algorithm", ALL, kept=2)
+@in_turn("algorithm", STEPWISE, kept=2)
 def test_what_own_modules_count_is_theirs(algorithm: str, extractor: Any, tmp_path: Any) -> None:
     with of_own(algorithm, extractor) as model:
         run = model.learn(ROUND)._run

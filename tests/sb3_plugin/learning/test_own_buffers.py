@@ -13,7 +13,7 @@ from contrib_trainers import CONTRIB, make
 from every_other import every_other, in_turn
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
-from trainers import ALGORITHMS, INLINE, PROCESSES, ROWS, new
+from trainers import ALGORITHMS, INLINE, PROCESSES, ROWS, STEPWISE, new
 
 from reactor_gymnasium import evaluate
 
@@ -131,7 +131,7 @@ def made(algorithm: str, features: Any, **changed: Any) -> Any:
     return (make if algorithm in CONTRIB else new)(algorithm, policy_kwargs=network, **{**more, **changed})
 
 
-@every_other(kept=2, algorithm=ALL, features=[Largest, Exchanged, ByData, Tied, Unsaved, Remembering])
+@every_other(kept=2, algorithm=STEPWISE, features=[Largest, Exchanged, ByData, Tied, Unsaved, Remembering])
 def test_one_result_whatever_executes_it(algorithm: str, features: Any) -> None:
     found = []
     for place in (INLINE, PROCESSES if features in (Largest, ByData, Unsaved) else SHARED):
@@ -164,7 +164,7 @@ def test_statistics_in_two_places_are_refused(algorithm: str) -> None:
     made(algorithm, Unsaved, split=True).close()
 
 
-@in_turn("algorithm", ALL)
+@in_turn("algorithm", STEPWISE)
 def test_statistics_of_what_acts_are_refused(algorithm: str) -> None:
     with pytest.raises(ValueError, match=r"changes the buffer '.*features_extractor\.most' where it acts"):
         made(algorithm, Always)
@@ -180,7 +180,7 @@ REFUSED: list[tuple[type[Features], type[Exception], str]] = [
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
-@every_other(kept=5, algorithm=ALL, refused=REFUSED)
+@every_other(kept=5, algorithm=STEPWISE, refused=REFUSED)
 def test_what_actors_could_not_have_is_refused(algorithm: str, refused: Any) -> None:
     features, error, words = refused
     with pytest.raises(error, match=words):

@@ -13,9 +13,9 @@ from contrib_trainers import make as make_contrib
 from every_other import in_turn
 from stable_baselines3.common.callbacks import BaseCallback, LogEveryNTimesteps
 from stable_baselines3.common.logger import configure
-from trainers import ALGORITHMS, BOX, CHOICE, CONTINUOUS, INLINE, Toy
+from trainers import ALGORITHMS, BOX, CHOICE, CONTINUOUS, INLINE, ROWS, STEPWISE, Toy
 
-ON_POLICY = ("ppo", "maskable_ppo", "recurrent_ppo", "pqn")
+ON_POLICY = sorted(name for name, row in ROWS.items() if row.kind == "on-policy")
 
 
 class Once(Toy):
@@ -72,7 +72,7 @@ def rows(folder: Path) -> list[tuple[str, str]]:
         return [(row["time/total_timesteps"], row["mine/steps"]) for row in csv.DictReader(file)]
 
 
-@in_turn("algorithm", [*sorted(ALGORITHMS), *sorted(CONTRIB)], kept=2)
+@in_turn("algorithm", STEPWISE, kept=2)
 def test_every_dump_is_a_row(algorithm: str, tmp_path: Path) -> None:
     with made(algorithm, OnceOf(algorithm)) as model:
         model.set_logger(configure(str(tmp_path), ["csv"]))

@@ -26,7 +26,7 @@ def numbers_of(algorithm: str) -> list[str]:
     hints = constructor_hints(EVERY[algorithm])
     kinds = {name: {hint, *get_args(hint)} for name, hint in hints.items()}
     found = [name for name, of in kinds.items() if of & {int, float} and name not in _ELSEWHERE]
-    assert {"gamma", "seed", "n_actors", "learning_rate", "round_timeout"} <= set(found) and len(found) > 20
+    assert {"seed", "n_actors", "learning_rate", "round_timeout"} <= set(found) and len(found) > 20
     return found
 
 

@@ -14,7 +14,7 @@ from contrib_trainers import CONTRIB, ToyOf, make
 from every_other import in_turn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
-from trainers import ALGORITHMS, BOX, CHOICE, CONTINUOUS, PROCESSES, ROWS, Toy
+from trainers import ALGORITHMS, BOX, CHOICE, CONTINUOUS, PROCESSES, ROWS, STEPWISE, Toy
 
 NAMES = [*sorted(ALGORITHMS), *sorted(CONTRIB)]
 OFF_POLICY = [name for name, row in ROWS.items() if row.kind == "off-policy"]
@@ -45,7 +45,8 @@ SETTINGS: dict[str, Any] = {
     "batch_size": 8, "gamma": 0.3, "gae_lambda": 0.2, "n_epochs": 3, "n_minibatches": 4, "learning_starts": 10**6,
     "gradient_steps": 1,
     "clip_range": 1e-6, "clip_range_vf": 1e-7, "normalize_advantage": False, "vf_coef": 0.01, "max_grad_norm": 1e-3,
-    "target_policy_noise": 3.0, "policy_delay": 1, "q_lambda": 0.1, "target_kl": 1e-9, "lr_schedule": lambda _: 0.5,
+    "target_policy_noise": 3.0, "policy_delay": 1, "q_lambda": 0.1, "target_kl": 1e-9, "n_critic_updates": 5, "cg_damping": 10.0, "sub_sampling_factor": 4,
+    "delta_std": 0.3, "n_top": 1, "lr_schedule": lambda _: 0.5,
     "exploration_schedule": lambda _: 1.0, "action_noise": NormalActionNoise(np.full(1, 5.0), np.zeros(1)),
 }  # fmt: skip
 
@@ -123,7 +124,7 @@ def test_action_noise_of_now(algorithm: str, place: dict[str, Any]) -> None:
             actions()
 
 
-@ALL
+@in_turn("algorithm", STEPWISE, kept=1)
 def test_what_a_run_keeps(algorithm: str) -> None:
     """The length of rounds, and who takes part: refused while it runs, taken over by the next run."""
     length = "train_freq" if algorithm in OFF_POLICY else "n_steps"
@@ -196,7 +197,7 @@ def test_arrays_that_do_not_fit(algorithm: str) -> None:
             model.learn(16, reset_num_timesteps=False)
 
 
-@in_turn("algorithm", PPO, kept=1)
+@in_turn("algorithm", [name for name in NAMES if has(name, "gae_lambda")], kept=1)
 @pytest.mark.parametrize("how", ["in place", "replaced"])
 def test_the_rollout_buffer_is_read_only(algorithm: str, how: str) -> None:
     class Turns(BaseCallback):
@@ -234,7 +235,7 @@ def test_a_deep_copy_is_a_trainer_of_its_own(algorithm: str) -> None:
                 refused(model)
 
 
-@ALL
+@in_turn("algorithm", STEPWISE, kept=1)
 def test_locals_as_in_sb3(algorithm: str) -> None:
     class Looks(BaseCallback):
         found = 0
@@ -244,7 +245,7 @@ def test_locals_as_in_sb3(algorithm: str) -> None:
             assert np.array_equal(self.model._last_obs, seen["obs_tensor"].numpy())
             assert self.n_calls == 1 or self.model._last_episode_starts.shape == (n,)
             names = {"buffer_actions", "train_freq", "learning_starts"} if algorithm in OFF_POLICY else {"n_rollout_steps"}
-            names |= {"values", "log_probs", "clipped_actions", "n_steps"} if algorithm in PPO else set()
+            names |= {"values", "log_probs", "clipped_actions", "n_steps"} if has(algorithm, "gae_lambda") else set()
             assert names <= seen.keys() and len(seen["obs_tensor"]) == len(seen["new_obs"]) == n
             self.found += 1
             return True
@@ -260,7 +261,7 @@ def test_locals_as_in_sb3(algorithm: str) -> None:
             model._last_obs  # noqa: B018
 
 
-@ALL
+@in_turn("algorithm", STEPWISE, kept=1)
 def test_what_a_callback_writes_to_a_round(algorithm: str) -> None:
     class Pays(BaseCallback):
         def _on_step(self) -> bool:

@@ -13,7 +13,7 @@ from every_other import in_turn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
-from trainers import ALGORITHMS, BOX, CHOICE, CONTINUOUS, INLINE, PROCESSES, THREADS, Toy
+from trainers import ALGORITHMS, BOX, CHOICE, CONTINUOUS, INLINE, PROCESSES, STEPWISE, THREADS, Toy
 
 from reactor_sb3 import ReactorVecEnv, SyncPPO
 
@@ -88,7 +88,7 @@ class Harder(BaseCallback):
 
 
 @pytest.mark.parametrize("pipeline", [0, 1])
-@in_turn("algorithm", [*sorted(ALGORITHMS), *sorted(CONTRIB)], kept=2)
+@in_turn("algorithm", STEPWISE, kept=2)
 def test_calls_reach_the_actors(algorithm: str, pipeline: int) -> None:
     found = []
     for place in (INLINE, THREADS, PROCESSES):
@@ -102,7 +102,7 @@ def test_calls_reach_the_actors(algorithm: str, pipeline: int) -> None:
 
 
 @pytest.mark.parametrize("pipeline", [0, 1])
-@in_turn("algorithm", [*sorted(ALGORITHMS), *sorted(CONTRIB)], kept=1)
+@in_turn("algorithm", STEPWISE, kept=1)
 def test_looking_changes_nothing(algorithm: str, pipeline: int) -> None:
     class Looks(BaseCallback):
         looks = True
