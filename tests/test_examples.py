@@ -14,6 +14,8 @@ pytestmark = pytest.mark.docs
 SHORTER = {
     "connect_four_selfplay.py": ["--steps", "45056"],
     "evaluate_policy.py": ["--timesteps", "2048", "--episodes", "20"],
+    "her_fetch_reach.py": ["--steps", "1000"],
+    "her_maze.py": ["--steps", "4000"],
     "maskable_connect_four.py": ["--steps", "10752"],
     "multi_agent_inference.py": ["--episodes", "16"],
     "paper_blackjack.py": ["--rounds", "10"],
@@ -38,6 +40,8 @@ PROMISES = {
     "vector_env.py": "the same on one worker and on two: True",
     "evaluate_policy.py": "CartPole-v1: 20 episodes",
     "evolution.py": "the same inline: True",
+    "her_fetch_reach.py": "steps: mean return of 5 episodes",
+    "her_maze.py": "steps: there in",
     "rllib_ppo.py": "steps: mean return of an episode",
     "sb3_ppo_cartpole.py": "the same weights as on DummyVecEnv: True",
     "sync_dqn_cartpole.py": "mean return of 20 episodes after",

@@ -179,6 +179,11 @@ class Case:
         return self.touch is not None or not isinstance(self.kind, str)
 
     @property
+    def exported(self) -> bool:
+        """Whether there is a trainer whose observations are one array: nothing else is exported."""
+        return self.trainer and not isinstance(self.observed, spaces.Dict)
+
+    @property
     def trainer(self) -> bool:
         """Whether there is a trainer, whose policy it is."""
         return isinstance(self.make, type) and not issubclass(self.make, nn.Module)

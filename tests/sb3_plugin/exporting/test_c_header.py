@@ -11,7 +11,7 @@ from exported import asked, compiled, read, run
 from gymnasium import spaces
 from policy_cases import CASES
 
-DENSE = [name for name, case in CASES.items() if case.trainer and case.plain and case.kind != "CnnPolicy"]
+DENSE = [name for name, case in CASES.items() if case.exported and case.plain and case.kind != "CnnPolicy"]
 COMPILERS = [
     ("gcc", "-std=c99", "-O2"),
     ("gcc", "-O3", "-mfma"),  # GNU's C: it may make one operation of a product and a sum, if nobody forbids that

@@ -249,7 +249,7 @@ def test_a_features_extractor_of_ones_own_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [f"{case}: {what}" for case, touches in TOUCHED.items() if CASES[case].trainer for what in touches]
+    "name", [f"{case}: {what}" for case, touches in TOUCHED.items() if CASES[case].exported for what in touches]
 )
 def test_what_somebody_has_changed_is_refused(name: str, tmp_path: Path) -> None:
     with CASES[name].made() as model:

@@ -264,6 +264,16 @@ def test_a_buffer_without_room_for_an_episode_is_named() -> None:
         model.learn(400)
 
 
+def test_more_environments_than_steps_are_gone_on_with(tmp_path: Path) -> None:
+    """Where the next episode begins is known of each of them."""
+    with hindsight(FAR, n_actors=2, envs_per_actor=10, rollout_steps=12, buffer_size=600) as model:
+        model.learn(240)
+        model.save_checkpoint(tmp_path / "run.zip")
+    with SyncSAC.resume(tmp_path / "run.zip") as resumed:
+        resumed.learn(240, reset_num_timesteps=False)
+        assert (resumed.replay_buffer.ep_length[:24] == 12).all()
+
+
 # ---------------------------------------------------------------------- what somebody changes
 
 
