@@ -83,7 +83,8 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
         policy: As for sb3-contrib's ``RecurrentPPO``, and so is every parameter that is not named here.
         env, device: As for :class:`~reactor_sb3.SyncDQN`.
         batch_size: Steps of a minibatch: a multiple or a divisor of ``n_steps``.
-        **options: As for :class:`~reactor_sb3.SyncPPO`.
+        **options: As for :class:`~reactor_sb3.SyncPPO`; but as in sb3-contrib there is one environment unless you ask for more.
+            Each one more makes a longer round, so fewer updates of as many steps.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or the policy is not a ``RecurrentActorCriticPolicy``.
@@ -98,6 +99,7 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
     """
 
     default_log_name: ClassVar[str] = "RecurrentPPO"
+    usual_actors: ClassVar[int] = 1
     host: ClassVar[str] = "sb3-contrib"
     loss_class: ClassVar[type[PPOLoss]] = SequenceLoss
     policy_base: ClassVar[type[Any]] = RecurrentActorCriticPolicy

@@ -96,8 +96,8 @@ class RunOptions:
     The others, ``n_learners`` and what follows, only say how it is run, and never change a bit of the weights.
 
     Args:
-        n_actors: How many actors there are: by default 1 with a replay buffer and for ``SyncA2C``, 4 for ``PQN``, 8 for the
-            others. With more, transitions come from older parameters, and less is learned from each. With a vector environment
+        n_actors: How many actors there are: by default 1 with a replay buffer, for ``SyncA2C`` and ``SyncRecurrentPPO``, 4 for
+            ``PQN``, 8 for the others. With more, transitions come from older parameters, and less is learned from each. With a vector environment
             as ``env``, ``n_actors * envs_per_actor`` is the number of its environments; by default up to 8 actors share them, 4
             with images, and 2 of up to 64 environments that kernels in C step; MuJoCo's, too, with a replay buffer.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.

@@ -45,8 +45,8 @@ SETTINGS: dict[str, Any] = {
     "batch_size": 8, "gamma": 0.3, "gae_lambda": 0.2, "n_epochs": 3, "n_minibatches": 4, "learning_starts": 10**6,
     "gradient_steps": 1,
     "clip_range": 1e-6, "clip_range_vf": 1e-7, "normalize_advantage": False, "vf_coef": 0.01, "max_grad_norm": 1e-3,
-    "target_policy_noise": 3.0, "policy_delay": 1, "q_lambda": 0.1, "target_kl": 1e-9, "n_critic_updates": 5, "cg_damping": 10.0, "sub_sampling_factor": 4,
-    "delta_std": 0.3, "n_top": 1, "lr_schedule": lambda _: 0.5,
+    "target_policy_noise": 3.0, "policy_delay": 1, "q_lambda": 0.1, "target_kl": 1e-9, "n_critic_updates": 5, "cg_damping": 10.0,
+    "sub_sampling_factor": 4, "delta_std_schedule": lambda _: 0.3, "n_top": 1, "lr_schedule": lambda _: 0.5,
     "exploration_schedule": lambda _: 1.0, "action_noise": NormalActionNoise(np.full(1, 5.0), np.zeros(1)),
 }  # fmt: skip
 
@@ -56,7 +56,7 @@ def has(algorithm: str, name: str) -> bool:
     known = inspect.signature(ROWS[algorithm].cls).parameters
     if name == "exploration_schedule":
         return "exploration_fraction" in known and algorithm in OFF_POLICY
-    return {"lr_schedule": "learning_rate"}.get(name, name) in known
+    return {"lr_schedule": "learning_rate", "delta_std_schedule": "delta_std"}.get(name, name) in known
 
 
 PPO = tuple(name for name in NAMES if has(name, "clip_range"))

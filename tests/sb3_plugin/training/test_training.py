@@ -64,7 +64,8 @@ def test_it_learns_and_evaluates(name: str) -> None:
     with training.make("inline", 1) as model:
         before = model.fingerprint()
         list(training.play(model, TICKS))
-        assert model.num_timesteps == TICKS * model.rollout_steps * model.n_envs
+        steps = TICKS * model.rollout_steps * model.n_envs
+        assert model.num_timesteps == steps or (name == "sync_ars" and model.num_timesteps > steps)  # whole episodes
         assert model.n_updates >= TICKS - model.pipeline
         assert model.fingerprint() != before
         assert len(model.ep_info_buffer) > 0
