@@ -26,13 +26,12 @@ sys.path.insert(0, str(Path(__file__).parent / "pettingzoo_plugin"))
 import learning_envs
 from contrib_trainers import CONTRIB, make
 from pettingzoo.classic.tictactoe import tictactoe
-from trainers import BOX, SPACES, Toy, new
+from trainers import ALGORITHMS, BOX, CONTINUOUS, SPACES, STEPWISE, Toy, new
 
 from reactor_pettingzoo.learning import League
 from reactor_rl.fingerprint import canonical, new_hash
 
 FILE = Path(__file__).parent.parent / "build" / "golden_weights.json"
-CONTINUOUS = ("sac", "td3")
 ROUNDS = 24
 
 
@@ -53,7 +52,7 @@ def _env(algorithm: str) -> str:
 def _cases() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Names, algorithms and arguments of the trainings."""
     evaluated: dict[str, Any] = {"evaluate_every": 5, "evaluate_episodes": 2, "evaluate_steps": 40}
-    for algorithm in ("dqn", "pqn", "ppo", "sac", "td3"):
+    for algorithm in sorted(ALGORITHMS):
         for pipeline in (0, 1):
             yield f"{algorithm} pipeline {pipeline}", algorithm, {"pipeline": pipeline, **evaluated}
         for learners in (2, 3):
@@ -66,12 +65,12 @@ def _cases() -> Iterator[tuple[str, str, dict[str, Any]]]:
             if kind == "image":
                 yield f"{algorithm} {kind} learners 2", algorithm, {"env": kind, "n_learners": 2}
         yield f"{algorithm} elu", algorithm, {"policy_kwargs": {"net_arch": [16], "activation_fn": torch.nn.ELU}}
-    for algorithm in CONTINUOUS:
+    for algorithm in sorted({*ALGORITHMS} & {*CONTINUOUS}):
         for pipeline in (0, 1):
             yield f"{algorithm} split {pipeline}", algorithm, {"split": True, "pipeline": pipeline, **evaluated}
         yield f"{algorithm} split learners 2", algorithm, {"split": True, "n_learners": 2}
     for algorithm in CONTRIB:
-        for pipeline in (0, 1):
+        for pipeline in (0, 1) if algorithm in STEPWISE else (0,):
             yield f"{algorithm} pipeline {pipeline}", algorithm, {"pipeline": pipeline, **evaluated}
         yield f"{algorithm} learners 2", algorithm, {"n_learners": 2}
         yield f"{algorithm} envs_per_actor", algorithm, {"n_actors": 2, "envs_per_actor": 2}

@@ -97,9 +97,10 @@ class RunOptions:
 
     Args:
         n_actors: How many actors there are: by default 1 with a replay buffer, for ``SyncA2C`` and ``SyncRecurrentPPO``, 4 for
-            ``PQN``, 8 for the others. With more, transitions come from older parameters, and less is learned from each. With a vector environment
-            as ``env``, ``n_actors * envs_per_actor`` is the number of its environments; by default up to 8 actors share them, 4
-            with images, and 2 of up to 64 environments that kernels in C step; MuJoCo's, too, with a replay buffer.
+            ``PQN``, 8 for the others. With more, transitions come from older parameters, and less is learned from each. With a
+            vector environment as ``env``, ``n_actors * envs_per_actor`` is the number of its environments; by default up to 8
+            actors share them, 4 with images, and 2 of up to 64 environments that kernels in C step; MuJoCo's, too, in rounds of few
+            steps.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
         rollout_steps: The paper's name for ``train_freq``; give one of them. (With a replay buffer.)
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one. With ``SyncPPO``, the
