@@ -23,9 +23,10 @@ SUBSTITUTES = {
     for module, name in (
         ("crossq.crossq", "CrossQ"), ("ppo_mask.ppo_mask", "MaskablePPO"), ("qrdqn.qrdqn", "QRDQN"),
         ("ppo_recurrent.ppo_recurrent", "RecurrentPPO"), ("tqc.tqc", "TQC"), ("trpo.trpo", "TRPO"),
+        ("ars.ars", "ARS"),
     )
 }  # fmt: skip
-OTHERS = "not ARS and not ars and not test_env and not test_child and not performance"
+OTHERS = "not test_env and not test_child and not performance"
 
 BATCH_NORM = "statistics of batch normalisation in the actor would see next observations before observations"
 WITHOUT_MASKS = "wants a ValueError where environments have no masks, and it is an AttributeError"

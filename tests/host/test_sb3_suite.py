@@ -43,8 +43,6 @@ REFUSED = {
     "test_save_load.py::test_set_env": "wants the last observation in the model's _last_obs, and it is in an actor",
 }
 """What ``SyncDQN`` refuses by design, or keeps elsewhere."""
-HINDSIGHT_REFUSED = {"test_her.py::test_save_load[True-SAC]": "state-dependent noise: the policy would draw it"}
-"""Likewise ``SyncSAC``; what takes long is left out besides."""
 
 CONTINUOUS_FILES = [
     f"tests/test_{name}.py" for name in ("custom_policy", "deterministic", "n_step_replay", "predict", "run", "train_eval_mode")
@@ -101,8 +99,8 @@ def test_their_dqn_tests_pass(checkout: Path, tmp_path: Path) -> None:
 
 
 def test_their_hindsight_tests_pass(checkout: Path, tmp_path: Path) -> None:
-    classes, refused = {DQN: "one_actor:HostSyncDQN", **CONTINUOUS}, without(checkout, HINDSIGHT_REFUSED)
-    check(checkout, tmp_path, classes, 20, "-k", "not performance and not multiprocessing", *refused, "tests/test_her.py")
+    classes = {DQN: "one_actor:HostSyncDQN", **CONTINUOUS, **OTHERS}
+    check(checkout, tmp_path, classes, 20, "-k", "not performance and not multiprocessing", "tests/test_her.py")
 
 
 def test_their_sac_and_td3_tests_pass(checkout: Path, tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import VecNormalize
-from trainers import EVALUATED, INLINE, PLACES, THREADS, AfterRounds, Toy, outcome, same_draws
+from trainers import EVALUATED, INLINE, PLACES, ROWS, THREADS, AfterRounds, Toy, outcome, same_draws
 
-from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
-from reactor_sb3.contrib import SyncQRDQN, SyncTQC
+from reactor_sb3 import SyncSAC
 from reactor_sb3.streams import Purpose, state_of, stream
 from reactor_sb3.trainers.replay import store
 from reactor_torch import kernels
@@ -80,7 +79,7 @@ class Kept(Reach):
         self.__dict__.update(state)
 
 
-TRAINERS = {"sac": SyncSAC, "td3": SyncTD3, "dqn": SyncDQN, "tqc": SyncTQC, "qrdqn": SyncQRDQN}
+TRAINERS = {name: row.cls for name, row in ROWS.items() if row.kind == "off-policy" and "dict" in row.policies}
 """A trainer of each kind of update; buffers know nothing of them."""
 
 
