@@ -23,7 +23,8 @@ __all__ = ["check_amounts", "check_arguments", "check_policy"]
 
 _MOST = {
     "learner_threads": 64, "n_learners": 64, "n_epochs": 1000, "gradient_steps": 100_000,
-    "n_steps": 1_000_000, "rollout_steps": 1_000_000, "train_freq": 1_000_000, "evaluate_steps": 1_000_000,
+    "n_steps": 1_000_000, "rollout_steps": 1_000_000, "train_freq": 1_000_000, "evaluate_steps": 1_000_000, "n_delta": 100_000,
+    "n_eval_episodes": 100_000, "n_critic_updates": 1000, "cg_max_steps": 1000, "line_search_max_iter": 1000,
 }  # fmt: skip
 """Most of something that a round may have, where nobody vouches for the file: it must end some day, on this machine."""
 _LARGEST_BATCH = 2**30
