@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo.classic import connect_four_v3
 
-from reactor_sb3.contrib import SyncMaskablePPO
+from reactor_sb3 import SyncMaskablePPO
 
 
 class ConnectFour(gymnasium.Env):

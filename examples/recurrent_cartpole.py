@@ -12,8 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from torch import nn
 
-from reactor_sb3 import StopOnEvaluation
-from reactor_sb3.contrib import SyncRecurrentPPO
+from reactor_sb3 import StopOnEvaluation, SyncRecurrentPPO
 
 
 class Positions(gymnasium.ObservationWrapper):

@@ -36,7 +36,7 @@ CASES = [
     ("ale_py", "atari", "AtariVectorEnv('pong', 2)", "from reactor_gymnasium import AtariVectorEnv"),
     ("cv2", "atari", "AtariVectorEnv('pong', 2, img_height=42, executor='inline')", "from reactor_gymnasium import AtariVectorEnv"),
     ("matplotlib", "pettingzoo", PLOT, "import reactor_pettingzoo"),
-    ("sb3_contrib", "contrib", "import reactor_sb3.contrib", "import reactor_sb3"),
+    ("sb3_contrib", "contrib", "from reactor_sb3 import SyncTQC", "import reactor_sb3"),
     ("optuna", "sweep", "sweep(print, {})", "from reactor_sb3 import sweep"),
     ("onnx", "export", "export(SyncPPO('MlpPolicy', 'CartPole-v1'), 'policy.onnx')", "from reactor_sb3 import SyncPPO, export"),
     ("av", "watch", "SyncDQN('MlpPolicy', 'CartPole-v1', watch='run.gif')", "from reactor_sb3 import SyncDQN"),

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
     "reactor_rl", "reactor_gymnasium", "reactor_pettingzoo", "reactor_pettingzoo.learning", "reactor_ray", "reactor_ray.rllib",
-    "reactor_sb3", "reactor_sb3.contrib", "reactor_sb3.zoo", "reactor_torch",
+    "reactor_sb3", "reactor_sb3.zoo", "reactor_torch",
 )  # fmt: skip
 OTHER_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
 

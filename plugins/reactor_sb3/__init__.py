@@ -1,6 +1,7 @@
 """Stable-Baselines3 on reactor programs: the same weights on any number of cores."""
 
 import logging
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from reactor_rl import __version__
@@ -28,7 +29,13 @@ with require_extra("sb3", "reactor_sb3"):
     from reactor_sb3.trainers.options import RunOptions
 
 if TYPE_CHECKING:
-    from reactor_sb3.contrib import SyncARS, SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC, SyncTRPO
+    from reactor_sb3.algorithms.sync_ars import SyncARS
+    from reactor_sb3.algorithms.sync_crossq import SyncCrossQ
+    from reactor_sb3.algorithms.sync_maskable_ppo import SyncMaskablePPO
+    from reactor_sb3.algorithms.sync_qrdqn import SyncQRDQN
+    from reactor_sb3.algorithms.sync_recurrent_ppo import SyncRecurrentPPO
+    from reactor_sb3.algorithms.sync_tqc import SyncTQC
+    from reactor_sb3.algorithms.sync_trpo import SyncTRPO
 
 __all__ = [
     "ALGORITHMS",
@@ -66,12 +73,19 @@ __all__ = [
 ]
 
 
+if find_spec("sb3_contrib") is None:  # then `from reactor_sb3 import *` leaves them out
+    for _row in ALGORITHMS.values():
+        if _row.extra == "contrib":
+            __all__.remove(_row.name)
+
+
 def __getattr__(name: str) -> Any:
     """Those of sb3-contrib's algorithms, imported when somebody asks for them: they need an extra."""
     row = ALGORITHMS.get(name)
     if row is None:
         raise AttributeError(f"module 'reactor_sb3' has no attribute {name!r}")
     globals()[name] = found = row.cls
+    preload(found.__module__)
     return found
 
 

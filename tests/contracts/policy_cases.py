@@ -18,9 +18,8 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
-from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
+from reactor_sb3 import PQN, SyncCrossQ, SyncDQN, SyncMaskablePPO, SyncPPO, SyncQRDQN, SyncRecurrentPPO, SyncSAC, SyncTD3, SyncTQC
 from reactor_sb3.algorithms.sync_ars import SyncARS
-from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
 
 Array = npt.NDArray[Any]
 Seen = dict[str, Array]

@@ -13,7 +13,6 @@ import stable_baselines3
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 import reactor_sb3
-import reactor_sb3.contrib
 from reactor_sb3.algorithms.table import ALGORITHMS, Algorithm, named
 from reactor_sb3.trainers.trainer import Trainer
 
@@ -41,7 +40,6 @@ def test_a_row_is_of_its_class(row: Algorithm) -> None:
     assert issubclass(row.cls, Trainer) and row.cls.__name__ == row.name and named(row.key) is row
     assert row.host_cls is None or issubclass(row.cls, row.host_cls)
     assert getattr(reactor_sb3, row.name) is row.cls and row.name in reactor_sb3.__all__
-    assert row.extra == "sb3" or getattr(reactor_sb3.contrib, row.name) is row.cls
     assert set(row.settings) <= set(inspect.signature(row.cls).parameters)
 
 

@@ -27,7 +27,6 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 
 import reactor_gymnasium
 import reactor_sb3
-import reactor_sb3.contrib
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -62,7 +61,7 @@ def cartpole() -> Any:
 
 def names() -> dict[str, Any]:
     """What the pages' scripts have at hand."""
-    modules: list[Any] = [stable_baselines3, sb3_contrib, reactor_gymnasium, reactor_sb3, reactor_sb3.contrib]
+    modules: list[Any] = [stable_baselines3, sb3_contrib, reactor_gymnasium, reactor_sb3]
     known = {name: getattr(module, name) for module in modules for name in getattr(module, "__all__", dir(module))}
     return {
         **known, "gym": gymnasium, "AsyncVectorEnv": AsyncVectorEnv, "make_vec_env": make_vec_env, "SubprocVecEnv": SubprocVecEnv,

@@ -89,7 +89,7 @@ class SyncCrossQ(SACTrainer, CrossQ):
         TypeError, AssertionError, ValueError: As by :class:`~reactor_sb3.SyncSAC`.
 
     Example:
-        >>> from reactor_sb3.contrib import SyncCrossQ
+        >>> from reactor_sb3 import SyncCrossQ
         >>> with SyncCrossQ("MlpPolicy", "Pendulum-v1", n_actors=2, train_freq=16, gradient_steps=4, seed=0, workers=2) as model:
         ...     _ = model.learn(128)
         ...     model.num_timesteps

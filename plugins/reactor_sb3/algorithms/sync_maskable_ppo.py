@@ -42,7 +42,7 @@ class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
 
     Example:
         >>> from sb3_contrib.common.envs import InvalidActionEnvDiscrete
-        >>> from reactor_sb3.contrib import SyncMaskablePPO
+        >>> from reactor_sb3 import SyncMaskablePPO
         >>> with SyncMaskablePPO("MlpPolicy", InvalidActionEnvDiscrete, n_actors=4, n_steps=32, seed=0, workers=2) as model:
         ...     _ = model.learn(256)
         ...     model.num_timesteps

@@ -70,7 +70,7 @@ class SyncQRDQN(QLearningTrainer, QRDQN):
         TypeError, AssertionError, ValueError: As by :class:`~reactor_sb3.SyncDQN`.
 
     Example:
-        >>> from reactor_sb3.contrib import SyncQRDQN
+        >>> from reactor_sb3 import SyncQRDQN
         >>> with SyncQRDQN("MlpPolicy", "CartPole-v1", n_actors=4, rollout_steps=16, seed=0, workers=2) as model:
         ...     _ = model.learn(256)
         ...     model.num_timesteps

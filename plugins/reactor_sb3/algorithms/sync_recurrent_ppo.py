@@ -91,7 +91,7 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
         ValueError: If a number makes no sense, or neither ``n_steps`` nor ``batch_size`` divides the other.
 
     Example:
-        >>> from reactor_sb3.contrib import SyncRecurrentPPO
+        >>> from reactor_sb3 import SyncRecurrentPPO
         >>> with SyncRecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_actors=4, n_steps=32, batch_size=64, seed=0) as model:
         ...     _ = model.learn(256)
         ...     model.num_timesteps

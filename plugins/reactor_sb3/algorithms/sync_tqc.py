@@ -87,7 +87,7 @@ class SyncTQC(SACTrainer, TQC):
         TypeError, AssertionError, ValueError: As by :class:`~reactor_sb3.SyncSAC`.
 
     Example:
-        >>> from reactor_sb3.contrib import SyncTQC
+        >>> from reactor_sb3 import SyncTQC
         >>> with SyncTQC("MlpPolicy", "Pendulum-v1", n_actors=2, train_freq=16, gradient_steps=4, seed=0, workers=2) as model:
         ...     _ = model.learn(128)
         ...     model.num_timesteps

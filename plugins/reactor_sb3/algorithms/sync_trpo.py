@@ -55,7 +55,8 @@ class SyncTRPO(ActorCriticTrainer, TRPO):
     Args:
         policy: As for sb3-contrib's ``TRPO``, and so is every parameter that is not named here.
         env: As for :class:`~reactor_sb3.SyncDQN`.
-        n_steps, rollout_buffer_class, device, **options: As for :class:`~reactor_sb3.SyncPPO`.
+        n_steps, rollout_buffer_class, device: As for :class:`~reactor_sb3.SyncPPO`.
+        **options: Likewise.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or the policy is not an ``ActorCriticPolicy``.

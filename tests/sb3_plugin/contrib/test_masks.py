@@ -16,7 +16,7 @@ from sb3_contrib.common.wrappers import ActionMasker
 from stable_baselines3.common.policies import ActorCriticPolicy
 from trainers import Toy
 
-from reactor_sb3.contrib import SyncMaskablePPO
+from reactor_sb3 import SyncMaskablePPO
 
 
 class Own(MaskableActorCriticPolicy):

@@ -25,8 +25,7 @@ from torch import nn
 
 from reactor_gymnasium import evaluate
 from reactor_rl import RecoveryWarning
-from reactor_sb3 import PQN, ReactorEvalCallback, SyncDQN
-from reactor_sb3.contrib import SyncQRDQN, SyncRecurrentPPO
+from reactor_sb3 import PQN, ReactorEvalCallback, SyncDQN, SyncQRDQN, SyncRecurrentPPO
 
 
 class Pairs(gymnasium.Env[dict[str, Any], np.int64]):
