@@ -10,12 +10,13 @@ from reactor_sb3 import ALGORITHMS
 
 
 class _Inline:
-    """An environment that is given to what learns on-policy is the only one, as there."""
+    """An environment that is given is the only one, as there."""
 
     def __init__(self, policy: Any, env: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("executor", "inline")
         if not isinstance(env, VecEnv):
             kwargs.setdefault("n_actors", 1)
+            kwargs.setdefault("envs_per_actor", 1)
         super().__init__(policy, env, *args, **kwargs)  # type: ignore[call-arg]
 
 

@@ -30,7 +30,10 @@ OTHERS = "not test_env and not test_child and not performance"
 
 BATCH_NORM = "statistics of batch normalisation in the actor would see next observations before observations"
 WITHOUT_MASKS = "wants a ValueError where environments have no masks, and it is an AttributeError"
+ASYNC_EVAL = "processes that evaluate candidates beside the actors, which do it themselves"
 REFUSED = {
+    "test_deterministic.py::test_deterministic_training_common[ars_multi]": ASYNC_EVAL,
+    "test_run.py::test_ars_multi_env": ASYNC_EVAL,
     "test_deterministic.py::test_deterministic_training_common[RecurrentPPO]": "50 steps in minibatches of 128: no whole sequences",
     "test_invalid_actions.py::test_disabling_masking": WITHOUT_MASKS,
     "test_invalid_actions.py::test_supports_multi_envs[SubprocVecEnv]": WITHOUT_MASKS,
