@@ -177,7 +177,7 @@ def read_values_of_states(policy: Any, flat: FlatParameters) -> Dense | str:
 # ---------------------------------------------------------------------- parts of them
 
 _CRITIC = ("value_net.", "mlp_extractor.value_net.")
-"""What names of the parameters of a policy's critic begin with."""
+"""Beginnings of the names of a policy's critic's parameters."""
 
 
 def _not_dense(policy: Any, why: str | None) -> str:

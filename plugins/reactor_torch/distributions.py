@@ -389,7 +389,7 @@ class _ByMatrix(_OfNumbers):
         return matrices.reshape(noise.shape)
 
     def spread(self, outputs: Array, noise: Array) -> Array:
-        """What is added to means, ``(rows, actions)``; products of matrices have other last bits elsewhere."""
+        """Noise that is added to means, ``(rows, actions)``; products of matrices have other last bits elsewhere."""
         matrices = noise.reshape(len(outputs), self.features, self.count)
         return (outputs[:, self.count :, None] * matrices).sum(1)  # type: ignore[no-any-return]
 

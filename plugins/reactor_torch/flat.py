@@ -237,7 +237,7 @@ _ADAM = ("exp_avg", "exp_avg_sq")
 _MOMENTS: dict[Any, tuple[str, ...]] = {
     torch.optim.Adam: _ADAM, torch.optim.AdamW: _ADAM, torch.optim.RAdam: _ADAM, torch.optim.RMSprop: ("square_avg",),
 }  # fmt: skip
-"""What the optimisers remember of each parameter that go over all of them at once; those that fade fastest first."""
+"""Moments that optimisers keep of each parameter, of those that go over all at once; those that fade fastest first."""
 _GLOBAL_HOOKS: tuple[Any, ...] = (
     of_all_optimizers._global_optimizer_pre_hooks, of_all_optimizers._global_optimizer_post_hooks
 )  # fmt: skip

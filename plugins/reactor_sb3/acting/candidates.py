@@ -97,7 +97,7 @@ class _BoundSearched:
 
 
 class Turns(NamedTuple):
-    """What an actor plays in a round.
+    """The share of an actor in a round.
 
     Attributes:
         update: Number of the update that the round is for.

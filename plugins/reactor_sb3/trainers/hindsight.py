@@ -109,7 +109,7 @@ class HindsightSampler(ReplaySampler):
         """Look which transitions are of whole episodes.
 
         Raises:
-            RuntimeError: If there is none, as in SB3.
+            RuntimeError: If no episode has ended, as in SB3.
         """
         buffer: Any = self.buffer
         self._whole = np.flatnonzero(buffer.ep_length[: buffer.size()] > 0)

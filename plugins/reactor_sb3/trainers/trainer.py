@@ -87,7 +87,7 @@ class Trainer(Model):
     """How many actors there are if nobody says how many."""
     few_steps: ClassVar[bool] = False  # whether a round has few by default
     usual_policy_kwargs: ClassVar[Mapping[str, Any]] = {}
-    """What SB3's algorithm adds to ``policy_kwargs`` unless they say otherwise, of what decides about parameters."""
+    """Entries that SB3's algorithm adds to ``policy_kwargs`` unless they say otherwise, and that decide about parameters."""
     session_class: ClassVar[type[Session]] = Session
 
     # ------------------------------------------------------------------ construction

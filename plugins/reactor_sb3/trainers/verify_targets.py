@@ -66,4 +66,4 @@ TARGETS: Mapping[str, Callable[[], Training]] = MappingProxyType({
     "sync_sac_split": partial(_target, ALGORITHMS["SyncSAC"], split=True, n_learners=2),
     "sync_ppo_slices": partial(_target, ALGORITHMS["SyncPPO"], n_learners=3, pipeline=0),
 })  # fmt: skip
-"""What ``python -m reactor_rl verify sync_ppo`` verifies, by name."""
+"""Trainings that ``python -m reactor_rl verify sync_ppo`` verifies, by name."""
