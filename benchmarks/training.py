@@ -140,7 +140,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "TD3, 8 HalfCheetah, an update every 8 steps": lambda: continuous("TD3", 1),
     "DDPG, 8 HalfCheetah, an update a step": lambda: continuous("DDPG", 8),
     "A2C, 16 CartPole": lambda: Case("A2C", "MlpPolicy", CARTPOLE, 16, {"n_steps": 5}),
-    "A2C, 16 HalfCheetah": lambda: Case("A2C", "MlpPolicy", "HalfCheetah-v5", 16, {"n_steps": 5}),
+    "A2C, 16 HalfCheetah": lambda: Case("A2C", "MlpPolicy", "HalfCheetah-v5", 16, {"n_steps": 32}),
     "TRPO, 16 CartPole": lambda: Case("TRPO", "MlpPolicy", CARTPOLE, 16, {"n_steps": 128, "batch_size": 128}),
     "TRPO, 16 HalfCheetah": lambda: Case("TRPO", "MlpPolicy", "HalfCheetah-v5", 16, {"n_steps": 128, "batch_size": 128}),
     "ARS, 16 Pendulum": lambda: Case("ARS", "LinearPolicy", "Pendulum-v1", 16, {"n_delta": 16}),
@@ -210,6 +210,7 @@ class Trains(Contender):
     def __init__(self, make: Callable[[], Any], case: Case, threads: int | None = None) -> None:
         self.model, self.case, self.threads = make(), case, threads
         self.begun = False
+        self.how: dict[str, Any] = {}  # arguments of learn()
         if "learning_starts" in case.settings:  # nothing is learned before
             self.go(case.settings["learning_starts"] // case.steps + 1)
         if hasattr(self.model, "close"):
@@ -221,7 +222,7 @@ class Trains(Contender):
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads or before)
         steps = self.model.num_timesteps if self.begun else 0
-        self.model.learn(count * self.case.steps, reset_num_timesteps=not self.begun, log_interval=None)
+        self.model.learn(count * self.case.steps, reset_num_timesteps=not self.begun, log_interval=None, **self.how)
         self.begun = True
         torch.set_num_threads(before)
         return self.model.num_timesteps - steps
@@ -230,11 +231,31 @@ class Trains(Contender):
         (self.model if hasattr(self.model, "close") else self.model.get_env()).close()
 
 
+class TriesInProcesses(Trains):
+    """sb3-contrib's ``ARS`` with processes of its own that try candidates out, as many as there are cores."""
+
+    def __init__(self, case: Case) -> None:
+        from sb3_contrib.common.vec_env import AsyncEval
+        from stable_baselines3.common.env_util import make_vec_env
+
+        super().__init__(partial(theirs_of, case, "DummyVecEnv"), case)
+        tries = AsyncEval([partial(make_vec_env, case.env, 1, seed=number) for number in range(cores())], self.model.policy)
+        self.end, tries.close = tries.close, lambda: None  # each learn() would end them
+        self.how = {"async_eval": tries}
+
+    def close(self) -> None:
+        self.end()
+        super().close()
+
+
 def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
     case = CASES[name]()
     makers: dict[str, Callable[[], Contender]] = {OURS: partial(Trains, partial(ours_of, case), case)}
     if cores() > 1:
-        makers[f"{OURS}, pipeline=1"] = partial(Trains, partial(ours_of, case, pipeline=1), case)
+        if case.row.kind == "search":
+            makers[f"{case.host}, AsyncEval, processes: {cores()}"] = partial(TriesInProcesses, case)
+        else:
+            makers[f"{OURS}, pipeline=1"] = partial(Trains, partial(ours_of, case, pipeline=1), case)
         if case.row.kind == "off-policy" and "Box" in case.row.actions:
             makers[f"{OURS}, split=True"] = partial(Trains, partial(ours_of, case, split=True), case)
     for kind in case.vec_envs:
@@ -243,7 +264,7 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
         if case.algorithm in OF_SBX:
             makers[f"SBX, {kind}"] = partial(Trains, partial(jax_of, case, kind), case)
     # Several at once would each have workers, and their caches; the heavy ones take a round at a time.
-    fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100, "QRDQN, 8 CartPole": 4}.get(
+    fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100, "QRDQN, 8 CartPole": 4, "A2C, 16 CartPole": 200}.get(
         name, 1 if case.frames is None else 100 // case.settings["gradient_steps"]
     )
     fixed = max(1, fixed // 4) if options.quick else fixed

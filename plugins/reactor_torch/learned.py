@@ -310,7 +310,7 @@ class SquashedActorByRow:
 
 
 class _SquashedByRow:
-    """What follows the layers for one number of rows: all arrays are ``(rows, n)`` unless it says more."""
+    """The part behind the layers for one number of rows: all arrays are ``(rows, n)`` unless it says more."""
 
     def __init__(self, rows: int, features: int, n: int, bounds: tuple[float, float], flat: FlatParameters) -> None:
         log_std, log_std_gradient = flat.value("log_std"), flat.gradient("log_std")

@@ -121,7 +121,7 @@ def _registered(name: str) -> Any:
 
 
 def _imported(name: str) -> Any:
-    """What ``MODULE:FACTORY`` names."""
+    """The function that ``MODULE:FACTORY`` names."""
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
         raise UsageError(f"{name!r} is not a target; write MODULE:FACTORY, such as my_project.programs:search{_known()}")
