@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from gymnasium import spaces
 from stable_baselines3.common.policies import ContinuousCritic
-from stable_baselines3.common.preprocessing import get_action_dim, preprocess_obs
+from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.sac.policies import Actor as SACActor
 from torch import nn
 
@@ -40,7 +38,6 @@ from reactor_torch import (
 )
 
 __all__ = [
-    "flat_rows",
     "read_actor",
     "read_actor_critic",
     "read_critics",
@@ -131,22 +128,6 @@ def read_actor_critic(policy: Any, flat: FlatParameters) -> ActorCritic | str:
             lstms = lstm_of(flat, names[0]), lstm_of(flat, names[1]) if len(names) > 1 else None
             return RecurrentActorCritic(lstms, actor.layers, critic.layers, distribution, flat)
     return f"{type(policy).__name__} has no critic that is known"
-
-
-def flat_rows(rows: Any, space: spaces.Space[Any], normalize_images: bool) -> torch.Tensor:
-    """Observations as the extension learns from them, ``(rows, features)``, float32; arrays of a ``Dict`` lie side by side.
-
-    Args:
-        rows: A tensor, or one for each key.
-        space: Of an observation.
-        normalize_images: See SB3's policies.
-    """
-    if isinstance(space, spaces.Dict):
-        return torch.cat([flat_rows(rows[key], part, normalize_images) for key, part in space.spaces.items()], 1)
-    if rows.ndim == 2 and rows.dtype.is_floating_point:  # a Box's, and no image: SB3 makes no more of it
-        return rows.float()  # type: ignore[no-any-return]
-    seen: Any = preprocess_obs(rows, space, normalize_images=normalize_images)
-    return seen.flatten(1)  # type: ignore[no-any-return]
 
 
 @reader

@@ -20,7 +20,6 @@ from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_sb3.evaluation.normalizer import changes_of, normalizer_of
 from reactor_sb3.learned import (
-    flat_rows,
     read_actor,
     read_actor_critic,
     read_critics,
@@ -29,7 +28,7 @@ from reactor_sb3.learned import (
     read_quantile_net,
 )
 from reactor_sb3.policies import read_policy, read_values
-from reactor_sb3.trainers.learner import Minibatch
+from reactor_sb3.trainers.learner import Minibatch, flat_rows
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
 from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions, keeps_arguments

@@ -18,7 +18,7 @@ from policy_cases import Case
 
 from reactor_sb3.exporting.c_header import header_of
 from reactor_sb3.exporting.reading import Greedy, read
-from reactor_torch import DenseForward, GaussianByRow, Lstm, LstmWeights, SquashedGaussian, kernels
+from reactor_torch import DenseForward, GaussianByRow, Lstm, LstmWeights, SquashedGaussian, SquashedGaussianByRow, kernels
 
 __all__ = ["ROWS", "asked", "compile_file", "compiled", "dense_outputs", "read", "run", "session_of"]
 
@@ -50,7 +50,7 @@ def asked(case: Case, model: Any) -> Asked:
         bound = Bound(source.policy, source.weights(), seen, masks)
     else:
         outputs = np.array([np.array(bound.bound.net.outputs(step)) for step in range(ROWS)])
-    if isinstance(source.policy.distribution, SquashedGaussian | GaussianByRow):  # means come first
+    if isinstance(source.policy.distribution, SquashedGaussian | GaussianByRow | SquashedGaussianByRow):  # means come first
         outputs = outputs[..., : source.policy.distribution.count]
     return Asked(seen[""][:, 0], None if masks is None else masks[:, 0], outputs[:, 0], bound.modes()[:, 0])
 

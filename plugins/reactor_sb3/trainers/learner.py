@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.preprocessing import preprocess_obs
 from torch import nn
 
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
@@ -28,6 +31,7 @@ __all__ = [
     "ParallelLearner",
     "Sharing",
     "finish",
+    "flat_rows",
     "scratch_of",
     "refuse_common",
     "shares_of",
@@ -53,6 +57,22 @@ def tasks_of(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:
     return tuple(
         Task(loss, *one) if isinstance(one, Minibatch) else Task(loss, one, slice(0, len(one))) for loss, one in minibatches.items()
     )
+
+
+def flat_rows(rows: Any, space: spaces.Space[Any], normalize_images: bool) -> torch.Tensor:
+    """Observations as the extension learns from them, ``(rows, features)``, float32; arrays of a ``Dict`` lie side by side.
+
+    Args:
+        rows: A tensor, or one for each key.
+        space: Of an observation.
+        normalize_images: See SB3's policies.
+    """
+    if isinstance(space, spaces.Dict):
+        return torch.cat([flat_rows(rows[key], part, normalize_images) for key, part in space.spaces.items()], 1)
+    if rows.ndim == 2 and rows.dtype.is_floating_point:  # a Box's, and no image: SB3 makes no more of it
+        return rows.float()  # type: ignore[no-any-return]
+    seen: Any = preprocess_obs(rows, space, normalize_images=normalize_images)
+    return seen.flatten(1)  # type: ignore[no-any-return]
 
 
 def finish(update: Update, nets: Networks) -> dict[str, float]:

@@ -29,14 +29,13 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.environments.reached import Asked, leave, reach
-from reactor_sb3.learned import flat_rows
 from reactor_sb3.policies import LIBRARIES
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
 from reactor_sb3.trainers.copying import copy_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.explanation import Explanation, explanation_of
-from reactor_sb3.trainers.learner import LocalRef, Minibatch, refuse_common, tasks_of
+from reactor_sb3.trainers.learner import LocalRef, Minibatch, flat_rows, refuse_common, tasks_of
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
 from reactor_sb3.trainers.program import program_of

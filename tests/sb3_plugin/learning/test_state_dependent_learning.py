@@ -78,7 +78,7 @@ def test_resumed_is_uninterrupted(algorithm: str, tmp_path: Path) -> None:
 
 @each
 def test_saved_and_loaded(algorithm: str, tmp_path: Path) -> None:
-    host = SAC if algorithm == "sac" else CONTRIB[algorithm].host
+    host = SAC if algorithm == "sac" else CONTRIB[algorithm].host_cls
     with made(algorithm) as model:
         model.learn(96, log_interval=None)
         assert "train/std" in model.logger.name_to_value

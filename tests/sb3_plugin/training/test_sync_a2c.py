@@ -143,7 +143,7 @@ def test_as_many_updates_as_sb3_has_with_a_vector_environment(count: int) -> Non
 def test_one_result(pipeline: int, place: dict[str, Any]) -> None:
     found = []
     for where in (INLINE, place):
-        with new(pipeline=pipeline, **EVALUATED, evaluate_steps=200, **where) as model:
+        with new(pipeline=pipeline, **EVALUATED, **where) as model:
             found.append(outcome(model.learn(640)))
     assert found[0] == found[1]
     assert found[0]["evaluations"] and found[0]["counters"][2] >= 19
