@@ -17,6 +17,9 @@ class _Inline:
         if not isinstance(env, VecEnv):
             kwargs.setdefault("n_actors", 1)
             kwargs.setdefault("envs_per_actor", 1)
+        elif kwargs.get("seed") is not None:
+            # SB3 seeds this space, which is that of its first environment and which its IdentityEnv draws from. Ours are copies.
+            env.action_space.seed(kwargs["seed"])
         super().__init__(policy, env, *args, **kwargs)  # type: ignore[call-arg]
 
 

@@ -66,7 +66,7 @@ def test_it_learns_and_evaluates(name: str) -> None:
         list(training.play(model, TICKS))
         steps = TICKS * model.rollout_steps * model.n_envs
         assert model.num_timesteps == steps or (name == "sync_ars" and model.num_timesteps > steps)  # whole episodes
-        assert model.n_updates >= TICKS - model.pipeline
+        assert model.n_updates >= (2 if name == "sync_ars" else TICKS - model.pipeline)
         assert model.fingerprint() != before
         assert len(model.ep_info_buffer) > 0
         assert model.evaluations[0].timesteps == 0
