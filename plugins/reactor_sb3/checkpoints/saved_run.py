@@ -117,7 +117,8 @@ def state_of_run(model: BaseAlgorithm) -> tuple[dict[str, Array], dict[str, byte
     arrays, filled = {}, {}
     if type(buffer) in BLOCKWISE:  # infos, which are objects, are pickled with the buffer
         arrays = {name: column for name, column in columns(buffer).items() if not column.dtype.hasobject}
-        filled = {name: replay_state(buffer, whole=False)["columns"][name] for name in arrays}
+        kept = replay_state(buffer, whole=False)["columns"]
+        filled = {name: kept[name] for name in arrays}
     out = io.BytesIO()
     _Pickler(out, levels, arrays).dump({
         "class": type(model),
