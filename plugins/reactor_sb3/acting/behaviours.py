@@ -417,8 +417,9 @@ class _BoundRemembering(_BoundOnPolicy):
 
     def end(self, turn: Turn) -> None:
         super().end(turn)
-        rollout, every = self.rollout, self.rollout.steps // self.behaviour.sequences
-        before = self.bound.states[:-1:every].transpose(2, 0, 1, 3)
+        rollout, sequences = self.rollout, self.behaviour.sequences
+        begins = np.arange(sequences) * rollout.steps // sequences  # a round that is tried may have fewer steps than sequences
+        before = self.bound.states[begins].transpose(2, 0, 1, 3)
         rollout["states"][...] = before.reshape(rollout["states"].shape)
         turn.memory["states"][...], turn.memory["starts"][...] = _packed(self.bound.state), rollout["dones"][-1]
 

@@ -62,7 +62,13 @@ def hyperparameters(trainer: str) -> dict[str, dict[str, Any]]:
     if not row.tuned:
         return {env: dict(of_env) for env, of_env in OWN[trainer].items()}
     file = resources.files("rl_zoo3") / "hyperparams" / f"{row.tuned}.yml"
-    return {env: shared(of_env, row.train_freq) for env, of_env in yaml.safe_load(file.read_text()).items()}
+    found = {env: shared(of_env, row.train_freq) for env, of_env in yaml.safe_load(file.read_text()).items()}
+    for of_env in found.values():
+        if (
+            of_env.get("policy", row.policy) not in row.cls.policy_aliases
+        ):  # the zoo's default for ppo_lstm, which it has no policy for
+            of_env["policy"] = row.policy
+    return found
 
 
 def shared(hyperparameters: Mapping[str, Any], train_freq: int | None = None, actors: int = ACTORS) -> dict[str, Any]:

@@ -185,3 +185,8 @@ def test_an_evaluator_goes_on_with_the_parameters_that_it_is_given_back() -> Non
         evaluator.close()
     np.testing.assert_array_equal(*rows)
     assert np.array(rows).any()
+
+
+def test_a_round_that_is_tried_has_fewer_steps_than_sequences() -> None:
+    with make("recurrent_ppo", n_actors=1, n_steps=512, batch_size=8, executor="auto", workers=2) as model:
+        assert model.learn(512).n_updates == 1

@@ -137,3 +137,9 @@ def test_nothing_of_ours_runs_when_python_starts() -> None:
     root = Path(__file__).parents[3]
     assert not [*root.glob("plugins/**/*.pth"), *root.glob("reactor_rl/**/*.pth")]
     assert ".pth" not in (root / "pyproject.toml").read_text() + (root / "hatch_build.py").read_text()
+
+
+def test_a_policy_that_the_host_does_not_have_is_its_usual_one(zoo: SimpleNamespace) -> None:
+    (zoo.folder / "ppo_lstm.yml").write_text(json.dumps({"default": {"policy": "MlpPolicy"}, "atari": {"policy": "CnnLstmPolicy"}}))
+    found = importlib.import_module("reactor_sb3.zoo.hyperparams.sync_ppo_lstm").hyperparams
+    assert {env: of_env["policy"] for env, of_env in found.items()} == {"default": "MlpLstmPolicy", "atari": "CnnLstmPolicy"}

@@ -86,7 +86,7 @@ def test_every_trainer_trains_and_is_searched(row: Algorithm, tmp_path: Path) ->
     if row.masks:  # of which the zoo has no settings for environments that it does not know
         told += ["--conf-file", str(settings_of(row, tmp_path))]
     assert "Eval num_timesteps" in script(tmp_path, "reactor_sb3.zoo", *told)
-    search = ["-optimize", "--n-trials", "1", "--n-evaluations", "1", "--no-optim-plots", "-params", "n_envs:2"]
+    search = ["-optimize", "--n-trials", "1", "--n-evaluations", "1", "--pruner", "none", "--no-optim-plots", "-params", "n_envs:2"]
     assert "Number of finished trials:  1" in script(tmp_path, "reactor_sb3.zoo", *told, *search)
 
 
