@@ -51,6 +51,10 @@ _Q: dict[str, Any] = {  # the zoo's for CartPole, but for networks of 64-64
     "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16, "exploration_final_eps": 0.04,
     "policy_kwargs": {"net_arch": [64, 64]},
 }  # fmt: skip
+_HINDSIGHT: dict[str, Any] = {
+    "replay_buffer_class": "HerReplayBuffer", "learning_starts": 500, "train_freq": 1, "batch_size": 64, "learning_rate": 1e-3,
+    "gamma": 0.95, "exploration_fraction": 0.3, "exploration_final_eps": 0.1, "target_update_interval": 250,
+}  # fmt: skip
 LINES = {
     "PPO CartPole": Line("PPO", "CartPole-v1", 20_480),
     "A2C CartPole": Line("A2C", "CartPole-v1", 40_000),
@@ -58,9 +62,7 @@ LINES = {
     "SAC Pendulum": Line("SAC", "Pendulum-v1", 4_000),
     "TD3 Pendulum": Line("TD3", "Pendulum-v1", 8_000, {"action_noise": 0.1}),
     "DDPG Pendulum": Line("DDPG", "Pendulum-v1", 8_000, {"action_noise": 0.1}),
-    "SAC BitFlipping, hindsight": Line(
-        "SAC", "hindsight", 4_000, {"replay_buffer_class": "HerReplayBuffer", "learning_starts": 500}
-    ),
+    "DQN BitFlipping, hindsight": Line("DQN", "hindsight", 8_000, _HINDSIGHT),
     "QRDQN CartPole": Line("QRDQN", "CartPole-v1", 50_000, _Q),
     "TQC Pendulum": Line("TQC", "Pendulum-v1", 4_000),
     "CrossQ Pendulum": Line("CrossQ", "Pendulum-v1", 3_000),
@@ -77,7 +79,7 @@ def bits() -> Any:
     """Bits to be flipped until they are those that are wanted: SB3's own example for hindsight."""
     from stable_baselines3.common.envs import BitFlippingEnv
 
-    return BitFlippingEnv(n_bits=4, continuous=True)
+    return BitFlippingEnv(n_bits=8, continuous=False)
 
 
 def maker_of(env: str) -> Any:

@@ -91,10 +91,11 @@ class Line:
         self._begin(_LENGTH)
         return reduction.ForkingPickler.loads(data)
 
-    def _wait(self, events: int, timeout: float) -> None:
+    def _wait(self, events: int, timeout: float) -> bool:
+        """Wait for the pipe, and return whether one of the events, or its end, has come."""
         poll = select.poll()
         poll.register(self._connection.fileno(), events)
-        poll.poll(1000.0 * timeout)
+        return bool(poll.poll(1000.0 * timeout))
 
     def _push(self) -> None:
         """Send as much as the pipe takes."""
@@ -107,19 +108,20 @@ class Line:
 
     def _pull(self) -> bool:
         """Take the bytes that have come, and return whether a message is complete."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                if self._come == len(self._coming):
-                    if self._form is None:
-                        return True
-                    (size,) = self._form.unpack(self._coming)
-                    self._begin(*(_LONG, 0) if size < 0 else (None, size))
-                    continue
-                came = os.readv(self._connection.fileno(), [memoryview(self._coming)[self._come :]])
-                if not came:
-                    raise EOFError
-                self._come += came
-        return False
+        while True:
+            if self._come == len(self._coming):
+                if self._form is None:
+                    return True
+                (size,) = self._form.unpack(self._coming)
+                self._begin(*(_LONG, 0) if size < 0 else (None, size))
+                continue
+            # Polled, not read until BlockingIOError: Ctrl-C while that is handled would show the user two tracebacks.
+            if not self._wait(select.POLLIN, 0.0):
+                return False
+            came = os.readv(self._connection.fileno(), [memoryview(self._coming)[self._come :]])
+            if not came:
+                raise EOFError
+            self._come += came
 
     def hang_up(self) -> None:
         """Shut the pipe down, for every process that has inherited this end: a helper in the middle of a message gets an error."""
