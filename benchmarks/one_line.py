@@ -51,6 +51,7 @@ _Q: dict[str, Any] = {  # the zoo's for CartPole, but for networks of 64-64
     "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16, "exploration_final_eps": 0.04,
     "policy_kwargs": {"net_arch": [64, 64]},
 }  # fmt: skip
+_QUANTILES: dict[str, Any] = {**_Q, "policy_kwargs": {"net_arch": [64, 64], "n_quantiles": 10}}  # as the zoo's for CartPole has
 _HINDSIGHT: dict[str, Any] = {
     "replay_buffer_class": "HerReplayBuffer", "learning_starts": 500, "train_freq": 1, "batch_size": 64, "learning_rate": 1e-3,
     "gamma": 0.95, "exploration_fraction": 0.3, "exploration_final_eps": 0.1, "target_update_interval": 250,
@@ -60,10 +61,10 @@ LINES = {
     "A2C CartPole": Line("A2C", "CartPole-v1", 40_000),
     "DQN CartPole": Line("DQN", "CartPole-v1", 50_000, _Q),
     "SAC Pendulum": Line("SAC", "Pendulum-v1", 4_000),
-    "TD3 Pendulum": Line("TD3", "Pendulum-v1", 8_000, {"action_noise": 0.1}),
-    "DDPG Pendulum": Line("DDPG", "Pendulum-v1", 8_000, {"action_noise": 0.1}),
+    "TD3 Pendulum": Line("TD3", "Pendulum-v1", 5_000, {"action_noise": 0.1}),
+    "DDPG Pendulum": Line("DDPG", "Pendulum-v1", 5_000, {"action_noise": 0.1}),
     "DQN BitFlipping, hindsight": Line("DQN", "hindsight", 8_000, _HINDSIGHT),
-    "QRDQN CartPole": Line("QRDQN", "CartPole-v1", 50_000, _Q),
+    "QRDQN CartPole": Line("QRDQN", "CartPole-v1", 50_000, _QUANTILES),
     "TQC Pendulum": Line("TQC", "Pendulum-v1", 4_000),
     "CrossQ Pendulum": Line("CrossQ", "Pendulum-v1", 3_000),
     "MaskablePPO, masked bits": Line("MaskablePPO", "sb3_contrib.common.envs:InvalidActionEnvDiscrete", 10_240),

@@ -13,7 +13,7 @@ from torch import nn
 
 from reactor_torch import FlatParameters, PPOBatch, torch_state, torch_stream
 
-__all__ = ["WrittenActor", "shared_out"]
+__all__ = ["WrittenActor", "line_search", "shared_out"]
 
 
 class WrittenActor:
@@ -57,6 +57,31 @@ class WrittenActor:
         with self.flat.without_hooks(self.flat.hooked()):
             found = torch.autograd.grad(of, self.flat.parameters, retain_graph=True, create_graph=graph, materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in found])
+
+
+def line_search(
+    actor: Any, flat: FlatParameters, lengths: Sequence[float], objective: float, target_kl: float
+) -> tuple[float, float, bool]:
+    """Step along the gradients by the first length that keeps the divergence below a limit and makes the objective better.
+
+    Args:
+        actor: A :class:`WrittenActor` or a :class:`~reactor_torch.NaturalActor`, which has begun.
+        flat: Its parameters, and the direction as their gradients. If no length will do, they stay as they are.
+        lengths: To be tried, in units of the direction.
+        objective: As it is without a step.
+        target_kl: The limit.
+
+    Returns:
+        The objective, the divergence, and whether there was a step.
+    """
+    direction, before = flat.gradients.clone(), flat.data.clone()
+    for length in lengths:
+        flat.data.copy_(before - length * direction)
+        found, divergence = actor.measure()
+        if divergence < target_kl and found > objective:
+            return found, divergence, True
+    flat.data.copy_(before)
+    return objective, 0.0, False
 
 
 _Parts = tuple[nn.ParameterList, nn.ParameterList]

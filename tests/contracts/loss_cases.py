@@ -20,14 +20,15 @@ from torch_plugin.sb3_models import ACTIONS, IMAGES, NUMBERS, Walk, dqn, ppo, ro
 from torch_plugin.sb3_models import replay as some_transitions
 
 from reactor_pettingzoo.learning.policies import MaskedLoss
-from reactor_sb3.algorithms import pqn_policies, sync_a2c, sync_ars, sync_dqn, sync_sac, sync_td3
+from reactor_sb3.algorithms import pqn_policies, sync_a2c, sync_dqn, sync_sac, sync_td3
+from reactor_sb3.algorithms.actor_critic import ValueLoss
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.pqn import QLoss
 from reactor_sb3.algorithms.sac import MatrixBatch
 from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
-from reactor_sb3.algorithms.sync_trpo import ValueLoss
 from reactor_sb3.learned import read_actor_critic, read_natural_actor, read_q_net, read_values_of_states
 from reactor_sb3.natural import shared_out
+from reactor_sb3.trainers.search import Directions, SearchLoss, read_parameters
 
 ROWS = 200
 """Three leaves and a part of one: a tree of them is no sum from left to right."""
@@ -239,9 +240,9 @@ def of_sequences(rows: int, kind: str, steps: int = 7, clip_range_vf: float | No
 def searched(rows: int) -> Any:
     policy = ARSPolicy(NUMBERS, spaces.Discrete(3), net_arch=[33])
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
-    nets = Networks({"policy": Network(policy, optimizer, read=sync_ars.read_parameters)}, {"policy": sync_ars.SearchLoss()})
+    nets = Networks({"policy": Network(policy, optimizer, read=read_parameters)}, {"policy": SearchLoss()})
     size = sum(one.numel() for one in policy.parameters())
-    return nets, sync_ars.Directions(torch.randn(rows, size), torch.randn(rows))
+    return nets, Directions(torch.randn(rows, size), torch.randn(rows))
 
 
 def by(networks: Callable[..., Networks], batch: Callable[[int], Any], *given: Any, **network: Any) -> Any:

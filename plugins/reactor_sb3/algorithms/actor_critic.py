@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -10,14 +12,33 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import explained_variance
+from torch.nn.functional import mse_loss
 
 from reactor_sb3.acting.behaviours import Behaviour, OnPolicy
 from reactor_sb3.learned import read_actor_critic
 from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, usual_steps
-from reactor_torch import Network, PPOBatch
+from reactor_torch import Loss, Network, PPOBatch, q_loss
 
-__all__ = ["ActorCriticTrainer"]
+__all__ = ["ActorCriticTrainer", "ValueLoss"]
+
+
+@dataclass(frozen=True)
+class ValueLoss(Loss):
+    """Squared errors of values against returns. The actor is read because the features of a critic may be its own."""
+
+    learns, reads, statistics, fields = "critic", ("policy",), ("value_loss",), ("observations", "returns")
+
+    def __call__(self, nets: Mapping[str, Any], batch: PPOBatch) -> tuple[torch.Tensor, ...]:
+        """The loss."""
+        return (mse_loss(nets["critic"].predict_values(batch.observations).flatten(), batch.returns),)
+
+    def fast(self, nets: Mapping[str, Any], batch: PPOBatch, share: float) -> tuple[float, ...]:
+        """The same by the extension."""
+        first = torch.zeros(len(batch), dtype=torch.int64)  # and only number that a critic gives
+        loss, gradient = q_loss(nets["critic"].forward(batch.observations), first, batch.returns, share)
+        nets["critic"].backward(gradient)
+        return (loss,)
 
 
 class ActorCriticTrainer(OnPolicyTrainer):

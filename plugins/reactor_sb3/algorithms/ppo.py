@@ -12,7 +12,7 @@ from stable_baselines3.common.utils import FloatSchedule
 from torch.nn.functional import mse_loss
 
 from reactor_sb3.algorithms.actor_critic import ActorCriticTrainer
-from reactor_sb3.trainers.learner import Minibatch
+from reactor_sb3.trainers.learner import Minibatch, cut
 from reactor_sb3.trainers.on_policy import mean_of
 from reactor_torch import Loss, PPOBatch, Update, normalized, ppo_loss
 
@@ -92,8 +92,7 @@ class PPOTrainer(ActorCriticTrainer):
         shuffled = batch[self.permutation(len(batch))]
         if self.normalize_advantage:
             shuffled.advantages = normalized(shuffled.advantages, self.batch_size, self.nets.kernels(network))
-        for begin in range(0, len(batch), self.batch_size):
-            yield Minibatch(shuffled, slice(begin, min(begin + self.batch_size, len(batch))))
+        yield from cut(shuffled, self.batch_size)
 
     def update(self, minibatch: Minibatch) -> Update:
         """A step, unless the divergence has become too large."""

@@ -119,14 +119,9 @@ class SyncA2C(ActorCriticTrainer, A2C):
         self.construct(A2C)
 
     def learn(
-        self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        log_interval: int | None = 100,
-        tb_log_name: str | None = None,
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> Self:
+        self, total_timesteps: int, callback: MaybeCallback = None, log_interval: int | None = 100, tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True, progress_bar: bool = False,
+    ) -> Self:  # fmt: skip
         """As every trainer's; but for ``log_interval``, which here counts rounds, as SB3's ``A2C`` does."""
         return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self, Unpack
 
 import gymnasium
@@ -14,55 +12,11 @@ from sb3_contrib.ars.policies import ARSPolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from reactor_sb3.policies import dense_forward
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_sb3.trainers.search import Returns, SearchTrainer
-from reactor_torch import Batch, FlatParameters, Loss, Network, Update
+from reactor_sb3.trainers.search import Directions, Returns, SearchLoss, SearchTrainer, read_parameters
+from reactor_torch import Loss, Network, Update
 
-__all__ = ["Directions", "SearchLoss", "SyncARS", "read_parameters"]
-
-
-@dataclass
-class Directions(Batch):
-    """The best directions of a round.
-
-    Attributes:
-        deltas: Unit normal, ``(n_top, parameters)``, float32.
-        gains: Returns forwards less those back, ``(n_top,)``, float32, in units of the deviation of all of them.
-    """
-
-    deltas: torch.Tensor
-    gains: torch.Tensor
-
-    def __len__(self) -> int:
-        return len(self.gains)
-
-
-@dataclass(frozen=True)
-class SearchLoss(Loss):
-    """A linear function of the weights, whose slope is the update of Mania et al. 2018."""
-
-    learns, reads, statistics, by_blocks = "policy", (), ("loss",), False
-
-    def __call__(self, nets: Mapping[str, Any], batch: Directions) -> tuple[torch.Tensor, ...]:
-        """The loss."""
-        return (-(batch.gains * (batch.deltas @ parameters_to_vector(nets["policy"].parameters()))).mean(),)
-
-    def fast(self, nets: Mapping[str, Any], batch: Directions, share: float) -> tuple[float, ...]:
-        """The same without a graph, one direction after the other: the same bits on every processor."""
-        flat: FlatParameters = nets["policy"]
-        flat.gradients.zero_()
-        for gain, delta in zip((batch.gains * -share).tolist(), batch.deltas, strict=True):
-            flat.gradients.add_(delta * gain)
-        return (float(flat.gradients @ flat.data),)
-
-
-def read_parameters(policy: ARSPolicy, flat: FlatParameters) -> FlatParameters | str:
-    """The parameters of a policy that nobody has touched, which is all that the loss looks at; or why not."""
-    found = dense_forward(policy, "action_net")
-    if isinstance(found, str):
-        return found
-    return f"its {min(flat.frozen)} is frozen" if flat.frozen else flat
+__all__ = ["SyncARS"]
 
 
 class SyncARS(SearchTrainer, ARS):

@@ -19,7 +19,7 @@ from reactor_sb3.acting.behaviours import Behaviour, OnPolicy
 from reactor_sb3.acting.records import transition_record
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.policies import read_policy
-from reactor_sb3.trainers.learner import Minibatch
+from reactor_sb3.trainers.learner import Minibatch, cut
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import normalized
@@ -183,8 +183,7 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
             shuffled.advantages = normalized(shuffled.advantages.flatten(), self.batch_size, self.nets.kernels("policy")).view_as(
                 shuffled.advantages
             )
-        for begin in range(0, len(batch), rows):
-            yield Minibatch(shuffled, slice(begin, min(begin + rows, len(batch))))
+        yield from cut(shuffled, rows)
 
     def example(self) -> Any:
         """A minibatch of zeros, as large as there are any."""

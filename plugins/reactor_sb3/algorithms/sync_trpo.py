@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, ClassVar, Unpack
 
 import gymnasium
@@ -13,44 +12,24 @@ from sb3_contrib import TRPO
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import Schedule
-from torch.nn.functional import mse_loss
 
-from reactor_sb3.algorithms.actor_critic import ActorCriticTrainer
+from reactor_sb3.algorithms.actor_critic import ActorCriticTrainer, ValueLoss
 from reactor_sb3.learned import read_natural_actor, read_values_of_states
-from reactor_sb3.natural import WrittenActor, shared_out
+from reactor_sb3.natural import WrittenActor, line_search, shared_out
 from reactor_sb3.trainers.arguments import check_numbers
-from reactor_sb3.trainers.learner import Minibatch
+from reactor_sb3.trainers.learner import Minibatch, cut
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_torch import Loss, Network, PPOBatch, Update, conjugate_gradient, normalized, q_loss
+from reactor_torch import Loss, Network, PPOBatch, Update, conjugate_gradient, normalized
 
-__all__ = ["SyncTRPO", "ValueLoss"]
-
-
-@dataclass(frozen=True)
-class ValueLoss(Loss):
-    """Squared errors of values against returns. The actor is read because the features of a critic may be its own."""
-
-    learns, reads, statistics, fields = "critic", ("policy",), ("value_loss",), ("observations", "returns")
-
-    def __call__(self, nets: Mapping[str, Any], batch: PPOBatch) -> tuple[torch.Tensor, ...]:
-        """The loss."""
-        return (mse_loss(nets["critic"].predict_values(batch.observations).flatten(), batch.returns),)
-
-    def fast(self, nets: Mapping[str, Any], batch: PPOBatch, share: float) -> tuple[float, ...]:
-        """The same by the extension."""
-        first = torch.zeros(len(batch), dtype=torch.int64)  # and only number that a critic gives
-        loss, gradient = q_loss(nets["critic"].forward(batch.observations), first, batch.returns, share)
-        nets["critic"].backward(gradient)
-        return (loss,)
+__all__ = ["SyncTRPO"]
 
 
 class SyncTRPO(ActorCriticTrainer, TRPO):
     """TRPO whose actors sample in parallel and whose results do not depend on how many cores do it.
 
-    One round is a tick of the reactor program that :class:`~reactor_sb3.SyncPPO` runs too. The learner makes a step of the actor
-    along the natural gradient, as far as ``target_kl``, and then ``n_critic_updates`` passes in which the critic learns alone, with
-    gradient workers if there are any. Given the same round, order and first guess of the conjugate gradients, the weights are
-    sb3-contrib's but for rounding.
+    A round is a tick of what :class:`~reactor_sb3.SyncPPO` runs. The learner steps its actor along the natural gradient,
+    as far as ``target_kl``, and makes ``n_critic_updates`` passes in which the critic learns alone, perhaps with gradient workers.
+    Given the same round, order and first guess of the conjugate gradients, weights are sb3-contrib's but for rounding.
 
     Args:
         policy: As for sb3-contrib's ``TRPO``, and so is every parameter that is not named here.
@@ -135,45 +114,31 @@ class SyncTRPO(ActorCriticTrainer, TRPO):
         return self.n_critic_updates
 
     def begin_passes(self, batch: PPOBatch) -> None:
-        """The actor's step along ``F^-1 g``: as far as the divergence stays below ``target_kl`` and the objective is better.
-
-        Hooks of its parameters are called once, with the natural gradient.
-        """
-        rows = batch[self.permutation(len(batch))[:: self.sub_sampling_factor]]
+        """The actor's step along the natural gradient ``F^-1 g``, with which hooks of its parameters are called once."""
+        rows, flat = batch[self.permutation(len(batch))[:: self.sub_sampling_factor]], self.nets.flat("policy")
         if self.normalize_advantage:
             rows.advantages = normalized(rows.advantages, len(rows), self.nets.kernels("policy"))
-        flat = self.nets.flat("policy")
         actor: Any = self.nets.learned["policy"] if self.nets.compiled else WrittenActor(self.policy, flat)
+        objective, gradient = actor.begin(rows)
 
         def product(direction: torch.Tensor) -> Any:
             return actor.product(direction) + self.cg_damping * direction
 
-        objective, gradient = actor.begin(rows)
         guess = -1e-4 * torch.randn(len(gradient), generator=self.generator).to(self.device)
         flat.gradients.copy_(conjugate_gradient(product, gradient, guess, self.cg_max_steps))
         flat.call_hooks(self.nets.hooked("policy"))
-        direction, before = flat.gradients.clone(), flat.data.clone()
-        curvature = float(direction @ product(direction))
+        curvature = float(flat.gradients @ product(flat.gradients))
         longest = math.sqrt(2 * self.target_kl / curvature) if curvature > 0 else 0.0
-        found, divergence, success = objective, 0.0, False
-        for attempt in range(self.line_search_max_iter):
-            flat.data.copy_(before - self.line_search_shrinking_factor**attempt * longest * direction)
-            found, divergence = actor.measure()
-            if success := divergence < self.target_kl and found > objective:
-                break
-        if not success:
-            flat.data.copy_(before)
-            found, divergence = objective, 0.0
+        lengths = [longest * self.line_search_shrinking_factor**attempt for attempt in range(self.line_search_max_iter)]
+        found, divergence, success = line_search(actor, flat, lengths, objective, self.target_kl)
         self._n_updates += 1
-        said = {"policy_objective": found, "kl_divergence_loss": divergence, "is_line_search_success": float(success)}
-        for name, value in said.items():
-            self.logger.record(f"train/{name}", value)
+        self.logger.record("train/policy_objective", found)
+        self.logger.record("train/kl_divergence_loss", divergence)
+        self.logger.record("train/is_line_search_success", float(success))
 
     def minibatches(self, batch: PPOBatch, network: str = "critic") -> Iterator[Minibatch]:
         """A pass: all rows in a new order."""
-        shuffled = batch[self.permutation(len(batch))]
-        for begin in range(0, len(batch), self.batch_size):
-            yield Minibatch(shuffled, slice(begin, min(begin + self.batch_size, len(batch))))
+        yield from cut(batch[self.permutation(len(batch))], self.batch_size)
 
     def update(self, minibatch: Minibatch) -> Update:
         """A step of the critic."""

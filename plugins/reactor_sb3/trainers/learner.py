@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ __all__ = [
     "Minibatch",
     "ParallelLearner",
     "Sharing",
+    "cut",
     "finish",
     "flat_rows",
     "scratch_of",
@@ -50,6 +51,12 @@ class Minibatch(NamedTuple):
 
     batch: Batch
     rows: slice
+
+
+def cut(batch: Batch, rows: int) -> Iterator[Minibatch]:
+    """A batch in minibatches of so many rows; the last may have fewer."""
+    for begin in range(0, len(batch), rows):
+        yield Minibatch(batch, slice(begin, min(begin + rows, len(batch))))
 
 
 def tasks_of(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:

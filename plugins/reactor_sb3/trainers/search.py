@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import deque
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from stable_baselines3.common.callbacks import BaseCallback
+from torch.nn.utils import parameters_to_vector
 
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.behaviours import Behaviour
@@ -18,7 +21,7 @@ from reactor_sb3.acting.candidates import CandidatesConfig, Searched, deltas_of
 from reactor_sb3.acting.normalization import by_key
 from reactor_sb3.environments.live_vec_env import episode_logs
 from reactor_sb3.environments.makers import live_count
-from reactor_sb3.policies import read_policy
+from reactor_sb3.policies import dense_forward, read_policy
 from reactor_sb3.streams import drawing_first_weights
 from reactor_sb3.trainers.finite import check_parameters
 from reactor_sb3.trainers.model import Model
@@ -26,14 +29,12 @@ from reactor_sb3.trainers.program import ProgramConfig
 from reactor_sb3.trainers.report import Report
 from reactor_sb3.trainers.session import Session
 from reactor_sb3.trainers.trainer import Trainer
-from reactor_torch import Update
+from reactor_torch import Batch, FlatParameters, Loss, Update
 
 if TYPE_CHECKING:
-    import torch
-
     from reactor_rl import Run
 
-__all__ = ["Returns", "SearchTrainer"]
+__all__ = ["Directions", "Returns", "SearchLoss", "SearchTrainer", "read_parameters"]
 
 Array = npt.NDArray[Any]
 MOST_ENVS = 8
@@ -65,6 +66,49 @@ class Returns:
 
     def __getitem__(self, name: str) -> Array:
         return self._in_order(name)[self._played]
+
+
+@dataclass
+class Directions(Batch):
+    """The best directions of a round.
+
+    Attributes:
+        deltas: Unit normal, ``(n_top, parameters)``, float32.
+        gains: Returns forwards less those back, ``(n_top,)``, float32, in units of the deviation of all of them.
+    """
+
+    deltas: torch.Tensor
+    gains: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.gains)
+
+
+@dataclass(frozen=True)
+class SearchLoss(Loss):
+    """A linear function of the weights, whose slope is the update of Mania et al. 2018."""
+
+    learns, reads, statistics, by_blocks = "policy", (), ("loss",), False
+
+    def __call__(self, nets: Mapping[str, Any], batch: Directions) -> tuple[torch.Tensor, ...]:
+        """The loss."""
+        return (-(batch.gains * (batch.deltas @ parameters_to_vector(nets["policy"].parameters()))).mean(),)
+
+    def fast(self, nets: Mapping[str, Any], batch: Directions, share: float) -> tuple[float, ...]:
+        """The same without a graph, one direction after the other: the same bits on every processor."""
+        flat: FlatParameters = nets["policy"]
+        flat.gradients.zero_()
+        for gain, delta in zip((batch.gains * -share).tolist(), batch.deltas, strict=True):
+            flat.gradients.add_(delta * gain)
+        return (float(flat.gradients @ flat.data),)
+
+
+def read_parameters(policy: torch.nn.Module, flat: FlatParameters) -> FlatParameters | str:
+    """The parameters of a policy that nobody has touched, which is all that the loss looks at; or why not."""
+    found = dense_forward(policy, "action_net")
+    if isinstance(found, str):
+        return found
+    return f"its {min(flat.frozen)} is frozen" if flat.frozen else flat
 
 
 class _SearchReport(Report):
