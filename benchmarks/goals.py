@@ -295,8 +295,7 @@ def hindsight() -> Goal:
         **ONE, "replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": {"n_sampled_goal": 4}, "learning_starts": 1_000,
         "batch_size": 256, "gamma": 0.95, "learning_rate": 1e-3, "policy_kwargs": {"net_arch": [64, 64]},
     }  # fmt: skip
-    cases = [Case(algorithm, "MultiInputPolicy", fetch_reach, 1, settings) for algorithm in ("SAC", "TQC")]
-    trainers = {name: maker for case in cases for name, maker in pair(case).items()}
+    trainers = pair(Case("SAC", "MultiInputPolicy", fetch_reach, 1, settings))
     return Goal("FetchReach-v4", 0.95, 40, 500, 50_000, 600.0, 1, trainers, fetch_reach, partial(of_reached, fetch_reach, 40))
 
 

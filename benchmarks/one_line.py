@@ -66,9 +66,9 @@ LINES = {
     "DQN BitFlipping, hindsight": Line("DQN", "hindsight", 8_000, _HINDSIGHT),
     "QRDQN CartPole": Line("QRDQN", "CartPole-v1", 50_000, _QUANTILES),
     "TQC Pendulum": Line("TQC", "Pendulum-v1", 4_000),
-    "CrossQ Pendulum": Line("CrossQ", "Pendulum-v1", 3_000),
+    "CrossQ Pendulum": Line("CrossQ", "Pendulum-v1", 3_000, {"policy_kwargs": {"net_arch": [256, 256]}}),
     "MaskablePPO, masked bits": Line("MaskablePPO", "sb3_contrib.common.envs:InvalidActionEnvDiscrete", 10_240),
-    "RecurrentPPO CartPole": Line("RecurrentPPO", "CartPole-v1", 20_480, {"policy": "MlpLstmPolicy"}),
+    "RecurrentPPO CartPole": Line("RecurrentPPO", "CartPole-v1", 10_240, {"policy": "MlpLstmPolicy"}),
     "TRPO CartPole": Line("TRPO", "CartPole-v1", 20_480),
     "ARS CartPole": Line("ARS", "CartPole-v1", 40_000, {"policy": "LinearPolicy"}),
 }
