@@ -116,11 +116,11 @@ class CallerSteps(Pieces):
                 yield f"c gives {arg}", self.give(s, 0, arg)._replace(c=("l", i + 1))
             elif self.broken == "the caller leaves out a wait" and arg == self.n - 1:
                 yield f"c leaves out {arg}", s._replace(c=("l", i + 1))
-            elif self.tokens(s, arg, 0):
-                s = self.note(s, taken=up(k.taken, arg, k.taken[arg] + 1))
-                yield f"c takes {arg}", self.take(s, arg, 0)._replace(c=("l", i + 1))
             else:
-                yield from self.look(s, ("l", i))
+                if self.tokens(s, arg, 0):
+                    noted = self.note(s, taken=up(k.taken, arg, k.taken[arg] + 1))
+                    yield f"c takes {arg}", self.take(noted, arg, 0)._replace(c=("l", i + 1))
+                yield from self.look(s, ("l", i))  # it came a moment after the last try
                 if s.b[TIMEOUTS] and k.phase in ("tick", "last tick"):
                     yield f"{FAULT}c times out", self.spend(s, TIMEOUTS)._replace(c=("t", i))
 
@@ -233,10 +233,9 @@ class CallerSteps(Pieces):
                 if question != s.k.question:
                     raise ViolationError(f"{s.k.question} was asked, and {h} answers {question}")
                 self.agree(s, value)
-                s = s._replace(q=up(s.q, h - 1, (asked, replies[1:])))
-                yield f"c hears {h}", s._replace(c=("p", at[1:], rest[0] or value is True))
-            else:
-                yield from self.look(s, s.c)
+                heard = s._replace(q=up(s.q, h - 1, (asked, replies[1:])))
+                yield f"c hears {h}", heard._replace(c=("p", at[1:], rest[0] or value is True))
+            yield from self.look(s, s.c)
 
     def agree(self, s: State, value: object) -> None:
         """What workers say of their state is of the same pass."""

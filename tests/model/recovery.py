@@ -58,11 +58,12 @@ class RecoverySteps(HelperSteps, CallerSteps):
                 yield self.count(s, ended, back)
             elif all(s.h[h - 1][0] != "new" for h in workers):
                 alive = tuple(h for h in workers if h not in ended)
-                yield "c rewires", s._replace(u=s.u.difference(alive), c=("v3", workers, back, alive, alive))
+                tokens = tuple((h, first) for h in alive for first in self.tokens_again(s, h))
+                yield "c rewires", s._replace(u=s.u.difference(alive), c=("v3", workers, back, tokens, alive))
         elif pc == "v3":
             left, alive = rest
             if left:
-                yield f"c gives {left[0]} again", self.give_again(s, left[0], left[1:])
+                yield f"c gives {left[0][0]} again", self.give_again(s, *left[0], left[1:])
             else:
                 tokens = tuple(h for h in alive for _ in range(s.k.taken[h]))
                 yield "c has given again", s._replace(c=("v4", workers, back, tokens))
@@ -87,16 +88,16 @@ class RecoverySteps(HelperSteps, CallerSteps):
         u = s.u | set(workers) if self.broken == "QUIT goes to the channels of the dead" else s.u
         return s._replace(mem=self.remember(s, workers, known), ch=ch, h=h, q=q, u=u)
 
-    def give_again(self, s: State, h: int, left: tuple[int, ...]) -> State:
-        """The token of the command, the question, and the tokens given in this pass."""
+    def tokens_again(self, s: State, h: int) -> tuple[bool, ...]:
+        """The tokens that a new helper gets: that of the command, with which the question comes, and those given in this pass."""
+        return (True,) if self.broken == "given tokens are not given again" else (True, *(False,) * s.k.given[h])
+
+    def give_again(self, s: State, h: int, first: bool, left: tuple[tuple[int, bool], ...]) -> State:
         _, workers, back, _, alive = s.c
         s = self.give(s, 0, h)
-        if back[0] == "p" and self.broken != "the question is not asked again":
+        if first and back[0] == "p" and self.broken != "the question is not asked again":
             asked, replies = s.q[h - 1]
             if s.h[h - 1][0] not in ("dead", "gone") and asked != "eof":
                 s = s._replace(q=up(s.q, h - 1, ((*asked, s.k.question), replies)))
             back = ("p", tuple(sorted({*back[1], h})), *back[2:])
-        if self.broken != "given tokens are not given again":
-            for _ in range(s.k.given[h]):
-                s = self.give(s, 0, h)
         return s._replace(c=("v3", workers, back, left, alive))

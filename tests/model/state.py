@@ -88,7 +88,7 @@ class Notes(NamedTuple):
         base: The number less the passes that count: those of what was restored, and since.
         known: The passes that the log of inputs has.
         given, taken: Tokens of this pass, by helper.
-        phase: What the caller is doing: "start", "tick", "stop" (as a reaction has requested), "last tick" and "close" (in close()).
+        phase: What the caller is doing: "start", "tick", "stop" (a reaction requests it), "last tick" and "close" (in close()).
         died: For each worker when it died last: the pass and the number of questions asked by then.
         questions, question: How many questions have been asked, and the last one.
         saved: The snapshot: its passes and its tick.
