@@ -1,6 +1,7 @@
 """Whether what a real run did is a run of the model.
 
-All states are kept in which the model may be. An event is a step with its label; between two events it may take steps that leave none.
+All states are kept in which the model may be. An event is a step with its label; between two events there may be steps that leave
+none.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def scenario_of(plan: Plan, recover: bool) -> Scenario:
 class Observed(Model):
     """The model without what a recording does not tell: which reactions are triggered, what they ask for, what the user does next.
 
-    In the notes ``number`` is that of the last pass, ``phase`` the last command, and ``question`` says whether a question came after it.
+    In the notes ``number`` is that of the last pass, ``phase`` the last command, and ``question`` says whether one came after it.
     """
 
     number = 0
