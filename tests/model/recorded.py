@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import random
+import tempfile
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+import hypothesis.strategies as st
+from hypothesis import Phase, given, seed, settings
 from machines import Boom, ProgramSpec, build
-from random_programs import TICKS
+from random_programs import QUIET, TICKS, programs
 
 from reactor_rl import ProgramError, Recover, RecoveryWarning, Run, WorkerDiedError
 
@@ -19,9 +22,13 @@ from .following import follow, scenario_of
 from .probe import dying, in_helper, read, recording
 from .state import Scenario
 
-__all__ = ["Recorded", "Tally", "record", "spoilt"]
+__all__ = ["Recorded", "Tally", "record", "spoilt", "tally"]
 
 Event = tuple[str, tuple[int, ...]]
+Fate = tuple[int, int, int]
+"""A worker, which of its lives, and how many lines it writes in it."""
+LINES = 60
+"""A helper that dies has written so many lines at most; a tick takes two to ten."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +44,17 @@ class Recorded:
     events: list[Event]
 
 
-def record(spec: ProgramSpec, folder: Path, draw: random.Random, executor: str, workers: int, deaths: int = 0) -> Recorded | None:
+def record(
+    spec: ProgramSpec, folder: Path, draw: random.Random, executor: str, workers: int, fates: Sequence[Fate] | None = None
+) -> Recorded | None:
     """Run a random program to its end, or until nobody replaces a helper any more, and record it.
 
     Args:
         spec: The program.
         folder: An empty one, for what is recorded.
-        draw: Which says what the user does, and where helpers die.
+        draw: Which says what the user does.
         executor, workers: How it is run.
-        deaths: How often each helper dies at most.
+        fates: Where helpers die; ``None`` if nobody would replace them.
 
     Returns:
         ``None`` if the program cannot be built, or is run by the caller alone.
@@ -56,16 +65,15 @@ def record(spec: ProgramSpec, folder: Path, draw: random.Random, executor: str, 
         program.topology()
     except ProgramError:
         return None
-    how: dict[str, Any] = {"recover": Recover(restarts=100, log_bytes=draw.choice([1, 1 << 20]))} if deaths else {}
-    for worker in range(1, workers) if deaths else ():
-        for life in range(draw.randint(0, deaths)):
-            dying(path, worker, life, draw.randint(0, 60))
+    how = {} if fates is None else {"recover": Recover(restarts=100, log_bytes=draw.choice([1, 1 << 20]))}
+    for fate in fates or ():
+        dying(path, *fate)
     if executor == "processes":
         program.worker_setup(partial(in_helper, str(path)))
     with warnings.catch_warnings(), recording(path):
         warnings.simplefilter("ignore", RecoveryWarning)
         try:
-            run = program.start(executor=executor, workers=workers, **how)
+            run = program.start(executor=executor, workers=workers, **how)  # type: ignore[arg-type]
         except (Boom, WorkerDiedError):  # a startup reaction has raised, or its worker has died twice
             return None
         plan, inline = run._plan, run.executor == "inline"
@@ -73,7 +81,11 @@ def record(spec: ProgramSpec, folder: Path, draw: random.Random, executor: str, 
             _use(run, spec, draw)
         with contextlib.suppress(Boom, WorkerDiedError, ValueError):
             run.close()
-    return None if inline else Recorded(scenario_of(plan, bool(deaths)), read(path))
+    return None if inline else Recorded(scenario_of(plan, fates is not None), read(path))
+
+
+def _fates(draw: random.Random, workers: int, deaths: int) -> list[Fate]:
+    return [(worker, life, draw.randint(0, LINES)) for worker in range(1, workers) for life in range(draw.randint(0, deaths))]
 
 
 def _use(run: Run, spec: ProgramSpec, draw: random.Random) -> None:
@@ -154,3 +166,34 @@ class Tally:
             if (events := spoilt(recorded.events, draw, how)) is not None:
                 tried, refused = getattr(self, how)
                 setattr(self, how, (tried + 1, refused + bool(follow(recorded.scenario, events).why)))
+
+
+def tally(executor: str, runs: int, deaths: int = 0, first: int = 0, spoil: bool = True) -> Tally:
+    """Record random programs and follow them.
+
+    Args:
+        executor: How they are run, on 2 to 4 workers.
+        runs: How many runs of several workers there are.
+        deaths: How often each helper dies at most.
+        first: Where the choice of programs begins.
+        spoil: Whether each recording is spoilt, too, once it was followed.
+    """
+    found = Tally()
+
+    @seed(first)
+    @settings(QUIET, max_examples=4 * runs, phases=[Phase.generate], database=None)
+    @given(programs(), st.integers(2, 4), st.integers(0, 1 << 20))
+    def one(spec: ProgramSpec, workers: int, dice: int) -> None:
+        if found.runs == runs:
+            return
+        draw = random.Random(dice)
+        with tempfile.TemporaryDirectory() as folder:
+            fates = _fates(draw, workers, deaths) if deaths else None
+            recorded = record(spec, Path(folder), draw, executor, workers, fates)
+        if recorded is not None:
+            found.add(recorded)
+            if spoil:
+                found.add_spoilt(recorded, draw)
+
+    one()
+    return found
