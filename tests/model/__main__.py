@@ -1,9 +1,8 @@
 """How many states does the protocol have, with everything that may go wrong, and is what real runs do among them?
 
 ``python -m tests.model`` searches all programs and faults, the broken protocols, and follows recorded runs; it writes
-``benchmarks/results/model.json`` and prints the tables, in about ten minutes of one core. With ``--merge`` what the file has already
-is not done again, so that it can be taken in pieces. Exits 1 if the protocol has a problem, a mistake is not found, or a run is
-refused.
+``benchmarks/results/model.json`` and prints the tables, in about ten minutes of one core. With ``--merge`` what the file has is not
+done again, so that it can be taken in pieces. Exits 1 if the protocol has a problem, a mistake is not found, or a run is refused.
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ def followed(executor: str, runs: int, deaths: int) -> dict[str, Any]:
     found = tally(executor, runs, deaths, first=7)
     return {
         "runs": found.runs, "events": found.events, "deaths": found.deaths, "replaced": found.replaced,
-        "refused": len(found.refused), "why": [why for why, _ in found.refused], "widest": found.widest, "exchanged": found.exchanged[0],
-        "exchanged_refused": found.exchanged[1], "left_out": found.left_out[0], "left_out_refused": found.left_out[1],
-        "seconds": round(time.perf_counter() - began, 2),
+        "refused": len(found.refused), "why": [why for why, _ in found.refused], "widest": found.widest,
+        "exchanged": found.exchanged[0], "exchanged_refused": found.exchanged[1],
+        "left_out": found.left_out[0], "left_out_refused": found.left_out[1], "seconds": round(time.perf_counter() - began, 2),
     }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ JUMP = 3
 class CallerSteps(Pieces):
     """The caller is idle between two calls of the user ("i"), or the run is over but not closed ("o"). It begins a pass ("b", "b1",
     "b2"), goes through its list ("l") and its reactions ("x"), and decides what comes next ("e"); it asks ("q") and hears ("p"); a
-    tick has timed out ("t"); it replaces helpers ("v0" to "v4"); it tears the run down ("d0" to "d3")."""
+    tick has timed out ("t"); it replaces helpers ("v0" to "v4"); it tears the run down ("d0" to "d4")."""
 
     def look(self, s: State, back: tuple[object, ...]) -> Steps:
         raise NotImplementedError
@@ -286,8 +286,9 @@ class CallerSteps(Pieces):
         elif pc == "d1":
             yield "c writes QUIT", self.write(s, COMMAND, QUIT)._replace(c=("d2", 1))
         elif pc == "d2" and rest[0] == self.n:
-            s = self.write(s, ABORT, 1)
-            yield "c hangs up", s._replace(q=tuple(("eof", replies) for _, replies in s.q), c=("d3",))
+            yield "c refuses", self.refuse(self.write(s, ABORT, 1))._replace(c=("d3",))
+        elif pc == "d3":
+            yield "c hangs up", s._replace(q=tuple(("eof", replies) for _, replies in s.q), c=("d4",))
         elif pc == "d2":
             h = rest[0]
             left_out = self.broken == "no token at the end" and h == self.n - 1

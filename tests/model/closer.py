@@ -11,8 +11,9 @@ __all__ = ["Model"]
 class Model(RecoverySteps):
     """All steps.
 
-    The other thread finds the run busy, so it tears it down: ABORT, QUIT, a token for each helper. It waits until the caller has
-    left, but not for ever, and then for the helpers. If it finds the run idle it does what the caller's own close() does.
+    The other thread finds the run busy, so it tears it down: ABORT, QUIT, a token for each helper, another one when none can be
+    started any more. It waits until the caller has left, but not for ever, and then for the helpers. If it finds the run idle it
+    does what the caller's own close() does.
     The caller notices it where it waits, and at the end of a tick or of a question, or misses it there by a moment.
     """
 
@@ -36,6 +37,9 @@ class Model(RecoverySteps):
         elif pc == "give" and rest[0] < self.n:
             yield f"x gives {rest[0]} quit", self.give(s, 0, rest[0])._replace(x=("give", rest[0] + 1))
         elif pc == "give":
+            # Under a lock: from now on none are started, and those that were started since are told to quit.
+            yield "x refuses", self.refuse(s)._replace(x=("hang up",))
+        elif pc == "hang up":
             yield "x hangs up", s._replace(q=tuple(("eof", replies) for _, replies in s.q), x=("wait",))
         elif pc == "wait" and len(self.ended(s)) == self.n - 1:
             yield "x has closed", s._replace(x=("done",))

@@ -102,8 +102,14 @@ class Observed(Model):
             if pc == "l" and s.c[1] < len(self.ops[0]) and self.ops[0][s.c[1]][0] == EXEC:
                 r = self.ops[0][s.c[1]][1]
                 yield f"c skips {r}", self.skip_exec(s, r, s.k.number)._replace(c=("l", s.c[1] + 1))
-        if pc[0] != "d" and pc != "closed":
+        if pc in ("d3", "d4"):  # the executor tells them again
+            for h in self.helpers:
+                yield f"c gives {h} quit", self.give(s, 0, h)
+        elif pc[0] != "d" and pc != "closed":
             yield "c gives up", s._replace(c=("d0",))
+
+    def refuse(self, s: State) -> State:
+        return s
 
     def choices(self, s: State) -> Steps:
         k, next_one = s.k, s.k.number + 1

@@ -138,6 +138,8 @@ BROKEN: dict[str, Broken] = {
     "who waits for a reply does not look for ABORT": Broken("star 2", {"closes": 1, "recover": True, "restore": (1, 2)}),
     "who replaces helpers does not look for ABORT": Broken("ring 3", {**_DIES, "closes": 1}),
     "QUIT goes to the channels of the dead": Broken("star 2", {**_DIES, "interrupts": 1}),
+    "who is started meanwhile is not told to quit": Broken("crossing 2", {**_DIES, "closes": 1}),
+    "helpers are started at any time": Broken("crossing 2", {**_DIES, "closes": 1}),
     "tokens are not forgotten at the end of a pass": Broken("crossing 2", _DIES),
     "only the dead one is replaced": Broken("ring 3", _DIES),
     "the log lacks its last pass": Broken("star 2", _DIES),

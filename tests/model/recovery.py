@@ -31,8 +31,6 @@ class RecoverySteps(HelperSteps, CallerSteps):
     def count(self, s: State, ended: list[int], back: tuple[Any, ...]) -> tuple[str, State]:
         """Replace workers, unless one of them has died in this pass, or at this question, before."""
         moment, died = (s.k.number, s.k.questions), s.k.died
-        if s.w[ABORT] and s.c[0][0] == "v" and self.broken != "who replaces helpers does not look for ABORT":
-            return "c finds it closed", s._replace(c=("left",))
         if any(died[h] == moment for h in ended):
             return "c finds a second death", self.raised(s)
         if any(s.h[h - 1][0] == "gone" for h in ended):
@@ -46,11 +44,20 @@ class RecoverySteps(HelperSteps, CallerSteps):
     def recovery_steps(self, s: State) -> Steps:
         pc, workers, back, *rest = s.c
         ended = [h for h in self.ended(s) if h in workers]
-        if pc == "v0":
+        if s.w[ABORT] and (pc in ("v2", "v4")) and self.broken != "who replaces helpers does not look for ABORT":
+            yield "c finds it closed", s._replace(c=("left",))
+        elif pc == "v0":
             for h in workers:
                 if s.h[h - 1][0] != "dead":
                     s = self.die(s, h)
             yield "c has killed", s._replace(c=("v1", workers, back))
+        elif (
+            pc == "v1"
+            and s.x is not None
+            and s.x[0] in ("hang up", "wait", "done")
+            and self.broken != "helpers are started at any time"
+        ):
+            yield "c finds it closed", s._replace(c=("left",))
         elif pc == "v1":
             yield "c starts others", self.start(s, workers)._replace(c=("v2", workers, back))
         elif pc == "v2":

@@ -188,6 +188,13 @@ class Pieces:
         i = self.at[a, b]
         return s._replace(ch=up(s.ch, i, s.ch[i] + 1))
 
+    def refuse(self, s: State) -> State:
+        """No helper is started from now on, and each has a token to quit, also one that was started a moment ago."""
+        if self.broken != "who is started meanwhile is not told to quit":
+            for h in self.helpers[: -1 if self.broken == "no token at the end" else None]:
+                s = self.give(s, 0, h)
+        return s
+
     def tokens(self, s: State, a: int, b: int) -> int:
         return s.ch[self.at[a, b]]
 
