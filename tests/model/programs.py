@@ -75,7 +75,9 @@ FAULTS: dict[str, dict[str, Any]] = {
     "death, replaced, close by another thread": {"deaths": 1, "recover": True, "closes": 1},
     "death, replaced, saved": {"deaths": 1, "recover": True, "saves": 1},
     "2 deaths, replaced, saved": {"deaths": 2, "recover": True, "saves": 1},
+    "death, replaced, saved, Ctrl-C": {"deaths": 1, "recover": True, "saves": 1, "interrupts": 1},
     "death, replaced, restored": {"deaths": 1, "recover": True, "restore": (1, 2)},
+    "restored, close by another thread": {"restore": (1, 2), "closes": 1, "recover": True},
     "death, replaced, skipped ticks": {"deaths": 1, "recover": True, "skips": True},
     "skipped ticks, restored": {"restore": (1, 4), "skips": True},
 }
