@@ -1,4 +1,4 @@
-"""What the runtime does is a run of the model, whoever dies; a recording that is spoilt is none."""
+"""The runtime does only what the model may do, whoever dies; a recording that is spoilt is refused."""
 
 from __future__ import annotations
 
