@@ -152,4 +152,4 @@ BROKEN: dict[str, Broken] = {
     "a failure that has died with its worker is looked for": Broken("star 2", _DIES),
     "restoring leaves the log": Broken("star 2", {**_DIES, "restore": (1, 2)}),
 }
-"""Mistakes that a search must find. The first four are of lists, as the compiler of schedules makes them; the others of the runtime."""
+"""Mistakes that a search must find: the first four of lists, as the compiler of schedules makes them, the others of the runtime."""
