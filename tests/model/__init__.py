@@ -7,6 +7,6 @@
 * `nodes.py`: a model of federation, one step for each request, reply and message.
 * `probe.py`, `recorded.py`, `following.py`: runs of random programs, recorded and followed in the model.
 
-The model does not have: close() that finds the run idle just as a tick begins, a second close() that hurries the first, the starting
-of processes, reactions that never end, and processors that write words in another order than the program does.
+The model does not have: close() that finds the run idle just as a tick begins, a second close() that hurries the first, how
+processes are started, reactions that never end, and processors that write words in another order than the program does.
 """
