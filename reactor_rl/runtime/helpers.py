@@ -10,7 +10,7 @@ from typing import Any
 from reactor_rl.errors import Failure, RunClosedError, WorkerDiedError, WorkerHungError
 from reactor_rl.runtime.channel import ControlBlock, Deadline, SpinControl
 from reactor_rl.runtime.executor import ASLEEP, SLICE, Executor, HelperCommand
-from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.plan import Plan, control_words
 from reactor_rl.runtime.worker import main
 from reactor_rl.runtime.worker.clock import NEVER
 from reactor_rl.runtime.worker.loop import WorkerLoop
@@ -35,7 +35,7 @@ class Helpers:
     def __init__(self, plan: Plan, executor: Executor) -> None:
         self._plan, self._executor = plan, executor
         self._spinning = SpinControl(executor.spin)
-        self.words = words = executor.memory[: plan.layout.words * 8].cast("q")
+        self.words = words = control_words(executor.memory, plan.layout)
         self.deadline = Deadline(None)
         self.limit: float | None = None
         self._due = Deadline(None)  # for the helper that the caller waits for

@@ -1,0 +1,290 @@
+"""One seed, one run: what is run, how it is used, what strikes it, and what must hold.
+
+Values are those of the interpreter, whoever goes on when. An error is one that what has happened explains. In the end every helper has
+ended by itself unless it was killed, has run its shutdown reactions, and nothing is left open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from machines import Boom
+from random_programs import same
+from simulated_programs import Fingerprint, known, plan_of
+from virtual_machine import Thread, point
+from virtual_runtime import SimulatedRuntime
+from virtual_scheduler import Faults, Simulation
+
+from reactor_rl import Recover
+from reactor_rl.errors import RunClosedError, RunError, WorkerDiedError, WorkerHungError
+from reactor_rl.runtime import supervisor
+from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.supervisor import RunSettings
+
+KINDS = ("plain", "kill", "ctrl-c", "both", "late", "closer", "hang")
+"""What strikes: nothing; kills; Ctrl-C; both; deadlines of the caller; another thread that closes the run; helpers that are stopped."""
+POOL, EPOCH = 40, 2000
+"""So many programs are used by so many seeds in a row."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a seed decides before anything runs."""
+
+    seed: int
+    kind: str
+    how: str
+    number: int
+    workers: int
+    caller_works: bool
+    draw: int
+    executor: str
+    recover: Recover | None
+    faults: Faults
+    fingerprint: Fingerprint
+    debug: bool
+    spin: float
+    pause: float
+    limit: float | None
+
+    @classmethod
+    def of(cls, seed: int) -> Settings:
+        dice = random.Random(seed ^ 0x5EED)
+        kind, how = KINDS[seed % len(KINDS)], ("walk", "pct")[seed // len(KINDS) % 2]
+        kills = dice.choice([1, 1, 2, 3]) if kind in ("kill", "both") else 0
+        recovers = (kills and dice.random() < 0.85) or (kind in ("ctrl-c", "closer", "hang") and dice.random() < 0.5)
+        recover = Recover(restarts=50, log_bytes=dice.choice([1, 2000, 1 << 20])) if recovers else None
+        executor = "processes" if kills or recover or kind == "hang" else dice.choice(["threads", "processes"])
+        faults = Faults(
+            kills=kills, interrupts=dice.choice([1, 1, 2, 3]) if kind in ("ctrl-c", "both") else 0,
+            server_kills=int(bool(kills) and dice.random() < 0.2), within=dice.choice([100, 500, 2000, 6000]),
+            lines=kind in ("ctrl-c", "both") and dice.random() < 0.4, late=kind == "late",
+        )  # fmt: skip
+        return cls(
+            seed, kind, how, seed // EPOCH * POOL + dice.randrange(POOL), dice.choice([2, 2, 3, 3, 4]), dice.random() < 0.7,
+            dice.choice([0, 1, 2, 3]), executor, recover, faults,
+            "boundary" if recover or dice.random() < 0.5 else "all", recover is None and dice.random() < 0.1,
+            dice.choice([0.0, 0.0, 3e-6]), dice.choice([float("inf"), 0.0, 1e-5]), 0.5 if kind == "hang" else None,
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        helped = f"{self.executor}, {self.workers} workers, caller {'works' if self.caller_works else 'does not work'}, draw {self.draw}"
+        return f"seed {self.seed}: {self.kind}, {self.how}, program {self.number} on {helped}, {self.recover}, {self.faults}"
+
+
+class User:
+    """Who starts a run, ticks it, looks at it and closes it."""
+
+    def __init__(self, settings: Settings, plan: Plan, runtime: SimulatedRuntime) -> None:
+        self.settings, self.plan, self.runtime = settings, plan, runtime
+        self.simulation, self.program = runtime.simulation, known(settings.number)
+        self.dice = random.Random(settings.seed ^ 0xCAFE)
+        self.saves = self.dice.random() < 0.3
+        self.excused = settings.kind in ("late", "hang")  # helpers that are terminated
+        self.closer: Thread | None = None
+        self.run: Any = None
+        self.restored = False
+
+    def live(self) -> None:
+        """All of it. Whatever strikes, the run is closed in the end."""
+        try:
+            try:
+                self._use()
+            finally:
+                self._close()
+        except KeyboardInterrupt:
+            assert self.simulation.interrupted
+        except Boom:
+            assert self.program.record.error is not None or self.restored or self.run is None, "an error of nowhere"
+        except RunError as error:
+            self._explain(error)
+        self.simulation.calm()
+        self._close()
+        if self.closer is not None:
+            self.closer.join(100.0)
+            assert not self.closer.is_alive(), "the thread that closes is stuck"
+
+    def _close(self) -> None:
+        """Close whatever was begun, whatever strikes meanwhile."""
+        struck = None
+        for run in [self.run] if self.run is not None else list(self.runtime.runs):
+            while run._state != "closed":
+                timeout = 1.0 if self.excused else self.dice.choice([None, None, 1.0])
+                self.excused |= timeout is not None
+                try:
+                    with contextlib.suppress(Boom):
+                        run.close(timeout=timeout)
+                except KeyboardInterrupt as error:
+                    struck = error
+        if struck is not None:
+            raise struck
+
+    def _explain(self, error: RunError) -> None:
+        """Check that an error has a reason."""
+        settings, said = self.settings, str(error)
+        if isinstance(error, WorkerDiedError):
+            assert self.simulation.killed or settings.kind == "hang", f"nobody was killed: {said}"
+            if settings.recover is not None and settings.kind != "hang":
+                assert "the work itself" in said or "brought back" in said, said
+        elif isinstance(error, WorkerHungError):
+            assert settings.kind == "hang" and settings.recover is None, said
+        elif settings.kind == "closer":
+            assert any(word in said for word in ("closed", "over", "in progress", "tick")), said
+        else:
+            raise error
+
+    # ------------------------------------------------------------------ a run
+
+    def _use(self) -> None:
+        settings, program = self.settings, self.program
+        how = RunSettings(
+            settings.executor, self.plan.schedule.workers, fingerprint=settings.fingerprint, debug=settings.debug,
+            recover=settings.recover, tick_timeout=settings.limit,
+        )  # fmt: skip
+        self.run = supervisor.start(program.topology, lambda _: program.pickled, (), how)
+        if settings.kind == "closer":
+            self.closer = Thread(self._close_meanwhile, name="closer")
+            self.closer.start()
+        if settings.kind == "hang":
+            self.simulation.later("stop", self.dice.randrange(1, 1500))
+        with self._reading_may_fail():
+            self._ticks()
+
+    def _close_meanwhile(self) -> None:
+        for _ in range(self.dice.randrange(self.dice.choice([1, 30, 200, 1000]))):
+            point()
+        timeout = self.dice.choice([None, None, 0.1])
+        self.excused |= timeout is not None
+        with contextlib.suppress(Boom):
+            self.run.close(timeout=timeout)
+
+    @contextlib.contextmanager
+    def _reading_may_fail(self) -> Iterator[None]:
+        """An output of a run that another thread has closed may have gone."""
+        try:
+            yield
+        except AttributeError as error:
+            if self.settings.kind != "closer":
+                raise
+            raise RunClosedError(str(error)) from error
+
+    def _ticks(self) -> None:
+        run, record, dice = self.run, self.program.record, self.dice
+        inputs, end = self.program.spec.inputs(), len(record.boundary)
+        saved: Any = None
+        tick = 0
+        while tick < end:
+            if self.saves and run._state == "ready":
+                if saved is None and dice.random() < 0.4:
+                    saved = tick, run.snapshot()
+                elif saved is not None and not self.restored and dice.random() < 0.4:
+                    run.restore(saved[1])
+                    self.restored, tick = True, saved[0]
+            run.set(**inputs.get(tick, {}))
+            tick = self._step(tick, inputs, end)
+            if record.error is not None and tick == end:
+                return
+            expected = record.boundary[tick - 1]
+            seen = {name: getattr(run, name) for name in expected}
+            assert same(seen, expected), f"after tick {tick - 1}: {seen} and not {expected}"
+        assert run.stopped == record.stopped, f"stopped: {run.stopped}"
+        if not self.restored:
+            wanted = self.program.fingerprint if self.settings.fingerprint == "boundary" else record.fingerprint
+            if wanted and not (record.stopped and self.settings.fingerprint == "all" and run._state != "stopped"):
+                assert run.fingerprint() == wanted, "another fingerprint"
+
+    def _step(self, tick: int, inputs: dict[int, Any], end: int) -> int:
+        """Do one tick or several, and return how many are done then."""
+        run, record, dice = self.run, self.program.record, self.dice
+        until = tick + 1
+        way = dice.choice(["tick", "tick", "apart", "run", "many"]) if self.settings.kind != "late" else "apart"
+        if way == "many":
+            free = next((later for later in range(tick + 1, end) if later in inputs), end)
+            until = dice.randint(tick + 1, free)
+        try:
+            if way == "tick":
+                run.tick()
+            elif way == "apart":
+                self._wait_apart()
+            else:
+                run.run(until - tick)
+        except Boom as error:
+            assert record.error is not None and until == end and str(error) == str(record.error[2]), (tick, error, record.error)
+            return end
+        assert record.error is None or until < end, "no error"
+        return until
+
+    def _wait_apart(self) -> None:
+        self.run.tick_async()
+        while True:
+            try:
+                self.run.tick_wait(timeout=self.dice.choice([0.0, 1e-6, 0.1, None]))
+                return
+            except TimeoutError:
+                pass
+
+
+@dataclass
+class Outcome:
+    """What came of a seed; ``error`` is what should not have happened."""
+
+    settings: Settings
+    simulation: Simulation | None = None
+    error: BaseException | None = None
+
+
+def run_seed(seed: int, log: list[tuple[Any, ...]] | None = None) -> Outcome:
+    """Run a seed.
+
+    Args:
+        seed: Which one.
+        log: A list that receives what happened.
+    """
+    settings = Settings.of(seed)
+    plan = plan_of(settings.number, settings.workers, settings.caller_works, settings.draw, (settings.debug, settings.fingerprint))
+    if plan.schedule.workers == 1:
+        return Outcome(settings)
+    simulation = Simulation(seed, settings.how, settings.faults, log)
+    runtime = SimulatedRuntime(simulation)
+    user = User(settings, plan, runtime)
+    outcome = Outcome(settings, simulation)
+    with runtime.installed(plan, settings.spin, settings.executor, settings.pause):
+        try:
+            simulation.run(user.live)
+            _nothing_left(user, runtime)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not simulation.interrupted:
+                raise
+            outcome.error = error
+    return outcome
+
+
+def _nothing_left(user: User, runtime: SimulatedRuntime) -> None:
+    """Check what must hold in the end.
+
+    Raises:
+        AssertionError: Naming all that does not.
+    """
+    simulation = runtime.simulation
+    wrong = [f"{task.name} ended by {task.error!r}" for task in simulation.tasks if task.error is not None and not _excused(task)]
+    if not user.excused:
+        wrong += sorted(set(simulation.notes))
+    wrong += [f"the run is {run._state}" for run in runtime.runs]
+    wrong += [f"helper {one.name} has not ended" for one in simulation.helpers if not one.ended]
+    for process, loop in runtime.loops:
+        shut = loop.stopping and not loop.pending & loop.shutdown_mask
+        if not shut and process.status in (0, None):
+            wrong.append(f"worker {loop.worker} has not run its shutdown reactions")
+    if any(channel.named for channel in runtime.channels):
+        wrong.append("names of channels are left")
+    if any(end.open for end in runtime.files.ends.values()):
+        wrong.append("ends of pipes are open")
+    assert not wrong, "; ".join(wrong)
+
+
+def _excused(task: Any) -> bool:
+    return task.main and task.process.signal != 0
