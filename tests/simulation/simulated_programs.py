@@ -6,6 +6,7 @@ first, few workers ever wait for each other in the middle of a tick.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import dataclass
 from functools import lru_cache
@@ -110,15 +111,13 @@ def known(number: int) -> Known:
 def _fingerprint(spec: ProgramSpec, record: Record) -> str:
     if record.error is not None:
         return ""
-    inputs = spec.inputs()
-    with build(spec).start(executor="inline") as run:
-        try:
-            for tick in range(len(record.boundary)):
-                run.set(**inputs.get(tick, {}))
-                run.tick()
-        except Boom:  # of a shutdown reaction
-            return ""
-        return run.fingerprint()
+    inputs, found = spec.inputs(), ""
+    with contextlib.suppress(Boom), build(spec).start(executor="inline") as run:  # shutdown reactions may raise
+        for tick in range(len(record.boundary)):
+            run.set(**inputs.get(tick, {}))
+            run.tick()
+        found = run.fingerprint()
+    return found
 
 
 @lru_cache(1024)

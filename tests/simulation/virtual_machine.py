@@ -18,6 +18,7 @@ from typing import Any
 from virtual_scheduler import SimulatedProcess, Simulation, Task
 
 from reactor_rl.runtime.channel import Channel
+from reactor_rl.runtime.shared_memory import SharedMemory
 
 _LENGTH = struct.Struct("!i")
 
@@ -123,7 +124,7 @@ class Event:
 
     def wait(self, timeout: float | None = None) -> bool:
         point()
-        return self._set or (World.simulation is not None and World.simulation.wait(self.is_set, timeout))
+        return self._set or (World.simulation is not None and World.simulation.wait(self.is_set, timeout, patient=True))
 
 
 class Thread:
@@ -432,6 +433,7 @@ class Process:
             end.open += 1
         self._process = process = simulation.process(self._name.rpartition(" ")[2], lambda: self._target(*arguments))
         process.at_end += [end.close for end in ends]
+        process.at_end += [block._release for argument in arguments for block in _blocks(argument)]
         point(interrupts=False)
 
     @property
@@ -466,6 +468,11 @@ class Process:
         self._signal(15)
 
     def close(self) -> None: ...
+
+
+def _blocks(argument: Any) -> list[SharedMemory]:
+    """The blocks of memory that a process has open for an argument."""
+    return [one for one in (argument if isinstance(argument, list) else [argument]) if isinstance(one, SharedMemory)]
 
 
 def wait_for_processes(sentinels: Iterable[SimulatedProcess], seconds: float | None = None) -> list[SimulatedProcess]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from greenlet import getcurrent, greenlet
 
@@ -183,7 +183,7 @@ class Simulation:
         if me is None or getcurrent() is not me.green:
             return
         if self.points >= MOST_POINTS:
-            raise Ended
+            self._hub.switch()  # from which nobody returns
         while self._events and self.points >= self._events[0][0]:
             getattr(self, f"_{self._events.pop(0)[1].replace('-', '_')}")(me)
         if self._untraced and me is self.main:
@@ -335,8 +335,7 @@ class Simulation:
             while not main.over:
                 task = self._choose()
                 if task is None or self.points >= MOST_POINTS or self.now > LATEST:
-                    states = "; ".join(f"{one.name}: {one.state()}" for one in self.tasks)
-                    raise DeadlockError(f"{'nobody can go on' if task is None else 'there is no end'} ({states})")
+                    self._give_up("nobody can go on" if task is None else "there is no end")
                 self.switches += 1
                 self.now += 1e-7
                 self.current = task
@@ -352,6 +351,10 @@ class Simulation:
         if main.error is not None:
             raise main.error
 
+    def _give_up(self, why: str) -> NoReturn:
+        states = "; ".join(f"{one.name}: {one.state()}" for one in self.tasks)
+        raise DeadlockError(f"{why} ({states}); the caller is in {where_is(self.main)}")
+
     def _with_lines(self, body: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
             if self.faults.lines:
@@ -364,3 +367,13 @@ class Simulation:
         """Keep for the log what happens."""
         if self.log is not None:
             self.log.append((self.points, self.now, "" if self.current is None else self.current.name, what))
+
+
+def where_is(task: Task | None) -> str:
+    """Say which functions of the runtime a task is in, the innermost first."""
+    frame, found = None if task is None else task.green.gr_frame, []
+    while frame is not None:
+        if "/reactor_rl/" in frame.f_code.co_filename:
+            found.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " < ".join(found) or "its own code"
