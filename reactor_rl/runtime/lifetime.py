@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from threading import TIMEOUT_MAX, get_ident
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from reactor_rl.errors import Failure, RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
@@ -97,7 +97,8 @@ class RunLifetime:
             return
         raised: BaseException | None = None
         try:
-            state, self._state, self._closer = self._state, "closing", get_ident()
+            self._closer = get_ident()  # before the look at the state: an operation that begins looks here behind its change of that
+            state, self._state = self._state, "closing"
             # Another thread is in a reaction, unless no operation is in progress or it is this thread's own, interrupted one. An
             # error in __init__ may have left no loop.
             self._left = state != "busy" or "_loop" not in self.__dict__ or self._loop.is_in_this_thread()
@@ -131,20 +132,15 @@ class RunLifetime:
             failure = self._shut_down()
         except TimeoutError:
             return None, 0.0
-        except RunClosedError:  # another thread did not wait
-            return None, ABORTED
         except Exception as error:
+            if words[ControlBlock.ABORT]:  # another thread did not wait
+                return None, ABORTED
             return error if state != "ticking" or words[ControlBlock.STOP] else None, ABORTED
         return None if failure is None else failure.raised(), None if deadline.never else GRACE
 
     def _tear_down(self, grace: float | None) -> None:
         """End the workers, wherever they are. May be interrupted and called again."""
-        words = self._words
-        # Before the tokens: a helper that waits within a pass checks ABORT, one between two passes reads the command.
-        words[ControlBlock.ABORT], words[ControlBlock.COMMAND] = 1, HelperCommand.QUIT
-        for (source, _), channel in self._executor.channels.items():
-            if source == 0:  # also to a helper that is just being put in the place of another one
-                channel.signal()
+        self._quit()
         if "_boundary" in self.__dict__:
             self._boundary.open = False
         if "_loop" in self.__dict__ and self._is_left(grace):
@@ -152,6 +148,20 @@ class RunLifetime:
         self._executor.stop(grace)
         self._state = "closed"
         runs.discard(self)
+
+    def _refuse(self) -> NoReturn:
+        """Leave an operation that begins while another thread closes the run: it has found the run whole, and will end it well."""
+        self._state = "closing"
+        raise RunClosedError("the run was closed by another thread")
+
+    def _quit(self) -> None:
+        """Tell all helpers to quit, those between two passes and those within one."""
+        words = self._words
+        # Before the tokens: a helper that waits within a pass checks ABORT, one between two passes reads the command.
+        words[ControlBlock.ABORT], words[ControlBlock.COMMAND] = 1, HelperCommand.QUIT
+        for (source, _), channel in self._executor.channels.items():
+            if source == 0:  # also to a helper that is just being put in the place of another one
+                channel.signal()
 
     def _is_left(self, grace: float | None) -> bool:
         """Wait at most ``grace`` until no other thread is in a reaction: its environment must not be closed while it steps."""
@@ -191,13 +201,15 @@ class RunLifetime:
         state = self._state
         try:
             self._state = "busy"
+            if self._closer != -1:
+                self._refuse()
             yield
             if self._closer != -1:
                 raise RunClosedError(f"cannot {what}: the run was closed meanwhile")
             self._state = state
         except Exception:
             if self._state == "busy":
-                self._state = state
+                self._state = state if self._closer == -1 else "closing"
             self._left = True
             raise
         except BaseException as error:
@@ -251,8 +263,11 @@ class RunLifetime:
         Raises:
             RunClosedError: If the cause is another thread that has closed the run.
         """
-        if self._closer not in (-1, get_ident()) and isinstance(error, Exception):
+        if self._closer not in (-1, get_ident()):
             self._left = True
+            if self._state != "closed":
+                self._quit()  # again: a command of this thread may have come behind that one
+        if self._left and self._closer not in (-1, get_ident()) and isinstance(error, Exception):
             raise RunClosedError("the run was closed by another thread, in the middle of an operation of this one") from None
         if self._state in ("ready", "ticking", "busy"):
             interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))  # the latter out of a `with` that it struck

@@ -154,6 +154,8 @@ class Run(RunLifetime):
             raise self._unusable("end a tick", hint="call tick_async() first")
         try:
             self._state = "busy"
+            if self._closer != -1:
+                self._refuse()
             if timeout is None and not self._started_pass:
                 self._run_pass()
                 self._end_tick()
@@ -169,6 +171,8 @@ class Run(RunLifetime):
 
     def _begin_tick(self) -> None:
         self._state = "busy"
+        if self._closer != -1:
+            self._refuse()
         self._boundary.open = False
         # Startup and tick 0 are one pass.
         self._number = number = self._loop.pass_number + (self._ticks > 0)
@@ -264,6 +268,8 @@ class Run(RunLifetime):
         """Run until ``end``, or a tick that failed or requested a stop, without a look at other workers in between."""
         try:
             self._state = "busy"
+            if self._closer != -1:
+                self._refuse()
             self._boundary.open = False
             reached = self._loop.ticks_alone(self._ticks, end)
             self._ticks = reached - 1
