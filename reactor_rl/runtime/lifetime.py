@@ -97,7 +97,9 @@ class RunLifetime:
             return
         raised: BaseException | None = None
         try:
-            self._closer = get_ident()  # before the look at the state: an operation that begins looks here behind its change of that
+            self._closer = (
+                get_ident()
+            )  # before the look at the state: an operation that begins looks here behind its change of that
             state, self._state = self._state, "closing"
             # Another thread is in a reaction, unless no operation is in progress or it is this thread's own, interrupted one. An
             # error in __init__ may have left no loop.

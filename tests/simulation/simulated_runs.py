@@ -29,7 +29,7 @@ from reactor_rl.runtime.supervisor import RunSettings
 
 KINDS = ("plain", "kill", "ctrl-c", "both", "late", "closer", "hang")
 """What strikes: nothing; kills; Ctrl-C; both; deadlines of the caller; another thread that closes the run; helpers that are stopped."""
-POOL, EPOCH = 40, 2000
+POOL, EPOCH = 40, 8000
 """So many programs are used by so many seeds in a row."""
 
 
@@ -74,7 +74,9 @@ class Settings:
         )  # fmt: skip
 
     def __str__(self) -> str:
-        helped = f"{self.executor}, {self.workers} workers, caller {'works' if self.caller_works else 'does not work'}, draw {self.draw}"
+        helped = (
+            f"{self.executor}, {self.workers} workers, caller {'works' if self.caller_works else 'does not work'}, draw {self.draw}"
+        )
         return f"seed {self.seed}: {self.kind}, {self.how}, program {self.number} on {helped}, {self.recover}, {self.faults}"
 
 

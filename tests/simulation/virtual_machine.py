@@ -17,7 +17,8 @@ from typing import Any
 
 from virtual_scheduler import SimulatedProcess, Simulation, Task
 
-from reactor_rl.runtime.channel import Channel
+from reactor_rl.runtime.channel import Channel, ControlBlock
+from reactor_rl.runtime.executor import HelperCommand
 from reactor_rl.runtime.shared_memory import SharedMemory
 
 _LENGTH = struct.Struct("!i")
@@ -235,6 +236,15 @@ class TokenChannel(Channel):
     def __del__(self) -> None: ...
 
 
+_NAMES = {index: name for name, index in vars(ControlBlock).items() if name.isupper() and name != "NEXT"}
+_COMMANDS = {value: name for name, value in vars(HelperCommand).items() if name.isupper()}
+
+
+def _word(index: int) -> str:
+    """Name a word, for the log. Those of the times that are NEXT are not told from the stamps that follow."""
+    return _NAMES.get(index, f"word {index}")
+
+
 class Words:
     """The words that all workers share; at each look at one of them others may go on."""
 
@@ -254,7 +264,7 @@ class Words:
         point()
         self.whole[index] = value
         if World.simulation is not None and World.simulation.log is not None:
-            World.simulation.say(f"word {index} is {value}")
+            World.simulation.say(f"{_word(index)} is {_COMMANDS.get(value, value) if index == ControlBlock.COMMAND else value}")
 
     def __len__(self) -> int:
         return len(self.whole)

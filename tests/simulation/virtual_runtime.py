@@ -143,7 +143,9 @@ class SimulatedRuntime:
 
         def compile_program(*_: Any) -> tuple[Plan, Any]:
             threaded = kind == "threads"
-            return plan, threads_executor.ThreadsExecutor(plan, spin) if threaded else processes.ProcessesExecutor(plan, spin, None, ())
+            return plan, threads_executor.ThreadsExecutor(plan, spin) if threaded else processes.ProcessesExecutor(
+                plan, spin, None, ()
+            )
 
         return compile_program
 
@@ -161,7 +163,9 @@ class SimulatedRuntime:
         bind = self._noted(binding.bind)
         TokenChannel.made = self.channels
         words = {"control_words": Words}
-        clocks = {module: {"time": Clock} for module in (channel, helpers, launch, lifetime, line, recovery, revival, threads_executor)}
+        clocks = {
+            module: {"time": Clock} for module in (channel, helpers, launch, lifetime, line, recovery, revival, threads_executor)
+        }
         places: dict[Any, dict[str, Any]] = {
             channel: {"clock": Clock.monotonic, "yield_processor": yield_processor},
             executor: {"Channel": TokenChannel},

@@ -299,11 +299,20 @@ class Simulation:
     def _choose(self) -> Task | None:
         """Choose who goes on; ``None``: nobody can."""
         while True:
-            alive = [task for task in self.tasks if not task.gone and (task.process.signal or not task.process.stopped)]
-            can = [task for task in alive if task.ready is None or task.process.signal or task.ready()]
-            late = [task for task in alive if task.deadline < math.inf and task.ready is not None and task not in can]
-            if self._struck and self.main in alive and self.main not in can:
-                return self.main  # a signal ends its sleep
+            can, late = [], []
+            for task in self.tasks:
+                process = task.process
+                if task.over or process.status is not None or (process.stopped and not process.signal):
+                    continue
+                if task.ready is None or process.signal or task.ready():
+                    can.append(task)
+                elif task.deadline < math.inf:
+                    late.append(task)
+            main = self.main
+            if self._struck and main is not None and main.ready is not None and main not in can:
+                return main  # a signal ends its sleep
+            if not late and len(can) == 1 and not can[0].process.signal:
+                return can[0]
             hasty = [task for task in late if not task.patient]
             late = hasty if hasty or can else late
             if late and (not can or self.random.random() < self._hasty):
