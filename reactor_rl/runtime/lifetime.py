@@ -97,9 +97,7 @@ class RunLifetime:
             return
         raised: BaseException | None = None
         try:
-            self._closer = (
-                get_ident()
-            )  # before the look at the state: an operation that begins looks here behind its change of that
+            self._closer = get_ident()  # before the look at the state: an operation that begins changes that, then looks here
             state, self._state = self._state, "closing"
             # Another thread is in a reaction, unless no operation is in progress or it is this thread's own, interrupted one. An
             # error in __init__ may have left no loop.

@@ -1,7 +1,7 @@
-"""Repeat a seed of the simulation, or run many: ``python -m tests.simulation 12345``; ``python -m tests.simulation --seconds 3600 --merge``.
+"""Repeat one seed of the simulation (``python -m tests.simulation 12345``), or run many (``--seconds 3600 --merge``).
 
-A seed alone prints what happened, and exits with 1 if that should not have happened. Many print those that fail, and their figures
-go to ``benchmarks/results/simulation.json``; with ``--merge`` they are added to those that are there, and the seeds go on from there.
+One seed prints what happened, and exits with 1 if that should not have happened. Many print those that fail. Their figures go to
+``benchmarks/results/simulation.json``; with ``--merge`` they are added to those that are there, and the seeds go on from there.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-_HERE = Path(__file__).parent
-_ROOT = _HERE.parents[1]
-sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_ROOT / "benchmarks")]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from recording import print_machine, write_json
 from simulated_runs import KINDS, Outcome, run_seed
 
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 COUNTED = ("schedules", "points", "switches", "kills", "ctrl_c", "failures")
 
 
@@ -94,7 +95,7 @@ def main() -> int:
     if options.seed is not None:
         return repeat(options.seed, options.last)
     writes = options.merge or options.output is not None
-    options.output = options.output or _ROOT / "benchmarks" / "results"
+    options.output = options.output or RESULTS
     file = options.output / "simulation.json"
     before = (
         json.loads(file.read_text()) if options.merge and file.exists() else {"cases": {}, "next": 0, "failed": [], "seconds": 0.0}

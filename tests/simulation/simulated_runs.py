@@ -1,7 +1,7 @@
 """One seed, one run: what is run, how it is used, what strikes it, and what must hold.
 
-Values are those of the interpreter, whoever goes on when. An error is one that what has happened explains. In the end every helper has
-ended by itself unless it was killed, has run its shutdown reactions, and nothing is left open.
+Values are those of the interpreter, whoever goes on when. An error is one that what has happened explains. In the end every helper
+has ended by itself unless it was killed, has run its shutdown reactions, and nothing is left open.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.supervisor import RunSettings
 
 KINDS = ("plain", "kill", "ctrl-c", "both", "late", "closer", "hang")
-"""What strikes: nothing; kills; Ctrl-C; both; deadlines of the caller; another thread that closes the run; helpers that are stopped."""
+"""What strikes: nothing, kills, Ctrl-C, both, deadlines of the caller, another thread that closes, or helpers that are stopped."""
 POOL, EPOCH = 40, 8000
 """So many programs are used by so many seeds in a row."""
 
@@ -216,7 +216,8 @@ class User:
             else:
                 run.run(until - tick)
         except Boom as error:
-            assert record.error is not None and until == end and str(error) == str(record.error[2]), (tick, error, record.error)
+            if record.error is None or until != end or str(error) != str(record.error[2]):
+                raise AssertionError(f"in tick {tick}: {error!r} and not {record.error}") from error
             return end
         assert record.error is None or until < end, "no error"
         return until

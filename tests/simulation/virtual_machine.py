@@ -75,7 +75,7 @@ def yield_processor() -> None:
 
 
 class Lock:
-    """A lock, and with ``again=True`` one that its holder may take again. Ctrl-C strikes while it is waited for, never once it is taken."""
+    """A lock, or one that its holder may take again. Ctrl-C strikes while it is waited for, never once it is taken."""
 
     def __init__(self, again: bool = False) -> None:
         self._holder: int | None = None

@@ -1,7 +1,7 @@
 """The real runtime in a simulated world: which names of its modules stand for what of :mod:`virtual_machine`.
 
-What runs is the code of ``reactor_rl``, both of its executors with helpers: Run, Helpers, RecoveringHelpers, InputLog, WorkerRevival,
-ProcessesExecutor and its starts, ThreadsExecutor, Line, run_helper, WorkerLoop, Channel.wait. Shared memory is real, too.
+What runs is the code of ``reactor_rl``, with both of its executors that have helpers: Run, Helpers, RecoveringHelpers, InputLog,
+WorkerRevival, ProcessesExecutor and its starts, ThreadsExecutor, Line, run_helper, WorkerLoop, Channel.wait. Shared memory is real.
 """
 
 from __future__ import annotations
