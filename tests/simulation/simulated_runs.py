@@ -16,19 +16,21 @@ from typing import Any
 
 from machines import Boom
 from random_programs import same
+from simulated_nodes import LosingNodes, start_on_nodes, with_nodes
 from simulated_programs import Fingerprint, known, plan_of
 from virtual_machine import Thread, point
 from virtual_runtime import SimulatedRuntime
 from virtual_scheduler import Faults, Simulation
 
 from reactor_rl import Recover
-from reactor_rl.errors import RunClosedError, RunError, WorkerDiedError, WorkerHungError
+from reactor_rl.errors import NodeDiedError, RunClosedError, RunError, WorkerDiedError, WorkerHungError
 from reactor_rl.runtime import supervisor
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.supervisor import RunSettings
 
-KINDS = ("plain", "kill", "ctrl-c", "both", "late", "closer", "hang")
-"""What strikes: nothing, kills, Ctrl-C, both, deadlines of the caller, another thread that closes, or helpers that are stopped."""
+KINDS = ("plain", "kill", "ctrl-c", "both", "late", "closer", "hang", "nodes")
+"""What strikes: nothing, kills, Ctrl-C, both, deadlines of the caller, another thread that closes, helpers that are stopped, and for
+programs on several nodes their loss, kills or Ctrl-C."""
 POOL, EPOCH = 40, 8000
 """So many programs are used by so many seeds in a row."""
 
@@ -52,12 +54,15 @@ class Settings:
     spin: float
     pause: float
     limit: float | None
+    loses: float = 0.0
 
     @classmethod
     def of(cls, seed: int) -> Settings:
         dice = random.Random(seed ^ 0x5EED)
         kind, how = KINDS[seed % len(KINDS)], ("walk", "pct")[seed // len(KINDS) % 2]
         kills = dice.choice([1, 1, 2, 3]) if kind in ("kill", "both") else 0
+        if kind == "nodes":
+            return cls._of_nodes(dice, seed, how)
         recovers = (kills and dice.random() < 0.85) or (kind in ("ctrl-c", "closer", "hang") and dice.random() < 0.5)
         recover = Recover(restarts=50, log_bytes=dice.choice([1, 2000, 1 << 20])) if recovers else None
         executor = "processes" if kills or recover or kind == "hang" else dice.choice(["threads", "processes"])
@@ -73,6 +78,20 @@ class Settings:
             dice.choice([0.0, 0.0, 3e-6]), dice.choice([float("inf"), 0.0, 1e-5]), 0.5 if kind == "hang" else None,
         )  # fmt: skip
 
+    @classmethod
+    def _of_nodes(cls, dice: random.Random, seed: int, how: str) -> Settings:
+        processes = dice.random() < 0.4
+        faults = Faults(
+            kills=dice.choice([0, 1, 2]) if processes else 0, interrupts=dice.choice([0, 0, 0, 1]),
+            within=dice.choice([500, 2000, 6000]),
+        )  # fmt: skip
+        recover = Recover(restarts=50, log_bytes=dice.choice([1, 2000, 1 << 20])) if dice.random() < 0.6 else None
+        return cls(
+            seed, "nodes", how, seed // EPOCH * POOL + dice.randrange(POOL), 0, dice.random() < 0.7, dice.randrange(1 << 30),
+            "processes" if processes else "threads", recover, faults, "boundary", False, 0.0,
+            dice.choice([float("inf"), 0.0, 1e-5]), None, dice.choice([0.0, 0.02, 0.1]),
+        )  # fmt: skip
+
     def __str__(self) -> str:
         helped = (
             f"{self.executor}, {self.workers} workers, caller {'works' if self.caller_works else 'does not work'}, draw {self.draw}"
@@ -83,13 +102,14 @@ class Settings:
 class User:
     """Who starts a run, ticks it, looks at it and closes it."""
 
-    def __init__(self, settings: Settings, plan: Plan, runtime: SimulatedRuntime) -> None:
+    def __init__(self, settings: Settings, plan: Plan | None, runtime: SimulatedRuntime) -> None:
         self.settings, self.plan, self.runtime = settings, plan, runtime
         self.simulation, self.program = runtime.simulation, known(settings.number)
         self.dice = random.Random(settings.seed ^ 0xCAFE)
         self.saves = self.dice.random() < 0.3
         self.excused = settings.kind in ("late", "hang")  # helpers that are terminated
         self.run: Any = None
+        self.transport: LosingNodes | None = None
         self.restored = False
 
     def live(self) -> None:
@@ -113,7 +133,7 @@ class User:
     def _close(self) -> None:
         """Close whatever was begun, whatever strikes meanwhile."""
         struck = None
-        for run in [self.run] if self.run is not None else list(self.runtime.runs):
+        for run in [self.run] if self.run is not None else [run for run in self.runtime.runs if not hasattr(run, "_mailbox")]:
             while run._state != "closed":
                 timeout = 1.0 if self.excused else self.dice.choice([None, None, 1.0])
                 self.excused |= timeout is not None
@@ -128,7 +148,12 @@ class User:
     def _explain(self, error: RunError) -> None:
         """Check that an error has a reason."""
         settings, said = self.settings, str(error)
-        if isinstance(error, WorkerDiedError):
+        if settings.kind == "nodes":
+            lost = self.simulation.killed or settings.loses
+            assert lost and isinstance(error, (NodeDiedError, WorkerDiedError)), said
+            if settings.recover is not None and isinstance(error, NodeDiedError):
+                assert "in the same tick" in said, said
+        elif isinstance(error, WorkerDiedError):
             assert self.simulation.killed or settings.kind == "hang", f"nobody was killed: {said}"
             if settings.recover is not None and settings.kind != "hang":
                 assert "the work itself" in said or "brought back" in said, said
@@ -143,6 +168,13 @@ class User:
 
     def _use(self) -> None:
         settings, program = self.settings, self.program
+        if self.plan is None:
+            dice = random.Random(settings.draw)
+            self.run, self.transport = start_on_nodes(
+                program, dice, settings.executor, settings.recover, settings.loses, settings.caller_works
+            )  # fmt: skip
+            self._ticks()
+            return
         how = RunSettings(
             settings.executor, self.plan.schedule.workers, fingerprint=settings.fingerprint, debug=settings.debug,
             recover=settings.recover, tick_timeout=settings.limit,
@@ -249,9 +281,12 @@ def run_seed(seed: int, log: list[tuple[Any, ...]] | None = None) -> Outcome:
         log: A list that receives what happened.
     """
     settings = Settings.of(seed)
-    plan = plan_of(settings.number, settings.workers, settings.caller_works, settings.draw, (settings.debug, settings.fingerprint))
-    if plan.schedule.workers == 1:
-        return Outcome(settings)
+    options = settings.debug, settings.fingerprint
+    plan = None
+    if settings.kind != "nodes":
+        plan = plan_of(settings.number, settings.workers, settings.caller_works, settings.draw, options)
+        if plan.schedule.workers == 1:
+            return Outcome(settings)
     _collect_garbage()
     simulation = Simulation(seed, settings.how, settings.faults, log)
     runtime = SimulatedRuntime(simulation)
@@ -259,7 +294,9 @@ def run_seed(seed: int, log: list[tuple[Any, ...]] | None = None) -> Outcome:
     outcome = Outcome(settings, simulation)
     collects = gc.isenabled()
     gc.disable()
-    with runtime.installed(plan, settings.spin, settings.executor, settings.pause):
+    nodes = with_nodes(simulation) if plan is None else contextlib.nullcontext()
+    known(settings.number)  # made outside of the simulated world
+    with runtime.installed(plan, settings.spin, settings.executor, settings.pause), nodes:
         try:
             simulation.run(user.live)
             _nothing_left(user, runtime)

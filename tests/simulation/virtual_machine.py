@@ -131,15 +131,21 @@ class Event:
 class Thread:
     """A thread of the process that starts it."""
 
-    def __init__(self, target: Callable[..., None], args: Sequence[Any] = (), name: str = "", daemon: bool = False) -> None:
+    def __init__(
+        self, target: Callable[..., None] | None = None, args: Sequence[Any] = (), name: str = "", daemon: bool = False
+    ) -> None:
         self._target, self._args, self._name = target, args, name
         self._task: Task | None = None
 
     def start(self) -> None:
         simulation = now_running()
         assert simulation.current is not None
-        self._task = simulation.spawn(self._name, simulation.current.process, lambda: self._target(*self._args))
+        self._task = simulation.spawn(self._name, simulation.current.process, self.run)
         point(interrupts=False)
+
+    def run(self) -> None:
+        assert self._target is not None
+        self._target(*self._args)
 
     @property
     def ident(self) -> int | None:

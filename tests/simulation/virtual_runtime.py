@@ -138,8 +138,10 @@ class SimulatedRuntime:
         point()
         self.simulation.server.end(-9)
 
-    def _compiled(self, plan: Plan, spin: float, kind: str) -> Callable[..., Any]:
-        """Have :func:`supervisor.start` take a plan that is compiled already."""
+    def _compiled(self, plan: Plan | None, spin: float, kind: str) -> Callable[..., Any]:
+        """Have :func:`supervisor.start` take a plan that is compiled already, if there is one."""
+        if plan is None:
+            return supervisor.compile_program
 
         def compile_program(*_: Any) -> tuple[Plan, Any]:
             threaded = kind == "threads"
@@ -150,11 +152,11 @@ class SimulatedRuntime:
         return compile_program
 
     @contextlib.contextmanager
-    def installed(self, plan: Plan, spin: float, kind: str, pause: float) -> Iterator[None]:
+    def installed(self, plan: Plan | None, spin: float, kind: str, pause: float) -> Iterator[None]:
         """Put the simulated world under the runtime within the block.
 
         Args:
-            plan: What runs.
+            plan: What runs; ``None``: whatever is compiled.
             spin: Seconds that workers spin.
             kind: The executor, ``"threads"`` or ``"processes"``.
             pause: Seconds between two saves of a recovering run.
@@ -176,7 +178,7 @@ class SimulatedRuntime:
             presence: {"np": _numpy},
             loop: {"get_ident": ident},
             lifetime: {"get_ident": ident, "runs": self.runs},
-            run: {"runs": self.runs, "RLock": reentrant_lock, "when_forked": _nothing},
+            run: {"bind": bind, "runs": self.runs, "RLock": reentrant_lock, "when_forked": _nothing},
             recovery: {"tell": self.simulation.say, "SHORTEST_PAUSE": pause, "PAUSE_FACTOR": 0},
             supervisor: {"compile_program": self._compiled(plan, spin, kind)},
             shared_memory: {"available_memory": lambda: None},
