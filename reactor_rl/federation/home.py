@@ -140,7 +140,10 @@ class MessageRouter:
         node = self._nodes[index]
         node.called, node.held = True, []
         self.requests += 1
-        self._transport.send(index, request)
+        try:
+            self._transport.send(index, request)
+        except NodeLostError as lost:  # it was to be brought back before that
+            raise self._lost(lost) from None
 
     def post(self, message: Message) -> None:
         """Take a message of home's own gateway, and look for messages of others.

@@ -29,8 +29,9 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.supervisor import RunSettings
 
 KINDS = ("plain", "kill", "ctrl-c", "both", "late", "closer", "hang", "nodes")
-"""What strikes: nothing, kills, Ctrl-C, both, deadlines of the caller, another thread that closes, helpers that are stopped, and for
-programs on several nodes their loss, kills or Ctrl-C."""
+"""What strikes: nothing, kills, Ctrl-C, both, deadlines of the caller, another thread that closes, helpers that are stopped; and for
+programs on several nodes their loss, kills or Ctrl-C.
+"""
 POOL, EPOCH = 40, 8000
 """So many programs are used by so many seeds in a row."""
 

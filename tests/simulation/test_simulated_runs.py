@@ -61,8 +61,8 @@ def test_a_seed_is_the_same_schedule_again(seed: int) -> None:
 def test_a_seed_is_the_same_schedule_in_another_process() -> None:
     said = [
         subprocess.run(
-            [sys.executable, "-m", "tests.simulation", "708", "--last", "100000"], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": number},
-            capture_output=True, text=True, check=True, timeout=60,
+            [sys.executable, "-m", "tests.simulation", "708", "--last", "100000"], cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": number}, capture_output=True, text=True, check=True, timeout=60,
         ).stdout
         for number in ("1", "2")
     ]  # fmt: skip
