@@ -99,11 +99,14 @@ class Helpers:
             RunClosedError: If another thread has closed the run meanwhile.
             WorkerDiedError: Naming the worker, what ended it, and the reactors that it held.
         """
-        if self.words[ControlBlock.ABORT]:
-            raise RunClosedError("the run was closed")
+        self._must_be_open()
         for worker in self._numbers:  # its failure may be longer than the pipe's buffer, and then it lives until we read it
             self._listen(worker)
         self._check_alive()
+
+    def _must_be_open(self) -> None:
+        if self.words[ControlBlock.ABORT]:
+            raise RunClosedError("the run was closed")
 
     def _expect(self) -> None:
         """Start the limit: the caller begins to wait for a helper."""

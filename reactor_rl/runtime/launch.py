@@ -46,6 +46,8 @@ __all__ = [
 
 _STATUS = 0.2
 """Seconds that the exit status of a process that has ended may take to arrive."""
+_LOOK = 0.5
+"""Most seconds of one wait for the end of processes: another thread that ends them may close what is waited for."""
 
 
 class ChildProcess:
@@ -66,13 +68,13 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id, ``None`` before it is started."""
-        pid: int | None = self._process.pid
+        """Process id, ``None`` before it is started and after it is closed."""
+        pid: int | None = None if self._process._closed else self._process.pid
         return pid
 
     @property
     def started(self) -> bool:
-        """Whether the process was started."""
+        """Whether the process was started, and is not closed."""
         return self.pid is not None
 
     @property
@@ -100,13 +102,14 @@ class ChildProcess:
         """Terminate or kill the process, if it was started."""
         if not self.started:
             return
-        if kill:
-            self._process.kill()
-        else:
-            self._process.terminate()
+        with contextlib.suppress(ValueError):  # another thread has closed it just now
+            if kill:
+                self._process.kill()
+            else:
+                self._process.terminate()
 
     def close(self) -> None:
-        """Release a process that was not started, or has ended."""
+        """Release a process that was not started, or has ended. May be called again, if it was interrupted or failed."""
         if self.started:
             if self.status() is None:  # ``multiprocessing`` would take it for alive and keep it for ever
                 self._process._popen.returncode = 255
@@ -120,10 +123,10 @@ def wait_for_all(children: Sequence[ChildProcess], seconds: float | None) -> lis
     """Wait until every process has ended, at most ``seconds``, and return those that have not."""
     end = None if seconds is None else time.monotonic() + seconds
     while alive := [child for child in children if child.started and not child.ended]:
-        remaining = None if end is None else end - time.monotonic()
-        if remaining is not None and remaining <= 0.0:
+        remaining = _LOOK if end is None else end - time.monotonic()
+        if remaining <= 0.0:
             return alive
-        connection.wait([child.watch for child in alive], remaining)
+        connection.wait([child.watch for child in alive], min(remaining, _LOOK))
     return []
 
 
@@ -136,6 +139,9 @@ _preloaded = ["numpy", "cloudpickle", "reactor_rl.runtime.processes"]
 
 LONGEST_ADDRESS = 100
 """Bytes of the path of a socket: Linux takes 107, macOS 103."""
+
+QUEUED, _AGAIN = 10.0, 0.01
+"""Seconds for which connections to a fork server that has no room for more are tried, and between two tries."""
 
 _MPI = ("OMPI_", "PMI_", "PMIX_", "MPI_", "SLURM_MPI")
 
@@ -250,11 +256,33 @@ def start_process(context: BaseContext, process: Any) -> None:
         if context.get_start_method() == "forkserver":
             from multiprocessing import forkserver
 
-            with _swapped(forkserver, "connect_to_new_process", _own_server().connect_to_new_process):
+            with _swapped(forkserver, "connect_to_new_process", _connect):
                 process.start()
         else:
             with _environment():
                 process.start()
+
+
+def _connect(descriptors: Sequence[int]) -> tuple[int, int]:
+    """Ask the fork server for a process.
+
+    Raises:
+        RunError: If too many others wait for it already.
+    """
+    server = _own_server()
+    server.ensure_running()
+    end = time.monotonic() + QUEUED
+    while True:
+        try:
+            pipes: tuple[int, int] = server.connect_to_new_process(descriptors)
+            return pipes
+        except BlockingIOError as error:  # a socket does not wait itself if socket.setdefaulttimeout() was called
+            if time.monotonic() > end:
+                raise RunError(
+                    f"cannot start a worker: the fork server has taken no new connection for {QUEUED:.0f} s, because too many wait "
+                    "for it. Start fewer runs at the same time"
+                ) from error
+        time.sleep(_AGAIN)
 
 
 _arbitrary_address: Callable[[str], str] = connection.arbitrary_address  # type: ignore[attr-defined]

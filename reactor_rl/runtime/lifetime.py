@@ -8,6 +8,7 @@ import time
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import partial
 from threading import TIMEOUT_MAX, get_ident
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
@@ -44,11 +45,9 @@ class _Within:
     """A lock for :func:`holding` that is waited for until a deadline, and then done without."""
 
     def __init__(self, lock: Any, deadline: Deadline) -> None:
-        self._lock, self._deadline = lock, deadline
+        # No function of Python: a handler that raises in one, behind the lock's own, would lose the lock.
+        self.acquire = partial(lock.acquire, timeout=-1 if deadline.never else deadline.left(TIMEOUT_MAX))
         self.release = lock.release
-
-    def acquire(self) -> bool:
-        return bool(self._lock.acquire(timeout=-1 if self._deadline.never else self._deadline.left(TIMEOUT_MAX)))
 
 
 _NO_COPY = "a run cannot be copied or pickled, because its workers exist only once; start another one, or take its snapshot()"
@@ -61,6 +60,7 @@ class RunLifetime:
     _why = ""  # it is over
     _closer = -1  # the thread that ends it
     _left = True  # whether no other thread is in the middle of something while it ends
+    _hurried = False  # whether another thread than the one that ends it has ended its helpers
     _executor: Executor
     _helpers: Helpers
     _words: memoryview
@@ -79,7 +79,7 @@ class RunLifetime:
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:
         """End the run: shutdown reactions, then the workers. May be called again, and does nothing in a forked child.
 
-        While another thread closes the run, this one waits for that, as long as ``timeout`` says.
+        While another thread closes the run, this one waits for that, as long as ``timeout`` says, and ends the workers then.
 
         Args:
             timeout: Seconds to wait for work in progress, after which workers are terminated; ``None``: no limit.
@@ -94,6 +94,9 @@ class RunLifetime:
 
     def _close(self, deadline: Deadline, terminate: bool) -> None:
         if self._state in ("closed", "foreign"):  # another thread has closed it meanwhile
+            return
+        if not self._closing._is_owned():
+            self._hurry(0.0 if terminate else ABORTED)
             return
         raised: BaseException | None = None
         try:
@@ -133,28 +136,31 @@ class RunLifetime:
         except TimeoutError:
             return None, 0.0
         except Exception as error:
-            if words[ControlBlock.ABORT]:  # another thread did not wait
-                return None, ABORTED
-            return error if state != "ticking" or words[ControlBlock.STOP] else None, ABORTED
+            dropped = self._hurried or (state == "ticking" and not words[ControlBlock.STOP])
+            return None if dropped else error, ABORTED
         return None if failure is None else failure.raised(), None if deadline.never else GRACE
+
+    def _hurry(self, grace: float) -> None:
+        """End the helpers while another thread ends the run, which takes it too long. What the caller holds is left to that one."""
+        self._hurried = True
+        self._tell_to_quit()
+        self._executor.stop(grace)
+        end = time.monotonic() + grace
+        while self._state != "closed" and time.monotonic() < end:
+            time.sleep(PAUSE)
+        self._mark_closed()
 
     def _tear_down(self, grace: float | None) -> None:
         """End the workers, wherever they are. May be interrupted and called again."""
-        self._quit()
+        self._tell_to_quit()
         if "_boundary" in self.__dict__:
             self._boundary.open = False
         if "_loop" in self.__dict__ and self._is_left(grace):
             self._loop.shut_down_alone()
         self._executor.stop(grace)
-        self._state = "closed"
-        runs.discard(self)
+        self._mark_closed()
 
-    def _refuse(self) -> NoReturn:
-        """Leave an operation that begins while another thread closes the run: it has found the run whole, and will end it well."""
-        self._state = "closing"
-        raise RunClosedError("the run was closed by another thread")
-
-    def _quit(self) -> None:
+    def _tell_to_quit(self) -> None:
         """Tell all helpers to quit, those between two passes and those within one."""
         words = self._words
         # Before the tokens: a helper that waits within a pass checks ABORT, one between two passes reads the command.
@@ -162,6 +168,15 @@ class RunLifetime:
         for (source, _), channel in self._executor.channels.items():
             if source == 0:  # also to a helper that is just being put in the place of another one
                 channel.signal()
+
+    def _mark_closed(self) -> None:
+        self._state = "closed"
+        runs.discard(self)
+
+    def _refuse(self) -> NoReturn:
+        """Leave an operation that begins while another thread closes the run: it has found the run whole, and will end it well."""
+        self._state = "closing"
+        raise RunClosedError("the run was closed by another thread")
 
     def _is_left(self, grace: float | None) -> bool:
         """Wait at most ``grace`` until no other thread is in a reaction: its environment must not be closed while it steps."""
@@ -181,8 +196,10 @@ class RunLifetime:
                 self.close(timeout=GRACE)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        try:
             self.close(timeout=GRACE)
+        except Exception:  # at exit the names of this module may be gone, contextlib's too
+            return
 
     def __copy__(self) -> Self:
         raise TypeError(_NO_COPY)
@@ -266,7 +283,7 @@ class RunLifetime:
         if self._closer not in (-1, get_ident()):
             self._left = True
             if self._state != "closed":
-                self._quit()  # again: a command of this thread may have come behind that one
+                self._tell_to_quit()  # again: a command of this thread may have come behind that one
         if self._left and self._closer not in (-1, get_ident()) and isinstance(error, Exception):
             raise RunClosedError("the run was closed by another thread, in the middle of an operation of this one") from None
         if self._state in ("ready", "ticking", "busy"):

@@ -82,13 +82,18 @@ def group_memory() -> int | None:
 
 
 def shortage(error: BaseException) -> str | None:
-    """Explain an error of exhausted descriptors, processes or threads: which limit it is and what to do. Else ``None``."""
+    """Explain an error of exhausted descriptors, processes, threads or memory: which limit it is and what to do. Else ``None``."""
     number = error.errno if isinstance(error, OSError) else None
-    if number in (errno.EMFILE, errno.ENFILE):
+    if number in (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS):  # the last one: of those that are on their way to a process
         most = "" if _resource is None else f", here {_resource.getrlimit(_resource.RLIMIT_NOFILE)[0]}"
         return f"This process has reached its limit of open files (ulimit -n{most}); raise it, or use fewer workers"
     if number == errno.EAGAIN or (isinstance(error, RuntimeError) and "can't start new thread" in str(error)):
         return "The limit of processes and threads is reached (ulimit -u, or that of the container); raise it, or use fewer workers"
+    if number in (errno.ENOMEM, errno.ENOBUFS):
+        return (
+            "The memory of this machine or container is used up, or this process may map no more (ulimit -v, vm.max_map_count); "
+            "end other programs, raise the limit, or use fewer workers"
+        )
     return None
 
 

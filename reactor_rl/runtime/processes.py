@@ -17,7 +17,7 @@ from typing import Any
 import cloudpickle
 
 from reactor_rl import pickling
-from reactor_rl.errors import Failure, WorkerDiedError, ordinary
+from reactor_rl.errors import Failure, RunClosedError, WorkerDiedError, ordinary
 from reactor_rl.pickling import loads
 from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.arithmetic import Arithmetic, arithmetic, take
@@ -80,6 +80,8 @@ class ProcessesExecutor:
         self._processes: list[ChildProcess] = []
         self._start: _Start | None = None
         self._lines: list[Line] = []
+        self._changing = threading.RLock()  # held by a thread that puts processes in the place of others, or releases them
+        self._stopped = False
         self.spin = spin
         arena = SharedMemory(plan.layout.size, f"the ports of program {plan.topology.name!r}")
         self._blocks: list[SharedMemory] = [arena]
@@ -100,7 +102,7 @@ class ProcessesExecutor:
             self.settings = settings_of(one for of_worker in reactors for one in of_worker.values())
         for worker in range(1, self._plan.schedule.workers):
             load: Any = (self._plan, reactors[worker], self._setup, self.settings, None)
-            child, mine, theirs = self._new(worker, load if method == "fork" else cloudpickle.dumps(load))
+            child, mine, theirs = self._new(worker, load if method == "fork" else cloudpickle.dumps(load), self.channels)
             self._lines.append(mine)
             self._processes.append(child)
             jobs.append((worker, child, theirs))
@@ -144,7 +146,7 @@ class ProcessesExecutor:
             raise self._named(death[0], error)
         return death
 
-    @shortages_named("start the workers")
+    @shortages_named("look for workers that have ended")
     def ended(self) -> list[tuple[int, int | None]]:
         """List the helpers that have ended, or whose start failed because a process was killed, with their exit status.
 
@@ -154,7 +156,8 @@ class ProcessesExecutor:
         failed = {} if self._start is None else self._start.failed.copy()
         for error in failed.values():
             if not isinstance(error, _LOST):
-                raise error
+                with shortages_named("start the workers"):
+                    raise error
         return [
             (worker, None if worker in failed else child.status())
             for worker, child in enumerate(self._processes, 1)
@@ -191,33 +194,45 @@ class ProcessesExecutor:
         Args:
             histories: The history of each of them, by worker; see :class:`reactor_rl.runtime.revival.WorkerRevival`.
             reactors: The reactors of every worker, as they were launched.
+
+        Raises:
+            RunClosedError: If another thread has stopped all of them meanwhile.
         """
         begin(self._context)
         anew = [pair for pair in self.channels if not histories.keys().isdisjoint(pair)]
         for pair in anew:  # a failed start may keep the channel, and its name, for a while
             self.channels[pair].unlink()
-        self.channels |= {pair: Channel() for pair in anew}
-        jobs: list[_Job] = []
-        for worker, history in histories.items():
-            child, mine, theirs = self._new(
-                worker, cloudpickle.dumps((self._plan, reactors[worker], self._setup, self.settings, history))
+        channels = {pair: Channel() for pair in anew}
+        made = {
+            worker: self._new(
+                worker, cloudpickle.dumps((self._plan, reactors[worker], self._setup, self.settings, history)), channels
             )
+            for worker, history in histories.items()
+        }
+        holding(self._changing)(self._exchange)(channels, made)
+
+    def _exchange(self, channels: Mapping[Pair, Channel], made: Mapping[int, tuple[ChildProcess, Line, Any]]) -> None:
+        """Put new channels and processes, by worker, in the place of others, and start these."""
+        if self._stopped:  # nobody would ever end them
+            raise RunClosedError("the run was closed")
+        self.channels |= channels
+        for worker, (child, mine, _) in made.items():
             self._processes[worker - 1].close()
             self._lines[worker - 1].close()
             self._processes[worker - 1], self._lines[worker - 1] = child, mine
-            jobs.append((worker, child, theirs))
-        self._start = start = _Start(self._context, jobs)
+        self._start = start = _Start(self._context, [(worker, child, theirs) for worker, (child, _, theirs) in made.items()])
         start.in_background()
 
-    def _new(self, worker: int, load: Any) -> tuple[ChildProcess, Line, Any]:
+    def _new(self, worker: int, load: Any, channels: Mapping[Pair, Channel]) -> tuple[ChildProcess, Line, Any]:
         """Make a process for a helper, not started, and both ends of the pipe to it."""
         mine, theirs = self._context.Pipe()
         line = Line(mine)
-        return ChildProcess(new_process(self._context, worker, _main, self._arguments(worker, load, theirs))), line, theirs
+        arguments = self._arguments(worker, load, channels, theirs)
+        return ChildProcess(new_process(self._context, worker, _main, arguments)), line, theirs
 
-    def _arguments(self, worker: int, load: Any, line: Any) -> tuple[Any, ...]:
+    def _arguments(self, worker: int, load: Any, channels: Mapping[Pair, Channel], line: Any) -> tuple[Any, ...]:
         """Collect the arguments of a helper's process."""
-        channels = {pair: channel for pair, channel in self.channels.items() if worker in pair}
+        channels = {pair: channel for pair, channel in channels.items() if worker in pair}
         settings = self._variables, self._arithmetic
         return (worker, load, self._blocks[0], self._side_blocks, channels, line, self.spin, os.getpid(), *settings)
 
@@ -240,27 +255,44 @@ class ProcessesExecutor:
             return False
         return status.rpartition(")")[2].split()[0] in ("T", "t")
 
+    @shortages_named("end the workers")
     def stop(self, grace: float | None) -> None:
         """Wait for the processes to end; after ``grace`` seconds terminate them, and kill those that resist.
 
-        Processes that are still being started by then are ended by the thread that starts them.
+        Processes that are still being started by then are ended by the thread that starts them. May be called while another
+        thread is in it, too: whoever has less time ends the processes.
         """
-        for line in self._lines:  # a helper in the middle of a message gets an error
+        holding(self._changing)(self._refuse)()
+        for line in self._lines.copy():  # a helper in the middle of a message gets an error
             line.hang_up()
-        if self._start is None or self._start.stop(lambda: self._end(0.0)):
+        start = self._start
+        if start is None or start.stop(lambda: self._end(0.0)):
             self._end(grace)
 
+    def _refuse(self) -> None:
+        """Start no process from now on, and tell those to quit that another thread has started just before."""
+        self._stopped = True
+        for (source, _), channel in self.channels.items():
+            if source == 0:
+                channel.signal()
+
     def _end(self, grace: float | None) -> None:
-        alive = wait_for_all(self._processes, grace)
+        processes = self._processes.copy()
+        alive = wait_for_all(processes, grace)
         for kill in (False, True):
             for child in alive:
                 child.end(kill=kill)
             alive = wait_for_all(alive, 1.0 if kill else TERMINATED)
+        holding(self._changing)(self._release)()
+
+    def _release(self) -> None:
         self._start = None
-        while self._processes:
-            self._processes.pop().close()
+        while self._processes:  # what is interrupted, or fails, is closed at the next call
+            self._processes[-1].close()
+            self._processes.pop()
         while self._lines:
-            self._lines.pop().close()
+            self._lines[-1].close()
+            self._lines.pop()
         self.attached()
         while self._blocks:
             block = self._blocks.pop()
@@ -363,16 +395,17 @@ def _main(
         for function in setup:
             function()
         note_differing(settings.differing())
+        if history is None or history == NO_HISTORY:
+            memory = arena.view(plan.layout.size)
+            sides: Sequence[SideBlock | None] = [None if block is None else SideBlock(block) for block in side_blocks]
+        else:
+            with shortages_named(f"start worker {worker}"):
+                revival = WorkerRevival(plan, worker, arena, side_blocks)
+            memory, sides = revival.memory, revival.sides
     except BaseException as error:
         with contextlib.suppress(OSError):
             line.send(Failure.of(-1, f"(starting worker {worker})", (0, 0), ordinary(error)))
         return
-    if history is None or history == NO_HISTORY:
-        memory = arena.view(plan.layout.size)
-        sides: Sequence[SideBlock | None] = [None if block is None else SideBlock(block) for block in side_blocks]
-    else:
-        revival = WorkerRevival(plan, worker, arena, side_blocks)
-        memory, sides = revival.memory, revival.sides
 
     def say(what: str) -> None:
         with contextlib.suppress(OSError):  # the caller has hung up: QUIT will come, and shutdown reactions are to run

@@ -225,6 +225,7 @@ class RecoveringHelpers(Helpers):
         deaths: list[tuple[int, str]] = []
         replaced: set[int] = set()
         while dead:
+            self._must_be_open()  # else another thread has told them to quit
             deaths += [(worker, self._count(worker, status, worker in replaced)) for worker, status in dead]
             workers = [worker for worker, _ in dead] if self._alone else list(self._numbers)
             replaced.update(workers)
@@ -319,6 +320,7 @@ class RecoveringHelpers(Helpers):
 
         Raises:
             WorkerDiedError: If one cannot be brought back, or no process can be started.
+            RunClosedError: If another thread has closed the run meanwhile.
         """
         limit = self.limit
         due = {worker: Deadline(limit and limit + max(START, SLOWER * self._startup)) for worker in workers}
@@ -328,6 +330,7 @@ class RecoveringHelpers(Helpers):
                 starting = self._processes.starting(SLICE)
                 said = None if starting else self._said(worker, SLICE)
                 asleep = self._look()
+                self._must_be_open()
                 for deadline in due.values():
                     deadline.put_off(asleep)
                 if said == REVIVED:
@@ -376,6 +379,7 @@ class RecoveringHelpers(Helpers):
             self._expect()
             while not self._inbound[worker].poll(True, SLICE):
                 self._look()
+                self._must_be_open()
                 if any(dead in workers for dead, _ in self._processes.ended()):
                     return False
                 if self._due.over():

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 import secrets
 import sys
 import tempfile
 import weakref
+from collections.abc import Iterator
 from multiprocessing import context, reduction
 from pathlib import Path
 from typing import Any
 
 from reactor_rl.errors import ArenaError
-from reactor_rl.runtime.limits import group_memory
+from reactor_rl.runtime.limits import group_memory, shortage
 
 __all__ = ["SharedMemory", "available_memory"]
 
@@ -53,7 +55,8 @@ class SharedMemory:
         self._map: mmap.mmap | None = None
         self._maps: list[weakref.ref[mmap.mmap]] = []
         if _LINUX:
-            self._fd = os.memfd_create("reactor_rl", os.MFD_CLOEXEC)
+            with self._no_memory_named("make"):
+                self._fd = os.memfd_create("reactor_rl", os.MFD_CLOEXEC)
         else:
             self._path = str(Path(tempfile.gettempdir()) / f"reactor_rl-{secrets.token_hex(8)}")
             self._fd = os.open(self._path, _SHARED | os.O_CREAT | os.O_EXCL, 0o600)
@@ -86,8 +89,22 @@ class SharedMemory:
             "Use fewer or smaller ports (fewer environments, smaller observations), shorter delays, or a machine with more memory"
         )
 
+    @contextlib.contextmanager
+    def _no_memory_named(self, do: str) -> Iterator[None]:
+        """Turn an error in the block that says that there is no memory into one that says for what, and what helps."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            raise ArenaError(f"cannot {do} shared memory for {self.purpose}: {error.strerror}. {shortage(error)}") from error
+
     def view(self, size: int) -> memoryview:
-        """Return the first ``size`` bytes, writable. Threads that share a block may call this at any time."""
+        """Return the first ``size`` bytes, writable. Threads that share a block may call this at any time.
+
+        Raises:
+            ArenaError: If there are not so many, or they cannot be mapped.
+        """
         memory = self._map
         if memory is None or len(memory) < size:
             end = os.fstat(self._fd).st_size
@@ -95,7 +112,8 @@ class SharedMemory:
                 raise ArenaError(f"{self.purpose}: cannot view {size} bytes of a block of {end}")
             # An older map lives as long as views of it.
             if _POSIX:
-                memory = mmap.mmap(-1, end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                with self._no_memory_named(f"map {_human(end)} of"):
+                    memory = mmap.mmap(-1, end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
                 self.map_over(memory)
             else:
                 memory = mmap.mmap(self._fd, end)
@@ -112,9 +130,11 @@ class SharedMemory:
         """Exchange the pages of an anonymous mapping for this block's, at the same address: its views become views of the block.
 
         Raises:
-            OSError: If the system refuses. (POSIX only.)
+            ArenaError: If there is no memory for that.
+            OSError: If the system refuses for another reason. (POSIX only.)
         """
-        _exchange(memory, mmap.MAP_SHARED, self._fd)
+        with self._no_memory_named(f"map {_human(len(memory))} of"):
+            _exchange(memory, mmap.MAP_SHARED, self._fd)
 
     def unlink(self) -> None:
         """Remove the file's name, if it has one. Called once every worker has it open."""
@@ -128,8 +148,13 @@ class SharedMemory:
         Args:
             readable: Whether views of the content can be made afterwards, too.
         """
-        if readable and self._fd >= 0 and (reserved := self.reserved):
-            self.view(reserved)
+        try:
+            if readable and self._fd >= 0 and (reserved := self.reserved):
+                self.view(reserved)
+        finally:
+            self._close(readable)
+
+    def _close(self, readable: bool) -> None:
         kept, self._map = self._map if readable else None, None
         maps, self._maps = self._maps, []
         if _POSIX:
@@ -173,7 +198,8 @@ def _exchange(memory: mmap.mmap, kind: int, fd: int) -> None:
     first = ctypes.c_char.from_buffer(memory)
     address = ctypes.addressof(first)
     if libc.mmap(address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, kind | _MAP_FIXED, fd, 0) != address:
-        raise OSError(ctypes.get_errno(), "cannot exchange the pages of a mapping")
+        number = ctypes.get_errno()
+        raise OSError(number, f"cannot exchange the pages of a mapping: {os.strerror(number)}")
     del first
 
 

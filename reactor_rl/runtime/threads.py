@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.arithmetic import Arithmetic, arithmetic, take
@@ -75,7 +76,8 @@ class ThreadsExecutor:
     @shortages_named("make room for the workers")
     def __init__(self, plan: Plan, spin: float) -> None:
         self._plan = plan
-        self.memory = aligned_zeros((plan.layout.size,), np.uint8).data
+        self._arena = aligned_zeros((plan.layout.size,), np.uint8)
+        self.memory = self._arena.data
         self._blocks = [SharedMemory(0, f"objects of worker {w}") for w in range(plan.schedule.workers)]
         self.sides: Sequence[SideBlock | None] = [SideBlock(block) for block in self._blocks]
         self.channels = channels_of(plan)
@@ -93,7 +95,7 @@ class ThreadsExecutor:
             inbound: dict[Pair, Channel] = {pair: c for pair, c in self.channels.items() if worker in pair}
             thread = threading.Thread(
                 target=_serve,
-                args=(arithmetic(), self._plan, worker, self.memory, self.sides, reactors[worker], inbound, theirs, self.spin),
+                args=(arithmetic(), self._plan, worker, self._arena, self.sides, reactors[worker], inbound, theirs, self.spin),
                 name=f"reactor_rl worker {worker}",
                 daemon=True,  # a reaction that never returns must not keep the interpreter from exiting
             )
@@ -140,11 +142,12 @@ class ThreadsExecutor:
             for block in self._blocks:
                 block.close(readable=True)  # outputs are read when all is over, too
         # Otherwise the last reference frees the memory.
-        numeric_threads.ended(id(self.memory))
+        numeric_threads.ended(id(self._arena))
         self._threads, self._blocks, self._lines = [], [], []
 
 
-def _serve(settings: Arithmetic, *arguments: Any) -> None:
+def _serve(settings: Arithmetic, plan: Plan, worker: int, arena: npt.NDArray[np.uint8], *arguments: Any) -> None:
     """Run a worker in its thread."""
     take(settings)
-    run_helper(*arguments)
+    # A view of its own: without the GIL, threads that slice one view lose count of its slices, and CPython releases it under them.
+    run_helper(plan, worker, arena.data, *arguments)

@@ -333,19 +333,20 @@ def _nothing_left(user: User, runtime: SimulatedRuntime) -> None:
     """
     simulation = runtime.simulation
     wrong = [f"{task.name} ended by {task.error!r}" for task in simulation.tasks if task.error is not None and not _excused(task)]
-    if not user.excused:
+    if not (user.excused or (user.transport is not None and user.transport.losses)):
         wrong += sorted(set(simulation.notes))
     wrong += [f"the run is {run._state}" for run in runtime.runs]
     wrong += [f"helper {one.name} has not ended" for one in simulation.helpers if not one.ended]
     for process, loop in runtime.loops:
         shut = loop.stopping and not loop.pending & loop.shutdown_mask
-        if not shut and process.status in (0, None):
+        late = user.excused and process is simulation.caller  # a thread that is still in a reaction is not waited for
+        if not shut and not late and process.status in (0, None):
             wrong.append(f"worker {loop.worker} has not run its shutdown reactions")
     if not simulation.interrupted:  # else what nobody knows of yet is left to the garbage collector
         if any(channel.named for channel in runtime.channels):
             wrong.append("names of channels are left")
-        if any(end.open for end in runtime.files.ends.values()):
-            wrong.append("ends of pipes are open")
+        if any(end.open for number, end in runtime.files.ends.items() if number % 2 == 0):
+            wrong.append("the caller's ends of pipes are open")
     assert not wrong, "; ".join(wrong)
 
 

@@ -99,11 +99,11 @@ def _last_pass_lost(of: Callable[..., Any]) -> Callable[..., Any]:
 
 def _not_again(mark: Callable[..., None]) -> Callable[..., None]:
     def marked(self: Any, error: BaseException) -> None:
-        self._quit = lambda: None
+        self._tell_to_quit = lambda: None
         try:
             mark(self, error)
         finally:
-            del self._quit
+            del self._tell_to_quit
 
     return marked
 
@@ -127,7 +127,7 @@ def _old_lines(replace: Callable[..., None]) -> Callable[..., None]:
 
 BROKEN: dict[str, tuple[Any, str, Any, tuple[str, ...], str]] = {
     # What is replaced, by what, in which kinds of schedules it is looked for, and a word of the error.
-    "a successor is not told to quit": (RunLifetime, "_quit", _without_successors, ("both",), "terminated"),
+    "a successor is not told to quit": (RunLifetime, "_tell_to_quit", _without_successors, ("both",), "terminated"),
     "a command covers QUIT": (RunLifetime, "_mark_broken", _not_again, ("closer",), ""),
     "tokens before the command": (Helpers, "begin", _command_last, ("plain",), ""),
     "the last question of a start does not end the run": (Run, "_ask", _ask_past_the_run, ("ctrl-c", "both"), "there is no end"),

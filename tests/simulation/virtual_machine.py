@@ -98,6 +98,9 @@ class Lock:
         if self._times == 0:
             self._holder = None
 
+    def _is_owned(self) -> bool:
+        return self._holder == ident()
+
     def __enter__(self) -> bool:
         return self.acquire()
 
@@ -429,6 +432,7 @@ class Process:
         self._target, self._args, self._name, self._copied = target, args, name, copied
         self._process: SimulatedProcess | None = None
         self._popen = SimpleNamespace(returncode=None)
+        self._closed = False
 
     def start(self) -> None:
         """Start the process.
@@ -483,7 +487,8 @@ class Process:
             now_running().notes.append(f"helper {self._process.name} was terminated")
         self._signal(15)
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._closed = True
 
 
 def _blocks(argument: Any) -> list[SharedMemory]:

@@ -66,7 +66,7 @@ class _Binder:
     def __init__(self, plan: Plan, worker: int, memory: memoryview, sides: Sequence[SideBlock | None]) -> None:
         self.plan, self.worker = plan, worker
         self.topology, self.layout = plan.topology, plan.layout
-        self.loop = WorkerLoop(worker, control_words(memory, plan.layout), id(memory))
+        self.loop = WorkerLoop(worker, control_words(memory, plan.layout), id(memory.obj))
         order = [op.reaction for op in plan.schedule.lists[worker] if isinstance(op, Exec)]
         self.bit = {reaction: 1 << position for position, reaction in enumerate(order)}
         self.values = Values(plan.topology, plan.layout, worker, memory, sides)
