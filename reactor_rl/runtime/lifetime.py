@@ -174,7 +174,10 @@ class RunLifetime:
         runs.discard(self)
 
     def _refuse(self) -> NoReturn:
-        """Leave an operation that begins while another thread closes the run: it has found the run whole, and will end it well."""
+        """Leave an operation whose first or last change of the state may have come behind that of a thread that closes the run.
+
+        Both threads change the state or :attr:`_closer` before they look at the other one's, so at least one of them knows.
+        """
         self._state = "closing"
         raise RunClosedError("the run was closed by another thread")
 
@@ -221,12 +224,14 @@ class RunLifetime:
             if self._closer != -1:
                 self._refuse()
             yield
-            if self._closer != -1:
-                raise RunClosedError(f"cannot {what}: the run was closed meanwhile")
             self._state = state
+            if self._closer != -1:
+                self._refuse()
         except Exception:
             if self._state == "busy":
-                self._state = state if self._closer == -1 else "closing"
+                self._state = state
+            if self._closer != -1:
+                self._state = "closing"
             self._left = True
             raise
         except BaseException as error:

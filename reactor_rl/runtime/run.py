@@ -136,6 +136,8 @@ class Run(RunLifetime):
         try:
             self._begin_tick()
             self._state = "ticking"
+            if self._closer != -1:
+                self._refuse()
         except BaseException as error:
             self._mark_broken(error)
             raise
@@ -163,6 +165,8 @@ class Run(RunLifetime):
                 self._end_tick()
             else:
                 self._state = "ticking"
+                if self._closer != -1:
+                    self._refuse()
         except BaseException as error:
             self._mark_broken(error)
             raise
@@ -211,6 +215,8 @@ class Run(RunLifetime):
         else:
             boundary.open = True
             self._state = "ready"
+        if self._closer != -1:
+            self._refuse()
 
     def _resume_tick(self, deadline: Deadline) -> bool:
         """Run a tick in a way that a timeout can leave and that can be continued; return whether it was done in time."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulated_programs import Known
-from virtual_machine import Clock, Thread, queues, replaced
+from virtual_machine import Clock, Thread, now_running, queues, replaced
 from virtual_scheduler import Simulation
 
 from reactor_rl.federation import home, in_process, node, recovery
@@ -53,7 +53,9 @@ class LosingNodes(InProcess):
             self._spared.add(node)
             self._called.discard(node)
             self.losses += 1
+            now_running().deaf = True  # nobody who is there to be interrupted loses it
             self.lose(node)
+            now_running().deaf = False
 
 
 @contextlib.contextmanager

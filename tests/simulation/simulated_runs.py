@@ -29,7 +29,7 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.supervisor import RunSettings
 
 KINDS = ("plain", "kill", "ctrl-c", "both", "late", "closer", "hang", "nodes")
-"""What strikes: nothing, kills, Ctrl-C, both, deadlines of the caller, another thread that closes, helpers that are stopped; and for
+"""What strikes: nothing, kills, Ctrl-C, both, deadlines of the caller, another thread that closes, stopped helpers; and for
 programs on several nodes their loss, kills or Ctrl-C.
 """
 POOL, EPOCH = 40, 8000

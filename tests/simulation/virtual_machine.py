@@ -61,7 +61,7 @@ class Clock:
     @staticmethod
     def sleep(seconds: float) -> None:
         if World.simulation is not None:
-            World.simulation.wait(lambda: False, seconds)
+            World.simulation.wait(lambda: False, seconds, patient=True)  # in what counts the seconds of a grace period
 
 
 def yield_processor() -> None:

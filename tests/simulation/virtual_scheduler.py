@@ -131,6 +131,7 @@ class Simulation:
         now: Virtual seconds.
         points, switches, killed, interrupted: How many there were.
         notes: What must not happen, and did.
+        deaf: Whether Ctrl-C has to wait.
         log: What happened, if it is kept: the point, the time, the task and words.
     """
 
@@ -152,6 +153,7 @@ class Simulation:
         changes = dice.choice([1, 2, 3, 5]) if self._pct else 0
         kinds = ["kill"] * faults.kills + ["ctrl-c"] * faults.interrupts + ["server"] * faults.server_kills + ["change"] * changes
         self._events = sorted((dice.randrange(1, faults.within), kind) for kind in kinds)
+        self.deaf = False
         self._struck = False  # Ctrl-C, which the main thread has not noticed yet
         self._hub = getcurrent()
         self._untraced = False  # an exception of a trace function has ended the tracing
@@ -231,7 +233,7 @@ class Simulation:
 
     def _interrupt(self, me: Task) -> None:
         """Raise KeyboardInterrupt in the main thread, if Ctrl-C has struck."""
-        if self._struck and me is self.main:
+        if self._struck and me is self.main and not self.deaf:
             self._struck = False
             self._plan()
             self.interrupted += 1
@@ -309,7 +311,7 @@ class Simulation:
                 elif task.deadline < math.inf:
                     late.append(task)
             main = self.main
-            if self._struck and main is not None and main.ready is not None and main not in can:
+            if self._struck and not self.deaf and main is not None and main.ready is not None and main not in can:
                 return main  # a signal ends its sleep
             if not late and len(can) == 1 and not can[0].process.signal:
                 return can[0]
