@@ -105,6 +105,18 @@ def _load(load: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*load[:-1], pickle.loads(pickle.dumps(history)) if isinstance(history, WorkerHistory) else history)
 
 
+class _Runs(set[Any]):
+    """Runs that were begun and not closed. All are kept for as long as this: who is collected is closed, in the middle of anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Any] = []
+
+    def add(self, run: Any) -> None:
+        super().add(run)
+        self.kept.append(run)
+
+
 class SimulatedRuntime:
     """What is kept of the runtime in one simulation.
 
@@ -117,7 +129,7 @@ class SimulatedRuntime:
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self.runs: set[Any] = set()
+        self.runs = _Runs()
         self.loops: list[tuple[SimulatedProcess, Any]] = []
         self.files = Files()
         self.channels: list[TokenChannel] = []
