@@ -102,7 +102,7 @@ class Executor(Protocol):
     def stop(self, grace: float | None) -> None:
         """Wait until every helper has ended, and end them after ``grace`` seconds (None: wait without limit).
 
-        They have been told to quit. May be called again, even if it was interrupted.
+        They have been told to quit. May be called again, even if it was interrupted, and while another thread is in it.
         """
 
 

@@ -136,8 +136,8 @@ class RunLifetime:
         except TimeoutError:
             return None, 0.0
         except Exception as error:
-            dropped = self._hurried or (state == "ticking" and not words[ControlBlock.STOP])
-            return None if dropped else error, ABORTED
+            closed = self._hurried or isinstance(error, RunClosedError)  # by a thread, or a handler of a signal, that did not wait
+            return None if closed or (state == "ticking" and not words[ControlBlock.STOP]) else error, ABORTED
         return None if failure is None else failure.raised(), None if deadline.never else GRACE
 
     def _hurry(self, grace: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import sys
 import threading
@@ -139,8 +140,9 @@ class ThreadsExecutor:
             if thread.ident is not None:
                 thread.join(None if end is None else max(0.0, end - time.monotonic()))
         if not any(thread.is_alive() for thread in self._threads):
-            for block in self._blocks:
-                block.close(readable=True)  # outputs are read when all is over, too
+            with contextlib.suppress(IndexError):  # another thread may be here, too
+                while True:
+                    self._blocks.pop().close(readable=True)  # outputs are read when all is over, too
         # Otherwise the last reference frees the memory.
         numeric_threads.ended(id(self._arena))
         self._threads, self._blocks, self._lines = [], [], []

@@ -65,6 +65,20 @@ def test_who_closes_in_a_hurry_leaves_the_caller_s_own_to_who_has_time(executor:
         assert (tmp_path / f"{index}.met").read_text().count(str(index)) == 1
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_handler_of_a_signal_closes_what_is_being_closed(tmp_path: Path) -> None:
+    program = Program("lingers")
+    program.bank(Lingers, 4, path=str(tmp_path))
+    run = program.start(executor="processes", workers=2, caller_works=False)
+    before = signal.signal(signal.SIGALRM, lambda *_: run.close(terminate=True))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        run.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert run.stopped and not (tmp_path / "3.met").exists()
+
+
 class Stays(Reactor):
     """Does not let its process end."""
 
