@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from simulated_runs import KINDS, Outcome, run_seed
 
+from reactor_rl.federation.recovery import RecoveringTransport
 from reactor_rl.runtime.channel import Channel, ControlBlock
 from reactor_rl.runtime.executor import HelperCommand
 from reactor_rl.runtime.helpers import Helpers
@@ -27,12 +29,17 @@ FAST, ALL = 5, 90
 """Chunks of seeds in the default set, and all."""
 
 ONCE_FAILED = (
-    360, 507, 766,  # a successor that was being brought back was never told to quit
-    61, 677,  # of two threads that closed at the same time, one got the other's error
-    191, 199,  # Ctrl-C in the last question of a start: close() waited for helpers that waited for their question
-    215, 236, 327, 1797,  # a command of one thread came over the QUIT of another one that closed the run
-    6137,  # a shutdown pass that another thread had ended took the helpers for dead
+    315, 827,  # a successor that was being brought back was never told to quit
+    419, 1139,  # one whose caller had hung up did not run its shutdown reactions
+    165, 525, 677,  # of two threads that closed at the same time, one got the other's error
+    587, 1027,  # Ctrl-C in the last question of a start: close() waited for helpers that waited for their question
+    149, 581, 709, 805, 1053,  # a command of one thread came over the QUIT of another one that closed the run
+    50981, 52029,  # a run was closed as another thread ended a tick, and its shutdown reactions there were left out
+    183,  # a node was lost in the last question of a start
+    255,  # a node whose startup reactions had waited for another one was brought back with other values
+    3327, 4135,  # a node was lost while it was to be brought back before its next request
 )  # fmt: skip
+"""Seeds at which the code of then did not do what it should. What they strike moves with every line that is added."""
 
 
 def failures(seeds: Iterable[int]) -> list[str]:
@@ -108,6 +115,14 @@ def _not_again(mark: Callable[..., None]) -> Callable[..., None]:
     return marked
 
 
+def _first_request_only(keep: Callable[..., None]) -> Callable[..., None]:
+    def kept(self: Any, node: int, notes: Any, *moment: int) -> None:
+        notes.start = notes.start[:1]
+        keep(self, node, notes, *moment)
+
+    return kept
+
+
 def _nothing_noted(note: Callable[..., bytes]) -> Callable[..., bytes]:
     return lambda self, first, time, number: note(self, first, time, -1)[:1] + note(self, first, time, number)[1:17]
 
@@ -125,40 +140,50 @@ def _old_lines(replace: Callable[..., None]) -> Callable[..., None]:
     return replaced
 
 
-BROKEN: dict[str, tuple[Any, str, Any, tuple[str, ...], str]] = {
-    # What is replaced, by what, in which kinds of schedules it is looked for, and a word of the error.
-    "a successor is not told to quit": (RunLifetime, "_tell_to_quit", _without_successors, ("both",), "terminated"),
-    "a command covers QUIT": (RunLifetime, "_mark_broken", _not_again, ("closer",), ""),
-    "tokens before the command": (Helpers, "begin", _command_last, ("plain",), ""),
-    "the last question of a start does not end the run": (Run, "_ask", _ask_past_the_run, ("ctrl-c", "both"), "there is no end"),
-    "SIGNALs of the caller are left out": (Helpers, "signal", lambda self, worker: None, ("plain", "late"), "there is no end"),
-    "SIGNALs are not given again": (RecoveringHelpers, "signal", Helpers.signal, ("kill",), ""),
-    "tokens are not taken again": (RecoveringHelpers, "_take_again", lambda *_: True, ("kill",), ""),
-    "a history lacks its last pass": (WorkerHistory, "of", _last_pass_lost, ("kill",), ""),
-    "a log without values": (InputLog, "note", _nothing_noted, ("kill",), ""),
-    "who is replaced keeps the old channels": (ProcessesExecutor, "replace", _old_lines, ("kill",), ""),
-    "a WAIT that spins does not wait": (Channel, "wait", _no_token, ("plain",), ""),
-}
-MAKERS = (_ask_past_the_run, _last_pass_lost, _not_again, _nothing_noted, _no_token, _old_lines)
+@dataclass(frozen=True)
+class Broken:
+    """Functions that are replaced, the kinds of schedules in which it should be noticed, and a word of the error."""
+
+    places: tuple[tuple[Any, str, Any], ...]
+    kinds: tuple[str, ...]
+    word: str = ""
+
+
+BROKEN = {
+    "a successor is not told to quit": Broken(
+        ((RunLifetime, "_tell_to_quit", _without_successors), (ProcessesExecutor, "_refuse", lambda self: None)),
+        ("both",), "terminated",
+    ),
+    "a command covers QUIT": Broken(((RunLifetime, "_mark_broken", _not_again),), ("closer",)),
+    "who ends a tick does not look who closes": Broken(((RunLifetime, "_refuse", lambda self: None),), ("closer",)),
+    "tokens before the command": Broken(((Helpers, "begin", _command_last),), ("plain",)),
+    "the last question of a start does not end the run": Broken(
+        ((Run, "_ask", _ask_past_the_run),), ("ctrl-c", "both"), "there is no end"
+    ),
+    "SIGNALs of the caller are left out": Broken(((Helpers, "signal", lambda *_: None),), ("plain", "late"), "there is no end"),
+    "SIGNALs are not given again": Broken(((RecoveringHelpers, "signal", Helpers.signal),), ("kill",)),
+    "tokens are not taken again": Broken(((RecoveringHelpers, "_take_again", lambda *_: True),), ("kill",)),
+    "a history lacks its last pass": Broken(((WorkerHistory, "of", _last_pass_lost),), ("kill",)),
+    "a log without values": Broken(((InputLog, "note", _nothing_noted),), ("kill",)),
+    "who is replaced keeps the old channels": Broken(((ProcessesExecutor, "replace", _old_lines),), ("kill",)),
+    "a log of a node lacks its startup": Broken(((RecoveringTransport, "_keep", _first_request_only),), ("nodes",)),
+    "a WAIT that spins does not wait": Broken(((Channel, "wait", _no_token),), ("plain",)),
+}  # fmt: skip
+MAKERS = (_ask_past_the_run, _first_request_only, _last_pass_lost, _not_again, _nothing_noted, _no_token, _old_lines)
 """Those of them that make a function of the original."""
-MOST = 700
+MOST = 1500
 """Seeds after which what is broken counts as not found."""
-
-
-def changed(name: str) -> Any:
-    """What is in the place of the function that is broken."""
-    owner, attribute, instead, *_ = BROKEN[name]
-    return instead(getattr(owner, attribute)) if instead in MAKERS else instead
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_broken_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner, attribute, _, kinds, word = BROKEN[name]
-    monkeypatch.setattr(owner, attribute, changed(name))
+    broken = BROKEN[name]
+    for owner, attribute, instead in broken.places:
+        monkeypatch.setattr(owner, attribute, instead(getattr(owner, attribute)) if instead in MAKERS else instead)
     for seed in range(MOST):
-        if KINDS[seed % len(KINDS)] in kinds:
+        if KINDS[seed % len(KINDS)] in broken.kinds:
             outcome: Outcome = run_seed(seed)
-            if outcome.error is not None and word in str(outcome.error):
+            if outcome.error is not None and broken.word in str(outcome.error):
                 return
     pytest.fail(f"not found in {MOST} seeds")
