@@ -322,9 +322,7 @@ def test_a_node_that_is_lost_again_while_its_state_is_saved_is_named() -> None:
         warnings.simplefilter("ignore", RecoveryWarning)
         with sums().start(executor=transport, recover=Recover(log_bytes=1), on={"sum": [1, 0]}) as run:
             transport.whens.append((1, "start", 0))
-            with pytest.raises(
-                NodeDiedError, match=r"as the one before it, which was lost in the same tick, in tick 0; it held sum"
-            ):
+            with pytest.raises(NodeDiedError, match="which was lost in the same tick, in tick 0; it held sum"):
                 run.tick()
 
 
