@@ -155,7 +155,6 @@ BROKEN = {
         ("both",), "terminated",
     ),
     "a command covers QUIT": Broken(((RunLifetime, "_mark_broken", _not_again),), ("closer",)),
-    "who ends a tick does not look who closes": Broken(((RunLifetime, "_refuse", lambda self: None),), ("closer",)),
     "tokens before the command": Broken(((Helpers, "begin", _command_last),), ("plain",)),
     "the last question of a start does not end the run": Broken(
         ((Run, "_ask", _ask_past_the_run),), ("ctrl-c", "both"), "there is no end"

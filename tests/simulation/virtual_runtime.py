@@ -106,7 +106,7 @@ def _load(load: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class _Runs(set[Any]):
-    """Runs that were begun and not closed. All are kept for as long as this: a run that is collected closes itself, at any point."""
+    """Runs that were begun and not closed. All are kept for as long as this: a run that is collected closes itself then."""
 
     def __init__(self) -> None:
         super().__init__()
