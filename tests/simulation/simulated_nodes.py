@@ -23,21 +23,29 @@ __all__ = ["LosingNodes", "start_on_nodes", "with_nodes"]
 class LosingNodes(InProcess):
     """Loses nodes: while they have a request, or while their reply is waited for; each at most once in a tick.
 
+    Args:
+        nodes, workers, inside: See :class:`InProcess`.
+        dice: Decides which.
+        chance: How often.
+        mute: Whether the loss may go unnoticed: the node never answers.
+
     Attributes:
         losses: How many were lost.
     """
 
-    def __init__(self, nodes: int, workers: int, inside: NamedExecutor, dice: random.Random, chance: float) -> None:
+    def __init__(self, nodes: int, workers: int, inside: NamedExecutor, dice: random.Random, chance: float, mute: bool) -> None:
         super().__init__(nodes, workers, inside)
-        self._dice, self._chance, self._time = dice, chance, 0
+        self._dice, self._chance, self._mute, self._time = dice, chance, mute, 0
         self._spared: set[int] = set()
         self._called: set[int] = set()
         self.losses = 0
 
     def send(self, node: int, request: NodeRequest) -> None:
-        super().send(node, request)
         if request.command == "first" and request.time > self._time:
             self._time, self._spared = request.time, set()
+        if self._mute and request.command != "start" and self._may_lose(node):
+            return
+        super().send(node, request)
         self._called.add(node)
         self._perhaps_lose(node)
 
@@ -48,11 +56,16 @@ class LosingNodes(InProcess):
         self._called.discard(found[0])
         return found
 
+    def _may_lose(self, node: int) -> bool:
+        if node in self._spared or node not in self._threads or self._dice.random() >= self._chance:
+            return False
+        self._spared.add(node)
+        self._called.discard(node)
+        self.losses += 1
+        return True
+
     def _perhaps_lose(self, node: int) -> None:
-        if node not in self._spared and node in self._threads and self._dice.random() < self._chance:
-            self._spared.add(node)
-            self._called.discard(node)
-            self.losses += 1
+        if self._may_lose(node):
             now_running().deaf = True  # nobody who is there to be interrupted loses it
             self.lose(node)
             now_running().deaf = False
@@ -78,15 +91,22 @@ def with_nodes(simulation: Simulation) -> Iterator[None]:
 
 
 def start_on_nodes(
-    program: Known, dice: random.Random, inside: NamedExecutor, recover: Recover | None, chance: float, caller_works: bool
+    program: Known,
+    dice: random.Random,
+    inside: NamedExecutor,
+    recover: Recover | None,
+    chance: float,
+    caller_works: bool,
+    limit: float | None,
 ) -> tuple[Any, LosingNodes]:
     """Start a program on some nodes, with reactors on any of them, and there on any worker."""
     names = [reactor.name for reactor in program.topology.reactors]
     nodes, workers = dice.randint(1, 3), dice.randint(1, 3)
-    transport = LosingNodes(nodes, workers, inside, dice, chance)
+    transport = LosingNodes(nodes, workers, inside, dice, chance, mute=limit is not None)
     on = {name: dice.randrange(nodes) for name in names} if dice.random() < 0.7 else None
     placement = {name: dice.randrange(workers) for name in names} if dice.random() < 0.5 else None
     settings = supervisor.RunSettings(
-        inside, workers, caller_works=caller_works, fingerprint="boundary", recover=recover, placement=placement
+        inside, workers, caller_works=caller_works, fingerprint="boundary", recover=recover, placement=placement,
+        tick_timeout=limit,
     )  # fmt: skip
     return home.start_federated(program.topology, lambda _: program.pickled, (), settings, transport, on), transport

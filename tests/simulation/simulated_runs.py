@@ -90,7 +90,7 @@ class Settings:
         return cls(
             seed, "nodes", how, seed // EPOCH * POOL + dice.randrange(POOL), 0, dice.random() < 0.7, dice.randrange(1 << 30),
             "processes" if processes else "threads", recover, faults, "boundary", False, 0.0,
-            dice.choice([float("inf"), 0.0, 1e-5]), None, dice.choice([0.0, 0.02, 0.1]),
+            dice.choice([float("inf"), 0.0, 1e-5]), dice.choice([None, None, 0.5]), dice.choice([0.0, 0.02, 0.1]),
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ class User:
         self.simulation, self.program = runtime.simulation, known(settings.number)
         self.dice = random.Random(settings.seed ^ 0xCAFE)
         self.saves = self.dice.random() < 0.3
-        self.excused = settings.kind in ("late", "hang")  # helpers that are terminated
+        self.excused = settings.kind in ("late", "hang") or settings.limit is not None  # helpers that are terminated
         self.run: Any = None
         self.transport: LosingNodes | None = None
         self.restored = False
@@ -150,9 +150,9 @@ class User:
         """Check that an error has a reason."""
         settings, said = self.settings, str(error)
         if settings.kind == "nodes":
-            lost = self.simulation.killed or settings.loses
-            assert lost and isinstance(error, (NodeDiedError, WorkerDiedError)), said
-            if settings.recover is not None and isinstance(error, NodeDiedError):
+            lost = self.simulation.killed or settings.loses or settings.limit
+            assert lost and isinstance(error, (NodeDiedError, WorkerDiedError, WorkerHungError)), said
+            if settings.recover is not None and not isinstance(error, WorkerDiedError):
                 assert "in the same tick" in said, said
         elif isinstance(error, WorkerDiedError):
             assert self.simulation.killed or settings.kind == "hang", f"nobody was killed: {said}"
@@ -172,7 +172,7 @@ class User:
         if self.plan is None:
             dice = random.Random(settings.draw)
             self.run, self.transport = start_on_nodes(
-                program, dice, settings.executor, settings.recover, settings.loses, settings.caller_works
+                program, dice, settings.executor, settings.recover, settings.loses, settings.caller_works, settings.limit
             )  # fmt: skip
             self._ticks()
             return
@@ -185,6 +185,7 @@ class User:
             Thread(self._close_meanwhile, name="closer").start()
         if settings.kind == "hang":
             self.simulation.later("stop", self.dice.randrange(1, 1500))
+            self.simulation.server.stopped = self.dice.random() < 0.3
         with self._reading_may_fail():
             self._ticks()
 

@@ -444,7 +444,8 @@ class Process:
         if simulation.server.ended:  # the next start has another one
             simulation.server = SimulatedProcess("fork server", 2)
         server = simulation.server
-        simulation.wait(lambda: server.ended, simulation.random.choice([0.0, 1e-4, 0.1]))
+        takes = None if server.stopped else simulation.random.choice([0.0, 1e-4, 0.1])
+        simulation.wait(lambda: server.ended, takes)
         if server.ended:
             raise simulation.random.choice([EOFError(), ConnectionResetError(errno.ECONNRESET, "reset"), BrokenPipeError()])
         arguments = tuple(map(self._copied, self._args))
@@ -509,11 +510,11 @@ class ProcFile:
     """What ``/proc/PID/stat`` says of a process."""
 
     def __init__(self, path: str) -> None:
-        self._pid = int(path.split("/")[2])
+        self._pid = path.split("/")[2]
 
     def read_text(self) -> str:
         for process in now_running().helpers:
-            if process.pid == self._pid and not process.ended:
+            if str(process.pid) == self._pid and not process.ended:
                 return f"{self._pid} (helper) {'T' if process.stopped else 'S'} 1"
         raise FileNotFoundError
 
