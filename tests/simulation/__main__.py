@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 import time
-import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ def repeat(seed: int, last: int) -> int:
     if outcome.error is None:
         print(f"as it should be, after {outcome.simulation.points} points and {outcome.simulation.switches} switches")
         return 0
-    traceback.print_exception(outcome.error)
+    print(outcome.text, end="")
     return 1
 
 

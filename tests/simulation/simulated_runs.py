@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -20,7 +21,7 @@ from simulated_nodes import LosingNodes, start_on_nodes, with_nodes
 from simulated_programs import Fingerprint, known, plan_of
 from virtual_machine import Thread, point
 from virtual_runtime import SimulatedRuntime
-from virtual_scheduler import Faults, Simulation
+from virtual_scheduler import Faults, Simulation, without_traceback
 
 from reactor_rl import Recover
 from reactor_rl.errors import NodeDiedError, RunClosedError, RunError, WorkerDiedError, WorkerHungError
@@ -268,11 +269,12 @@ class User:
 
 @dataclass
 class Outcome:
-    """What came of a seed; ``error`` is what should not have happened."""
+    """What came of a seed; ``error`` is what should not have happened, and ``text`` its traceback."""
 
     settings: Settings
     simulation: Simulation | None = None
     error: BaseException | None = None
+    text: str = ""
 
 
 def run_seed(seed: int, log: list[tuple[Any, ...]] | None = None) -> Outcome:
@@ -305,9 +307,11 @@ def run_seed(seed: int, log: list[tuple[Any, ...]] | None = None) -> Outcome:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and not simulation.interrupted:
                 raise
-            outcome.error = error
+            outcome.error, outcome.text = error, "".join(traceback.format_exception(error))
+            without_traceback(error)
         for run in runtime.runs:  # of a schedule that failed; else it would be closed in the middle of another one
             run._state = "closed"
+    simulation.forget()
     if collects:
         gc.enable()
     return outcome

@@ -83,8 +83,9 @@ class Task:
     """One thread of a process."""
 
     def __init__(self, name: str, process: SimulatedProcess, body: Callable[[], None], priority: float) -> None:
-        self.name, self.process, self.body = name, process, body
-        self.green = greenlet(self._run)
+        self.name, self.process = name, process
+        self.body: Any = body
+        self.green: Any = greenlet(self._run)
         self.over = False
         self.error: BaseException | None = None
         self.ready: Callable[[], Any] | None = None  # what it waits for
@@ -374,10 +375,22 @@ class Simulation:
 
         return run
 
+    def forget(self) -> None:
+        """Drop what the tasks of a schedule that is over hold: tracebacks keep frames, and these keep memory."""
+        for task in self.tasks:
+            task.green = task.body = task.ready = None
+            without_traceback(task.error)
+
     def say(self, what: str) -> None:
         """Keep for the log what happens."""
         if self.log is not None:
             self.log.append((self.points, self.now, "" if self.current is None else self.current.name, what))
+
+
+def without_traceback(error: BaseException | None) -> None:
+    """Take the tracebacks from an error and from those that it came from."""
+    while error is not None:
+        error.__traceback__, error = None, error.__cause__ or error.__context__
 
 
 def where_is(task: Task | None) -> str:
