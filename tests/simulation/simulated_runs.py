@@ -108,6 +108,7 @@ class User:
         self.settings, self.plan, self.runtime = settings, plan, runtime
         self.simulation, self.program = runtime.simulation, known(settings.number)
         self.dice = random.Random(settings.seed ^ 0xCAFE)
+        self.closed_by_another = settings.kind == "closer" or (settings.kind == "nodes" and settings.draw % 5 == 0)
         self.saves = self.dice.random() < 0.3
         self.excused = settings.kind in ("late", "hang") or settings.limit is not None  # helpers that are terminated
         self.run: Any = None
@@ -150,7 +151,7 @@ class User:
     def _explain(self, error: RunError) -> None:
         """Check that an error has a reason."""
         settings, said = self.settings, str(error)
-        if settings.kind == "nodes":
+        if settings.kind == "nodes" and not (self.closed_by_another and isinstance(error, RunClosedError)):
             lost = self.simulation.killed or settings.loses or settings.limit
             assert lost and isinstance(error, (NodeDiedError, WorkerDiedError, WorkerHungError)), said
             if settings.recover is not None and not isinstance(error, WorkerDiedError):
@@ -161,7 +162,7 @@ class User:
                 assert "the work itself" in said or "brought back" in said, said
         elif isinstance(error, WorkerHungError):
             assert settings.kind == "hang" and settings.recover is None, said
-        elif settings.kind == "closer":
+        elif self.closed_by_another:
             assert any(word in said for word in ("closed", "over", "in progress", "tick")), said
         else:
             raise error
@@ -175,18 +176,21 @@ class User:
             self.run, self.transport = start_on_nodes(
                 program, dice, settings.executor, settings.recover, settings.loses, settings.caller_works, settings.limit
             )  # fmt: skip
-            self._ticks()
+            self._tick_on()
             return
         how = RunSettings(
             settings.executor, self.plan.schedule.workers, fingerprint=settings.fingerprint, debug=settings.debug,
             recover=settings.recover, tick_timeout=settings.limit,
         )  # fmt: skip
         self.run = supervisor.start(program.topology, lambda _: program.pickled, (), how)
-        if settings.kind == "closer":
-            Thread(self._close_meanwhile, name="closer").start()
         if settings.kind == "hang":
             self.simulation.later("stop", self.dice.randrange(1, 1500))
             self.simulation.server.stopped = self.dice.random() < 0.3
+        self._tick_on()
+
+    def _tick_on(self) -> None:
+        if self.closed_by_another:
+            Thread(self._close_meanwhile, name="closer").start()
         with self._reading_may_fail():
             self._ticks()
 
@@ -195,7 +199,8 @@ class User:
             point()
         timeout = self.dice.choice([None, None, 0.1])
         self.excused |= timeout is not None
-        with contextlib.suppress(Boom):
+        dies = (WorkerDiedError,) if self.simulation.faults.kills else ()
+        with contextlib.suppress(Boom, *dies):
             self.run.close(timeout=timeout)
 
     @contextlib.contextmanager
@@ -204,7 +209,7 @@ class User:
         try:
             yield
         except AttributeError as error:
-            if self.settings.kind != "closer":
+            if not self.closed_by_another:
                 raise
             raise RunClosedError(str(error)) from error
 

@@ -316,8 +316,8 @@ class Simulation:
                 return main  # a signal ends its sleep
             if not late and len(can) == 1 and not can[0].process.signal:
                 return can[0]
-            hasty = [task for task in late if not task.patient]
-            late = hasty if hasty or can else late
+            if can:
+                late = [task for task in late if not task.patient]
             if late and (not can or self.random.random() < self._hasty):
                 first = min(late, key=lambda task: (task.deadline, task.name))
                 until = first.deadline if self.faults.late or not can else min(first.deadline, self.now + HASTE)
