@@ -287,10 +287,10 @@ class RunLifetime:
         """
         if self._closer not in (-1, get_ident()):
             self._left = True
-            if self._state != "closed":
-                self._tell_to_quit()  # again: a command of this thread may have come behind that one
-        if self._left and self._closer not in (-1, get_ident()) and isinstance(error, Exception):
-            raise RunClosedError("the run was closed by another thread, in the middle of an operation of this one") from None
+            if self._words[ControlBlock.ABORT]:
+                self._tell_to_quit()  # again: a command of this thread may have come over that one
+            if isinstance(error, Exception):
+                raise RunClosedError("the run was closed by another thread, in the middle of an operation of this one") from None
         if self._state in ("ready", "ticking", "busy"):
             interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))  # the latter out of a `with` that it struck
             what = error if isinstance(error, str) else f"{type(error).__name__} was raised"

@@ -17,8 +17,6 @@ from reactor_rl.federation.transport import NodeReply, NodeRequest
 from reactor_rl.runtime import supervisor
 from reactor_rl.settings import NamedExecutor, Recover
 
-__all__ = ["LosingNodes", "start_on_nodes", "with_nodes"]
-
 
 class LosingNodes(InProcess):
     """Loses nodes: while they have a request, or while their reply is waited for; each at most once in a tick.
