@@ -8,6 +8,7 @@ said it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
@@ -26,6 +27,7 @@ from reactor_rl.runtime.arithmetic import arithmetic
 from reactor_rl.runtime.channel import ControlBlock, Deadline, Stop
 from reactor_rl.runtime.executor import SLICE, Executor, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers
+from reactor_rl.runtime.lifetime import GRACE
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.supervisor import RunSettings, compile_program
@@ -138,7 +140,10 @@ class MessageRouter:
         node = self._nodes[index]
         node.called, node.held = True, []
         self.requests += 1
-        self._transport.send(index, request)
+        try:
+            self._transport.send(index, request)
+        except NodeLostError as lost:  # it was to be brought back before that
+            raise self._lost(lost) from None
 
     def post(self, message: Message) -> None:
         """Take a message of home's own gateway, and look for messages of others.
@@ -392,7 +397,13 @@ class FederatedRun(Run):
     ) -> None:  # fmt: skip
         self._whole, self._nodes, self._transport, self._home = topology, tuple(nodes), transport, helpers
         super().__init__(plan, executor, reactors, "", helpers, tick_timeout)
-        self._counts = [plan.schedule.workers, *self._count_others()]
+        try:
+            self._counts = [plan.schedule.workers, *self._count_others()]
+        except BaseException as error:
+            self._mark_broken(error)
+            with contextlib.suppress(Exception):
+                self.close(timeout=GRACE)
+            raise
 
     def _count_others(self) -> list[int]:
         self._home.router.ask("workers", None)

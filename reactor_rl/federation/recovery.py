@@ -37,14 +37,16 @@ class _NodeLog:
     Attributes:
         budget: Size and age of the log.
         requests: All requests since its beginning, or since its state was last saved; the last one may be under way.
-        start: The request for its startup reactions, the first one.
+        start: The requests of its startup pass, in the middle of which it may have waited for messages.
+        started: Whether that pass has ended.
         under_way: The request that it has not answered.
         over: The reason why it is not replaced any more.
     """
 
     budget: RecoveryBudget
     requests: list[NodeRequest] = field(default_factory=list)
-    start: NodeRequest | None = None
+    start: list[NodeRequest] = field(default_factory=list)
+    started: bool = False
     under_way: NodeRequest | None = None
     over: str = ""
 
@@ -77,11 +79,11 @@ class RecoveringTransport(TransportWrapper):
         """Send a node a request, and log it."""
         notes = self._notes[node]
         if request.command == "first":
-            self._time = request.time
+            self._time, notes.started = request.time, True
             if notes.budget.due:
                 self._keep(node, notes, request.time, request.number)
-        if notes.start is None:
-            notes.start = request
+        elif request.question is None and not notes.started:
+            notes.start.append(request)
         if not notes.over and (request.question is None or request.question[0] in NOTED):
             notes.requests.append(request)
             notes.budget.bytes += OVERHEAD + _size(request)
@@ -162,7 +164,7 @@ class RecoveringTransport(TransportWrapper):
             return
         state = reply.replies[0].get()
         # Startup reactions build what a state does not contain, so a new node runs them before it gets the state.
-        notes.requests = [] if notes.start is None else [notes.start]
+        notes.requests = list(notes.start)
         notes.requests.append(NodeRequest("ask", question=(BRING_BACK, (state, number))))
         notes.budget.saved(began)
 

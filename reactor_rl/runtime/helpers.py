@@ -10,7 +10,7 @@ from typing import Any
 from reactor_rl.errors import Failure, RunClosedError, WorkerDiedError, WorkerHungError
 from reactor_rl.runtime.channel import ControlBlock, Deadline, SpinControl
 from reactor_rl.runtime.executor import ASLEEP, SLICE, Executor, HelperCommand
-from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.plan import Plan, control_words
 from reactor_rl.runtime.worker import main
 from reactor_rl.runtime.worker.clock import NEVER
 from reactor_rl.runtime.worker.loop import WorkerLoop
@@ -35,7 +35,7 @@ class Helpers:
     def __init__(self, plan: Plan, executor: Executor) -> None:
         self._plan, self._executor = plan, executor
         self._spinning = SpinControl(executor.spin)
-        self.words = words = executor.memory[: plan.layout.words * 8].cast("q")
+        self.words = words = control_words(executor.memory, plan.layout)
         self.deadline = Deadline(None)
         self.limit: float | None = None
         self._due = Deadline(None)  # for the helper that the caller waits for
@@ -56,9 +56,14 @@ class Helpers:
     def begin(self, command: int, number: int) -> None:
         """Send every helper a command for the pass with this number."""
         # Before the tokens: a helper reads these words as soon as it has its token.
-        self.words[ControlBlock.PASS], self.words[ControlBlock.COMMAND] = number, command
+        words = self.words
+        words[ControlBlock.PASS], words[ControlBlock.COMMAND] = number, command
         for give in self.start:
             give()
+        if words[ControlBlock.ABORT]:  # another thread has closed the run, and this command may have come over its QUIT
+            words[ControlBlock.COMMAND] = HelperCommand.QUIT
+            for give in self.start:
+                give()
 
     def signal(self, worker: int) -> None:
         """Do the caller's SIGNAL."""

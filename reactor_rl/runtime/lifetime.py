@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from threading import TIMEOUT_MAX, get_ident
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from reactor_rl.errors import Failure, RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
@@ -100,7 +100,8 @@ class RunLifetime:
             return
         raised: BaseException | None = None
         try:
-            state, self._state, self._closer = self._state, "closing", get_ident()
+            self._closer = get_ident()  # before the look at the state: an operation that begins changes that, then looks here
+            state, self._state = self._state, "closing"
             # Another thread is in a reaction, unless no operation is in progress or it is this thread's own, interrupted one. An
             # error in __init__ may have left no loop.
             self._left = state != "busy" or "_loop" not in self.__dict__ or self._loop.is_in_this_thread()
@@ -160,6 +161,7 @@ class RunLifetime:
         self._mark_closed()
 
     def _tell_to_quit(self) -> None:
+        """Tell all helpers to quit, those between two passes and those within one."""
         words = self._words
         # Before the tokens: a helper that waits within a pass checks ABORT, one between two passes reads the command.
         words[ControlBlock.ABORT], words[ControlBlock.COMMAND] = 1, HelperCommand.QUIT
@@ -170,6 +172,14 @@ class RunLifetime:
     def _mark_closed(self) -> None:
         self._state = "closed"
         runs.discard(self)
+
+    def _refuse(self) -> NoReturn:
+        """Leave an operation whose first or last change of the state may have come behind that of a thread that closes the run.
+
+        Both threads change the state or :attr:`_closer` before they look at the other one's, so at least one of them knows.
+        """
+        self._state = "closing"
+        raise RunClosedError("the run was closed by another thread")
 
     def _is_left(self, grace: float | None) -> bool:
         """Wait at most ``grace`` until no other thread is in a reaction: its environment must not be closed while it steps."""
@@ -211,13 +221,17 @@ class RunLifetime:
         state = self._state
         try:
             self._state = "busy"
-            yield
             if self._closer != -1:
-                raise RunClosedError(f"cannot {what}: the run was closed meanwhile")
+                self._refuse()
+            yield
             self._state = state
+            if self._closer != -1:
+                self._refuse()
         except Exception:
             if self._state == "busy":
                 self._state = state
+            if self._closer != -1:
+                self._state = "closing"
             self._left = True
             raise
         except BaseException as error:
@@ -271,9 +285,12 @@ class RunLifetime:
         Raises:
             RunClosedError: If the cause is another thread that has closed the run.
         """
-        if self._closer not in (-1, get_ident()) and isinstance(error, Exception):
+        if self._closer not in (-1, get_ident()):
             self._left = True
-            raise RunClosedError("the run was closed by another thread, in the middle of an operation of this one") from None
+            if self._words[ControlBlock.ABORT]:
+                self._tell_to_quit()  # again: a command of this thread may have come over that one
+            if isinstance(error, Exception):
+                raise RunClosedError("the run was closed by another thread, in the middle of an operation of this one") from None
         if self._state in ("ready", "ticking", "busy"):
             interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))  # the latter out of a `with` that it struck
             what = error if isinstance(error, str) else f"{type(error).__name__} was raised"

@@ -24,7 +24,7 @@ from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.schedule import Schedule
 from reactor_rl.topology import Topology
 
-__all__ = ["CELL", "Buffer", "ArenaLayout", "ArenaSlot", "aligned_zeros", "lay_out", "Options", "Plan"]
+__all__ = ["CELL", "Buffer", "ArenaLayout", "ArenaSlot", "aligned_zeros", "control_words", "lay_out", "Options", "Plan"]
 
 LINE = 64
 CELL = 1024
@@ -111,6 +111,11 @@ def lay_out(topology: topo.Topology, schedule: Schedule) -> ArenaLayout:
             offset += CELL * output.ring * (output.rows or 1)
     in_order = tuple(stamps[output.index] for output in topology.outputs)
     return ArenaLayout(in_order, tuple(placed), tuple(map(tuple, places)), gathers, tuple(cells), owner, word, offset)
+
+
+def control_words(memory: memoryview, layout: ArenaLayout) -> memoryview:
+    """Return the words of an arena through which its workers agree."""
+    return memory[: layout.words * 8].cast("q")
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

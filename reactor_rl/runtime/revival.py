@@ -27,7 +27,7 @@ from reactor_rl import topology as topo
 from reactor_rl.errors import RunError
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.channel import ControlBlock
-from reactor_rl.runtime.plan import CELL, ArenaSlot, Plan
+from reactor_rl.runtime.plan import CELL, ArenaSlot, Plan, control_words
 from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
@@ -104,7 +104,7 @@ class InputLog:
 
     def __init__(self, plan: Plan, memory: memoryview, sides: Sequence[SideBlock | None]) -> None:
         self._memory, self._sides = memory[: plan.layout.size], sides
-        self._words = memory[: plan.layout.words * 8].cast("q")
+        self._words = control_words(memory, plan.layout)
         places: dict[int, set[ArenaSlot]] = {}
         for node in plan.topology.inputs:
             reader = plan.home(node.reactor)
@@ -258,7 +258,7 @@ class WorkerRevival:
         Raises:
             RunError: If a reaction raises that did not raise before.
         """
-        words = self.memory[: self._plan.layout.words * 8].cast("q")
+        words = control_words(self.memory, self._plan.layout)
         for stamps in self._plan.layout.stamps:
             stamps.clear(words)
         loop, _, _ = bind(self._plan, self._worker, self.memory, self.sides, reactors, _wait, _signal)

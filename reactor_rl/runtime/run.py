@@ -136,6 +136,8 @@ class Run(RunLifetime):
         try:
             self._begin_tick()
             self._state = "ticking"
+            if self._closer != -1:
+                self._refuse()
         except BaseException as error:
             self._mark_broken(error)
             raise
@@ -154,6 +156,8 @@ class Run(RunLifetime):
             raise self._unusable("end a tick", hint="call tick_async() first")
         try:
             self._state = "busy"
+            if self._closer != -1:
+                self._refuse()
             if timeout is None and not self._started_pass:
                 self._run_pass()
                 self._end_tick()
@@ -161,6 +165,8 @@ class Run(RunLifetime):
                 self._end_tick()
             else:
                 self._state = "ticking"
+                if self._closer != -1:
+                    self._refuse()
         except BaseException as error:
             self._mark_broken(error)
             raise
@@ -169,6 +175,8 @@ class Run(RunLifetime):
 
     def _begin_tick(self) -> None:
         self._state = "busy"
+        if self._closer != -1:
+            self._refuse()
         self._boundary.open = False
         # Startup and tick 0 are one pass.
         self._number = number = self._loop.pass_number + (self._ticks > 0)
@@ -207,6 +215,8 @@ class Run(RunLifetime):
         else:
             boundary.open = True
             self._state = "ready"
+        if self._closer != -1:
+            self._refuse()
 
     def _resume_tick(self, deadline: Deadline) -> bool:
         """Run a tick in a way that a timeout can leave and that can be continued; return whether it was done in time."""
@@ -264,6 +274,8 @@ class Run(RunLifetime):
         """Run until ``end``, or a tick that failed or requested a stop, without a look at other workers in between."""
         try:
             self._state = "busy"
+            if self._closer != -1:
+                self._refuse()
             self._boundary.open = False
             reached = self._loop.ticks_alone(self._ticks, end)
             self._ticks = reached - 1

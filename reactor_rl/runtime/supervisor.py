@@ -129,7 +129,7 @@ def start(
     run = Run(plan, executor, shares, why, helpers, settings.tick_timeout)
     if isinstance(executor, ProcessesExecutor):
         try:
-            found = [one for reply in helpers.ask("settings", None) for one in reply.get()]
+            found = [one for part in run._ask("settings", None) for one in part]
             if told := what_differs(found):
                 warn_caller(told)
         except BaseException:

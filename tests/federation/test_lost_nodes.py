@@ -32,10 +32,12 @@ from reactor_rl import (
     Timer,
     WorkerHungError,
     reaction,
+    startup,
 )  # fmt: skip
 from reactor_rl.federation import recovery
 from reactor_rl.federation.in_process import InProcess
 from reactor_rl.federation.transport import NodeRequest
+from reactor_rl.runtime import lifetime
 
 pytestmark = pytest.mark.faults
 
@@ -261,6 +263,67 @@ def test_a_node_that_is_lost_while_home_computes_is_an_error() -> None:
     LOSING.append(InProcess(2, 1))
     with program.start(executor=LOSING[-1], on={"sum": 1}) as run, pytest.raises(NodeDiedError, match="node 1"):
         run.run(6)
+
+
+class Tells(Reactor):
+    """Tells something from its startup reaction on."""
+
+    each = Timer(period=1)
+    out = Output((), np.int64)
+
+    @reaction(startup, each, effects=out)
+    def tell(self) -> None:
+        self.out.set(self.tag[0] + 1)
+
+
+class LosesAt(InProcess):
+    """Loses a node as it is given some requests: each at its first time, or always."""
+
+    def __init__(self, nodes: int, *whens: tuple[int, str, int | str], always: bool = False) -> None:
+        super().__init__(nodes, 2)
+        self.whens, self.always = list(whens), always
+
+    def send(self, node: int, request: NodeRequest) -> None:
+        super().send(node, request)
+        when = node, request.command, request.time if request.question is None else request.question[0]
+        if when in self.whens:
+            if not self.always:
+                self.whens.remove(when)
+            self.lose(node)
+
+
+@pytest.mark.parametrize("log_bytes", [1, 1 << 20])
+def test_a_node_whose_startup_reactions_waited_for_another_node_is_brought_back(log_bytes: int) -> None:
+    """Its log begins with all requests of its startup pass, also where a state is saved."""
+    program = Program("tells")
+    tells, adds = program.add(Tells), program.add(Sum)
+    program.connect(tells.out, adds.inp)
+    program.connect(adds.out, program.output("sum"))
+    found = []
+    for how in ({"executor": "inline"}, {"executor": LosesAt(3, (2, "first", 4)), "on": {"tells": 1, "sum": 2}}):
+        recover = Recover(log_bytes=log_bytes) if found else None
+        with warnings.catch_warnings(record=True) as said, program.start(**how, recover=recover) as run:
+            warnings.simplefilter("always", RecoveryWarning)
+            found.append([(run.tick(), int(run.sum))[1] for _ in range(8)])
+    assert found[0] == found[1] and len(said) == 1
+
+
+def test_a_node_that_is_lost_at_the_end_of_the_start_leaves_nothing() -> None:
+    program = sums()
+    with pytest.raises(NodeDiedError, match=r"node 1 was lost in tick 0; it held sum\[0\]") as caught:
+        program.start(executor=LosesAt(2, (1, "ask", "workers")), on={"sum": [1, 0]})
+    assert caught and not [run for run in lifetime.runs if run._topology.name == "sums"]  # the error keeps what it came through
+
+
+def test_a_node_that_is_lost_again_while_its_state_is_saved_is_named() -> None:
+    transport = LosesAt(2, (1, "ask", recovery.KEEP), (1, "start", 0), always=True)
+    transport.whens.remove((1, "start", 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecoveryWarning)
+        with sums().start(executor=transport, recover=Recover(log_bytes=1), on={"sum": [1, 0]}) as run:
+            transport.whens.append((1, "start", 0))
+            with pytest.raises(NodeDiedError, match="which was lost in the same tick, in tick 0; it held sum"):
+                run.tick()
 
 
 def test_what_recovery_does_not_go_with() -> None:

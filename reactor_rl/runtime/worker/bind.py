@@ -12,7 +12,7 @@ from typing import Any
 from reactor_rl import topology as topo
 from reactor_rl.pickling import inside, loads
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.plan import Plan, control_words
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.worker.loop import RemoteCheck, WorkerLoop
 from reactor_rl.runtime.worker.observers import Poison, PortHashes
@@ -66,7 +66,7 @@ class _Binder:
     def __init__(self, plan: Plan, worker: int, memory: memoryview, sides: Sequence[SideBlock | None]) -> None:
         self.plan, self.worker = plan, worker
         self.topology, self.layout = plan.topology, plan.layout
-        self.loop = WorkerLoop(worker, memory[: plan.layout.words * 8].cast("q"), id(memory.obj))
+        self.loop = WorkerLoop(worker, control_words(memory, plan.layout), id(memory.obj))
         order = [op.reaction for op in plan.schedule.lists[worker] if isinstance(op, Exec)]
         self.bit = {reaction: 1 << position for position, reaction in enumerate(order)}
         self.values = Values(plan.topology, plan.layout, worker, memory, sides)

@@ -14,7 +14,7 @@ from reactor_rl.errors import Failure, RunError, ordinary
 from reactor_rl.pickling import adopt_class, inside
 from reactor_rl.runtime.channel import Channel, ControlBlock, SpinControl
 from reactor_rl.runtime.executor import Aborted, HelperCommand, Pair, Reactors, wait_for
-from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.plan import Plan, control_words
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.observers import PortHashes, Timeline
@@ -128,7 +128,7 @@ def run_helper(
 
     ``revive`` builds it in place of :func:`bind`, for a helper that replaces another one.
     """
-    words = memory[: plan.layout.words * 8].cast("q")
+    words = control_words(memory, plan.layout)
     inbound = {source: channel for (source, target), channel in channels.items() if target == worker}
     outbound = {target: channel.signal for (source, target), channel in channels.items() if source == worker}
 

@@ -1,0 +1,94 @@
+"""Ends that come at an unlucky moment: as a tick ends in another thread, and at the last question of a start."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reactor_rl import Program, Reactor, RunClosedError, Timer, reaction, shutdown
+from reactor_rl.runtime.processes import ProcessesExecutor
+from reactor_rl.runtime.run import Run
+
+
+class Closes(Reactor):
+    """Notes that it was closed, in this process."""
+
+    each = Timer(period=1)
+    closed: list[int] = []
+
+    def __init__(self, bank_index: int) -> None:
+        self.index = bank_index
+
+    @reaction(each)
+    def go(self) -> None: ...
+
+    @reaction(shutdown)
+    def close(self) -> None:
+        self.closed.append(self.index)
+
+
+def closing() -> Program:
+    program = Program("closing")
+    program.bank(Closes, 2)
+    return program
+
+
+def closed_by_another(run: Run) -> threading.Thread:
+    """Close a run in another thread, which has begun with that when this returns."""
+    other = threading.Thread(target=run.close)
+    other.start()
+    while run._closer == -1:
+        time.sleep(0.001)
+    return other
+
+
+OPERATIONS: dict[str, Callable[[Run], Any]] = {
+    "tick": lambda run: run.tick(),
+    "tick_async": lambda run: run.tick_async(),
+    "run": lambda run: run.run(1),
+    "set": lambda run: run.set(),
+    "snapshot": lambda run: run.snapshot(),
+}
+
+
+@pytest.mark.parametrize("state", ["busy", "ready"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_that_begins_or_ends_as_another_thread_closes_the_run(operation: str, state: str) -> None:
+    """That one has seen the state before this one changes it: it need not wait for it, and closes the caller's own reactors."""
+    Closes.closed.clear()
+    run, others = closing().start(executor="threads", workers=2), []
+    if operation == "tick_async" and state == "ready":
+        state = "ticking"
+
+    class Watched(Run):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if (name, value) == ("_state", state) and not others and self._closer == -1:
+                others.append(closed_by_another(self))
+            super().__setattr__(name, value)
+
+    run.__class__ = Watched
+    began = time.monotonic()
+    with pytest.raises(RunClosedError, match="closed by another thread"):
+        OPERATIONS[operation](run)
+    others[0].join(10)
+    assert sorted(Closes.closed) == [0, 1] and time.monotonic() - began < 0.45
+    assert run.stopped
+    run.close()
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(60)
+def test_ctrl_c_at_the_last_question_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Helpers wait for the question that was announced to them, so the run is torn down; it does not end well."""
+
+    def interrupted(*_: Any) -> None:
+        time.sleep(0.3)  # until the helper waits for it
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProcessesExecutor, "send", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        closing().start(executor="processes", workers=2)
