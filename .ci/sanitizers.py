@@ -174,11 +174,23 @@ class Watched:
         return sum(file.read_text(errors="replace").count(self._sanitizer.report) for file in files if file.exists())
 
     def test(self, tests: Sequence[str], where: Path) -> Found:
-        """Run tests, whatever their markers say."""
+        """Run tests, but for slow ones."""
         result = self._folder / "tests.xml"
         begin = time.monotonic()
         status = self.run(
-            ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--timeout={NO_ANSWER}", f"--junitxml={result}", *tests], where
+            [
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                f"--timeout={NO_ANSWER}",
+                f"--junitxml={result}",
+                "-m",
+                "not slow",
+                *tests,
+            ],
+            where,
         )
         seconds = time.monotonic() - begin
         count = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)

@@ -4,9 +4,10 @@
 ``benchmarks/results/``. Each is to end in a clear error, or to change nothing; nothing may be left, and a file that was there
 stays whole. Exits 1 if not. Phases run in a process of their own under ``shim.c``.
 
-Two faults cannot come alone, and Python itself waits for ever. ``mmap`` has no memory for what a new thread begins with:
-``Thread.start()`` waits for the thread. Those are known by what Python writes, and counted apart. ``write`` ends with EPIPE though
-who reads the pipe lives: ``multiprocessing.resource_tracker`` waits for its process. The shim lets that happen to sockets only.
+What is Python's own is counted apart. It waits for ever by two faults that cannot come alone: ``mmap`` has no memory for what a new
+thread begins with, for which ``Thread.start()`` waits (known by what Python writes); ``write`` ends with EPIPE though who reads the
+pipe lives, and ``multiprocessing.resource_tracker`` waits for its process (the shim lets that happen to sockets only). If it has
+too few descriptors while it starts a process from a fork server, ``multiprocessing`` leaves a pipe open, or the process behind.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ OF_FILES: dict[str, tuple[int, ...]] = {
 """What those of a process that saves may end with."""
 PLACES = (
     ("start", "caller"), ("start", "helper"), ("start", "server"), ("tick", "caller"), ("tick", "helper"), ("restart", "caller"),
-    ("restart", "helper"), ("restart", "server"), ("save_checkpoint", "caller"), ("save_checkpoint", "helper"),
+    ("restart", "helper"), ("restart", "server"), ("save_checkpoint", "caller"),
+    ("save_checkpoint of helpers", "caller"), ("save_checkpoint of helpers", "helper"),
 )  # fmt: skip
 """What goes on, and whose calls fail."""
 MOST = 40
@@ -69,7 +71,8 @@ class Trial(NamedTuple):
     Attributes:
         kind, number, n: Which call of which kind ended with which error.
         outcome: ``unaffected``, ``clear`` (an error that says why), ``unclear``, ``wrong`` (other results), ``torn`` (the file is
-            not whole), ``hung``, or ``Python's`` (hung where Python itself waits for ever).
+            not whole), ``hung``, ``ended`` (the whole process), or ``Python's`` (hung where Python itself waits for ever, or an
+            error after which it leaves something itself).
         said: The error, if any.
         left: What there was more of afterwards.
     """
@@ -83,7 +86,7 @@ class Trial(NamedTuple):
 
     @property
     def bad(self) -> bool:
-        return bool(self.left) or self.outcome not in ("unaffected", "clear", "Python's")
+        return self.outcome != "Python's" and (bool(self.left) or self.outcome not in ("unaffected", "clear"))
 
     def __str__(self) -> str:
         which = f"{self.kind} {errno.errorcode[self.number]} {self.n}: {self.outcome}"
@@ -100,16 +103,18 @@ def built(folder: Path) -> Path | None:
     return shim
 
 
-def trials(phase: str, who: str, pairs: Sequence[Pair], shim: Path, most: int = MOST, first: int = 1) -> Iterator[Trial]:
+def trials(
+    phase: str, who: str, pairs: Sequence[Pair], shim: Path, most: int = MOST, patience: float = PATIENCE
+) -> Iterator[Trial]:
     """Let the calls fail, one after the other, until there is no such call any more; or ``most`` of each."""
-    begin = dict.fromkeys(pairs, first)
+    begin = dict.fromkeys(pairs, 1)
     while begin:
         todo = [(kind, number, n) for (kind, number), n in begin.items()]
         at: Pair | None = None
-        for said in _in_a_process(phase, who, todo, shim, most):
-            if isinstance(said, str):  # it has hung, and was ended
+        for said in _in_a_process(phase, who, todo, shim, most, patience):
+            if isinstance(said, str):  # it has hung, or ended
                 assert at is not None, said
-                outcome = "Python's" if _is_pythons(said) else "hung"
+                outcome = "Python's" if _is_pythons(said) else "hung" if "Timeout (" in said else "ended"
                 yield Trial(*at, begin[at], outcome, "" if outcome == "Python's" else said[-3000:], [])
                 begin[at] += 1
             elif "begins" in said:
@@ -123,7 +128,7 @@ def trials(phase: str, who: str, pairs: Sequence[Pair], shim: Path, most: int = 
                 yield Trial(**said)
 
 
-def _in_a_process(phase: str, who: str, todo: Any, shim: Path, most: int) -> Iterator[Any]:
+def _in_a_process(phase: str, who: str, todo: Any, shim: Path, most: int, patience: float) -> Iterator[Any]:
     """What a process says that does these; what it wrote about the last of them if it hangs, at the end."""
     with tempfile.TemporaryDirectory() as folder:
         plan, errors = Path(folder, "plan"), Path(folder, "errors")
@@ -134,7 +139,7 @@ def _in_a_process(phase: str, who: str, todo: Any, shim: Path, most: int) -> Ite
         with (
             errors.open("w") as stderr,
             subprocess.Popen(
-                [*command, str(PATIENCE), str(said)], pass_fds=[said], stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr,
+                [*command, str(patience), str(said)], pass_fds=[said], stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr,
                 env={**os.environ, **variables}, start_new_session=True,
             ) as process,
         ):  # fmt: skip
@@ -145,13 +150,21 @@ def _in_a_process(phase: str, who: str, todo: Any, shim: Path, most: int) -> Ite
                     message = json.loads(line)
                     over = over or "over" in message
                     yield message
-        if not over:  # a helper that hangs without what watches its caller stays
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        if not over:
+            _end_helpers(process.pid)
         left = left_by(process.pid)
         assert not left, left
         if not over:
             yield f"exit status {process.returncode}\n" + errors.read_text(errors="replace").rpartition(injecting.MARK)[2]
+
+
+def _end_helpers(session: int) -> None:
+    """Kill what a process that hung has left: a helper that hangs before it watches its caller does not end."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and b"resource_tracker" not in (path / "cmdline").read_bytes():  # that removes names
+                os.kill(int(path.name), signal.SIGKILL)
 
 
 def _is_pythons(written: str) -> bool:
@@ -215,7 +228,7 @@ def main() -> int:
 
 def pairs_of(phase: str, who: str, only: str = "") -> list[Pair]:
     """What is to fail in a place."""
-    errors = OF_FILES if phase == "save_checkpoint" and who == "caller" else ERRORS
+    errors = OF_FILES if phase == "save_checkpoint" else ERRORS
     return [(kind, number) for kind, numbers in errors.items() for number in numbers if not only or kind in only.split(",")]
 
 

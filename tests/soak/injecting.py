@@ -6,14 +6,16 @@ import ctypes
 import faulthandler
 import gc
 import json
+import mmap
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,8 @@ KINDS = (
 )  # fmt: skip
 """In the order of shim.c."""
 NEXT_BORN = -1
-SETTLING = 5.0
-"""Seconds that what has ended may take to be gone."""
+SETTLING = 0.25
+"""Share of the patience that what has ended may take to be gone."""
 TICKS = 3
 MARK = "--- "
 """Before what is written to standard error about a fault."""
@@ -148,33 +150,31 @@ class Restart(Phase):
 class Save(Phase):
     """A checkpoint, beside one that is there."""
 
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name, "run.zip")
     model: Any = None
     old = b""
+    placed = {"executor": "inline"}
 
     def prepare(self) -> None:
-        if Save.model is None:
+        if self.model is None:
             from reactor_sb3 import SyncPPO
 
-            how = {"executor": "processes", "workers": 2} if WHO == "helper" else {"executor": "inline"}
             options: dict[str, Any] = {"n_steps": 16, "batch_size": 32, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
-            Save.model = SyncPPO("MlpPolicy", "CartPole-v1", n_actors=2, **options, **how)
-            Save.model.learn(32)
-            self.path.write_bytes(b"")
-            Save.model.save_checkpoint(self.path)
+            type(self).model = model = SyncPPO("MlpPolicy", "CartPole-v1", n_actors=2, **options, **self.placed)
+            model.learn(32)
+            model.save_checkpoint(self.path)
             Save.old = self.path.read_bytes()
-            Save.model.learn(32)
-        self.path.write_bytes(Save.old)
-
-    path = Path(tempfile.gettempdir(), f"injected-{os.getpid()}", "run.zip")
+            model.learn(32)
+        self.path.write_bytes(self.old)
 
     def act(self) -> None:
-        Save.model.save_checkpoint(self.path)
+        self.model.save_checkpoint(self.path)
 
     def after(self) -> None:
-        beside = [name for name in os.listdir(self.path.parent) if name != self.path.name]
-        if beside:
-            raise TornError(f"beside it: {beside}")
-        if self.path.read_bytes() != Save.old:
+        if os.listdir(self.folder.name) != [self.path.name]:
+            raise TornError(f"beside it: {os.listdir(self.folder.name)}")
+        if self.path.read_bytes() != self.old:
             from reactor_sb3 import SyncPPO
 
             try:
@@ -182,11 +182,47 @@ class Save(Phase):
             except Exception as error:
                 raise TornError(repr(error)) from error
 
+
+class SaveFromHelpers(Save):
+    """The same, where a helper has to say what it holds."""
+
+    placed = {"executor": "processes", "workers": 2}
+
+    def after(self) -> None:
+        type(self).model, model = None, self.model
+        model.close()
+        super().after()
+
     def helper(self) -> int:
-        return int(Save.model._session.run._executor._processes[0].pid)
+        return int(self.model.start()._executor._processes[0].pid)
 
 
-PHASES: dict[str, Callable[[], Phase]] = {"start": Start, "tick": Tick, "restart": Restart, "save_checkpoint": Save}
+class Careless(Phase):
+    """What each kind of fault is noticed by: a bare error with something left, other results, a torn file, a hang."""
+
+    kept: list[int] = []
+
+    def act(self) -> None:
+        self.kept.append(os.memfd_create("left"))
+        os.close(os.open(os.devnull, os.O_RDONLY))
+        try:
+            mmap.mmap(-1, mmap.PAGESIZE).close()
+        except OSError:
+            while True:
+                time.sleep(1.0)
+        for ends, error in ((os.pipe, WrongError), (socket.socketpair, TornError)):
+            try:
+                for end in ends():
+                    os.close(end) if isinstance(end, int) else end.close()
+            except OSError:
+                raise error from None
+        os.close(self.kept.pop())
+
+
+PHASES: dict[str, type[Phase]] = {
+    "start": Start, "tick": Tick, "restart": Restart, "save_checkpoint": Save, "save_checkpoint of helpers": SaveFromHelpers,
+    "careless": Careless,
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------------- what is left
@@ -211,9 +247,9 @@ def held() -> Counter[str]:
     return found
 
 
-def more(since: Counter[str]) -> list[str]:
+def more(since: Counter[str], seconds: float) -> list[str]:
     """What this process holds more of, once it has settled."""
-    end = time.monotonic() + SETTLING
+    end = time.monotonic() + seconds
     while True:
         gc.collect()
         found = [f"{count - since[name]} {name}" for name, count in held().items() if count > since[name]]
@@ -232,26 +268,35 @@ def is_clear(error: BaseException) -> bool:
     return isinstance(error, OSError) and str(error) != f"[Errno {error.errno}] {os.strerror(error.errno or 0)}"
 
 
-def fault(phase: Callable[[], Phase], kind: str, number: int, n: int) -> dict[str, Any] | None:
+LEAVING = {("popen_forkserver.py", "_launch"), ("forkserver.py", "connect_to_new_process")}
+"""Functions of ``multiprocessing`` that an error leaves without closing what they have opened."""
+
+
+def origin(error: BaseException) -> tuple[str, str]:
+    """The file and the function that an error comes from, through the errors that were made of it."""
+    while error.__cause__ is not None and error.__cause__.__traceback__ is not None:  # that of another process has none
+        error = error.__cause__
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return os.path.basename(frame.f_code.co_filename), frame.f_code.co_name
+
+
+def fault(phase: type[Phase], kind: str, number: int, n: int, settling: float) -> dict[str, Any] | None:
     """Let a call fail. Returns what came of it, or ``None`` if there was no such call."""
     done = phase()
-    if not isinstance(done, Save):
-        launch.begin(launch.context_named(None))  # a server that was ended is followed by another one
+    launch.begin(launch.context_named(None))  # a server that was ended is followed by another one
     before = held()
     done.prepare()
-    if isinstance(done, Save):  # it goes on with one model
-        before = held()
     target = {"caller": os.getpid, "helper": done.helper, "server": lambda: launch._server[1]._forkserver_pid}[WHO]()
-    outcome = said = ""
+    outcome, said, leaves = "", "", False
     SHIM.fault_arm(KINDS.index(kind), n, number, target)
     try:
         done.act()
         outcome = "unaffected"
-    except WrongError as error:
-        outcome, said = "wrong", repr(error)
+    except (WrongError, TornError) as error:
+        outcome, said = "wrong" if isinstance(error, WrongError) else "torn", repr(error)
     except Exception as error:
         outcome, said = "clear" if is_clear(error) else "unclear", f"{type(error).__name__}: {error}"
-        error.__traceback__ = None
+        leaves = origin(error) in LEAVING
     fired = SHIM.fault_disarm()
     try:
         done.after()
@@ -261,11 +306,11 @@ def fault(phase: Callable[[], Phase], kind: str, number: int, n: int) -> dict[st
         outcome, said = "torn", f"{said} {error}"
     except Exception as error:
         outcome, said = "unclear", f"{said}, then in close() {error!r}"
-        error.__traceback__ = None
     done.run = None
-    if not isinstance(done, Save):
-        launch.begin(launch.context_named(None))
-    left = more(before)
+    launch.begin(launch.context_named(None))
+    left = more(before, settling)
+    if left and leaves and outcome == "clear":
+        outcome = "Python's"
     if not fired:
         return (
             None if outcome == "unaffected" and not left else {"outcome": "wrong", "said": f"without a fault: {said}", "left": left}
@@ -273,31 +318,31 @@ def fault(phase: Callable[[], Phase], kind: str, number: int, n: int) -> dict[st
     return {"outcome": outcome, "said": said[:300], "left": left}
 
 
-def main(phase: Callable[[], Phase], todo: list[tuple[str, int, int]], most: int, patience: float, said: int) -> None:
+def main(phase: type[Phase], todo: list[tuple[str, int, int]], most: int, patience: float, said: int) -> None:
     """Let each kind of call fail, from a number on, and write what came of it to a descriptor."""
 
     def say(what: Any) -> None:
         os.write(said, json.dumps(what).encode() + b"\n")
 
-    Save.path.parent.mkdir()
-    if phase is not Save:
-        for _ in range(2):  # what is started for good
-            started = Start()
-            started.act()
+    for _ in range(2):  # what is started for good
+        once = phase()
+        once.prepare()
+        once.act()
+        once.after()
     for kind, number, first in todo:
         for n in range(first, most + 1):
             say({"begins": (kind, number, n)})
             sys.stderr.write(f"{MARK}{kind} {number} {n}\n")
             sys.stderr.flush()
             faulthandler.dump_traceback_later(patience, exit=True)
-            found = fault(phase, kind, number, n)
+            found = fault(phase, kind, number, n, SETTLING * patience)
             faulthandler.cancel_dump_traceback_later()
             if found is None:
                 break
             say({"kind": kind, "number": number, "n": n, **found})
-    say({"over": True})
     if Save.model is not None:
         Save.model.close()
+    say({"over": True})
 
 
 if __name__ == "__main__":
