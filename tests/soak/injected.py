@@ -160,11 +160,18 @@ def _in_a_process(phase: str, who: str, todo: Any, shim: Path, most: int, patien
 
 def _end_helpers(session: int) -> None:
     """Kill what a process that hung has left: a helper that hangs before it watches its caller does not end."""
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            fields = (path / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and b"resource_tracker" not in (path / "cmdline").read_bytes():  # that removes names
+    for _ in range(100):  # the fork server may be about to have another one
+        alive = 0
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                fields = (path / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) != session or fields[0] in "ZX" or b"resource_tracker" in (path / "cmdline").read_bytes():
+                    continue  # the tracker removes names when all others have ended
                 os.kill(int(path.name), signal.SIGKILL)
+                alive += 1
+        if not alive:
+            break
+        time.sleep(0.05)
 
 
 def _is_pythons(written: str) -> bool:
