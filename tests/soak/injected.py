@@ -71,8 +71,8 @@ class Trial(NamedTuple):
     Attributes:
         kind, number, n: Which call of which kind ended with which error.
         outcome: ``unaffected``, ``clear`` (an error that says why), ``unclear``, ``wrong`` (other results), ``torn`` (the file is
-            not whole), ``hung``, ``ended`` (the whole process), or ``Python's`` (hung where Python itself waits for ever, or an
-            error after which it leaves something itself).
+            not whole), ``spoilt`` (the next run fails), ``hung``, ``ended`` (the whole process), or ``Python's`` (hung where Python
+            itself waits for ever, or an error after which it leaves something itself).
         said: The error, if any.
         left: What there was more of afterwards.
     """

@@ -307,6 +307,13 @@ def fault(phase: type[Phase], kind: str, number: int, n: int, settling: float) -
     except Exception as error:
         outcome, said = "unclear", f"{said}, then in close() {error!r}"
     done.run = None
+    if fired and said and isinstance(done, (Start, Tick, Restart)):  # now nothing fails, and there is nothing to be in the way
+        following = Start()
+        try:
+            following.act()
+        except Exception as error:
+            outcome, said = "spoilt", f"{said}, then {error!r}"
+            following.run = None
     launch.begin(launch.context_named(None))
     left = more(before, settling)
     if left and leaves and outcome == "clear":
@@ -315,7 +322,7 @@ def fault(phase: type[Phase], kind: str, number: int, n: int, settling: float) -
         return (
             None if outcome == "unaffected" and not left else {"outcome": "wrong", "said": f"without a fault: {said}", "left": left}
         )
-    return {"outcome": outcome, "said": said[:300], "left": left}
+    return {"outcome": outcome, "said": said[:400], "left": left}
 
 
 def main(phase: type[Phase], todo: list[tuple[str, int, int]], most: int, patience: float, said: int) -> None:
