@@ -198,6 +198,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only places whose name begins like this: 'start', 'tick, helper'")
     parser.add_argument("--calls", default="", help="only these kinds of calls, separated by commas")
     parser.add_argument("--most", type=int, default=MOST, help=f"calls of a kind (default {MOST})")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE, help=f"seconds after which a run hangs (default {PATIENCE:.0f})"
+    )
     parser.add_argument("--output", type=Path, default=None, help="folder of the result file (default: benchmarks/results)")
     options = parser.parse_args()
     options.quick, options.whole = False, not (options.only or options.calls or options.most != MOST)
@@ -217,7 +220,7 @@ def main() -> int:
                 continue
             began = time.monotonic()
             found = []
-            for trial in trials(phase, who, pairs_of(phase, who, options.calls), shim, options.most):
+            for trial in trials(phase, who, pairs_of(phase, who, options.calls), shim, options.most, options.patience):
                 found.append(trial)
                 if trial.bad:
                     bad += 1
