@@ -78,11 +78,11 @@ fails(int kind)
     return 1;
 }
 
-/* Of a pipe to a process that lives, or of a file, no call ends with these: only sockets count. */
+/* Calls of a pipe to a process that lives, or of a file, do not end with these: only sockets count. */
 static int
 fails_at(int kind, int file)
 {
-    if (plan->number == EPIPE || plan->number == ECONNRESET) {
+    if (plan->number == EPIPE || plan->number == ECONNRESET || plan->number == ENOBUFS) {
         struct stat status;
         if (plan->target != getpid() || fstat(file, &status) || !S_ISSOCK(status.st_mode)) {
             return 0;
