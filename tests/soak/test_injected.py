@@ -12,12 +12,11 @@ from injected import Trial
 SOME: dict[tuple[str, str], tuple[int, str]] = {
     ("start", "caller"): (2, "memfd_create,sem_open,socketpair,pthread_create,connect"),
     ("start", "helper"): (2, "sem_open,read,pthread_create"),
-    ("start", "server"): (1, "fork,recvmsg"),
     ("tick", "caller"): (2, "sem_wait,write,read"),
     ("tick", "helper"): (2, "posix_fallocate,write,read,sem_wait"),
     ("restart", "caller"): (1, "sem_open,socketpair,pthread_create,connect"),
     ("restart", "helper"): (1, "sem_open,pthread_create"),
-    ("save_checkpoint", "caller"): (2, "write,fsync,rename"),
+    ("save_checkpoint", "caller"): (2, "fsync,rename"),
 }
 """Calls of each kind in each place."""
 
