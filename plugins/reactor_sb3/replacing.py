@@ -36,7 +36,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             ``open(path, "wb")`` would write it.
 
     Raises:
-        OSError: If it cannot be written; what is at ``path`` is then what was there.
+        OSError: If it cannot be written; what is at ``path`` is then what was there. Or if the disk does not take the folder's
+            change: then the new file is there, as the message says, and may be lost in a power failure.
     """
     target = Path(path)
     if target.is_symlink():
@@ -44,25 +45,31 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent, re.escape(target.name))
     name, file = _begun(target)
+    folder = -1
     try:
         with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            if os.name == "posix":  # while it is locked, so that nobody takes it for a leftover
-                os.replace(name, target)
+            if os.name == "posix":
+                folder = os.open(target.parent, os.O_RDONLY)  # as long as this may still fail
+                os.replace(name, target)  # while it is locked, so that nobody takes it for a leftover
         if os.name != "posix":
             os.replace(name, target)
     except BaseException as error:
+        if folder >= 0:
+            os.close(folder)
         with contextlib.suppress(OSError):
             os.unlink(name)
         if isinstance(error, OSError) and error.errno and error.filename is None:  # a write says why it failed, but not where
             error.filename = str(target)
         raise
-    if os.name == "posix":  # the new name must outlive a power failure too
-        folder = os.open(target.parent, os.O_RDONLY)
+    if folder >= 0:  # the new name must outlive a power failure too
         try:
             os.fsync(folder)
+        except OSError as error:
+            why = f"{error.strerror}. The new file is there and whole, but its name may not outlive a power failure: save it again"
+            raise OSError(error.errno, why, str(target)) from error
         finally:
             os.close(folder)
 

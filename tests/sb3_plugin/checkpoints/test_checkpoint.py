@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import platform
 import re
 import signal
+import stat
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -631,6 +633,35 @@ def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
         assert path.read_bytes() == b"second" and (tmp_path / writing).exists()
     assert path.read_bytes() == b"first"
     assert {one.name for one in tmp_path.iterdir()} == {path.name, *(one.name for one in others)}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are files on POSIX")
+@pytest.mark.parametrize("call", ["open", "fsync"])
+def test_a_folder_that_fails_before_or_after_the_new_file_is_there(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, done = tmp_path / "run.zip", getattr(os, call)
+    path.write_bytes(b"old")
+
+    def fails(what: Any, *more: Any) -> Any:
+        if stat.S_ISDIR(os.stat(what).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return done(what, *more)
+
+    @contextlib.contextmanager
+    def failing() -> Iterator[None]:
+        with monkeypatch.context() as patched, replacing(path) as file:
+            file.write(b"new")
+            patched.setattr(os, call, fails)
+            yield
+
+    before = os.listdir("/dev/fd")
+    with pytest.raises(OSError, match="Input/output error") as raised, failing():
+        pass
+    assert os.listdir(tmp_path) == [path.name] and len(os.listdir("/dev/fd")) == len(before)
+    assert raised.value.filename == str(path)
+    assert path.read_bytes() == (b"old" if call == "open" else b"new")
+    assert ("The new file is there and whole" in str(raised.value)) == (call == "fsync")
 
 
 @each
