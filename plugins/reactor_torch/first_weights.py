@@ -65,6 +65,9 @@ class _Portable(TorchDispatchMode):
 
 
 def _plain(tensor: torch.Tensor) -> bool:
+    """Whether its numbers lie in memory, as float32: others, and subclasses, remain torch's."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return False
     return tensor.dtype is torch.float32 and tensor.device.type == "cpu" and tensor.layout is torch.strided
 
 

@@ -29,6 +29,7 @@ DRAWN: dict[str, Callable[[], torch.Tensor]] = {
     "normal, a few": lambda: torch.empty(3, 5).normal_(),
     "normal, any strides": lambda: torch.empty(9, 7).t().normal_(),
     "normal, in double precision": lambda: torch.empty(9, 7, dtype=torch.float64).normal_(),
+    "orthogonal, in double precision": lambda: nn.init.orthogonal_(torch.empty(9, 7, dtype=torch.float64)),
     "parameter": lambda: nn.init.normal_(nn.Parameter(torch.empty(5, 50)), 1.0, 0.3),
     "embedding": lambda: nn.Embedding(4, 8).weight,
     "orthogonal": lambda: nn.init.orthogonal_(nn.Parameter(torch.empty(64, 33)), 2**0.5),
@@ -113,10 +114,11 @@ def test_matrices_that_are_odd() -> None:
         spoilt = torch.linalg.qr(torch.full((4, 2), torch.nan))[0]
         empty = torch.linalg.qr(torch.empty(4, 0))[0]
         several = torch.linalg.qr(torch.ones(2, 4, 3))[0]
-        only_upper = torch.linalg.qr(torch.ones(4, 3), mode="r")[1]
+        no_q, only_upper = torch.linalg.qr(torch.ones(4, 3), mode="r")
     torch.testing.assert_close(q @ upper, repeated, rtol=0, atol=2e-6)
     torch.testing.assert_close(q.T @ q, torch.eye(4), rtol=0, atol=1e-6)
-    assert spoilt.isnan().all() and empty.shape == (4, 0) and several.shape == (2, 4, 3) and only_upper.shape == (3, 3)
+    assert spoilt.isnan().all() and empty.shape == (4, 0) and several.shape == (2, 4, 3)
+    assert no_q.numel() == 0 and only_upper.shape == (3, 3)
 
 
 def test_only_this_thread_and_only_in_the_block() -> None:
