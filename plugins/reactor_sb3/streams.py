@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from reactor_rl.plugin import one_numeric_thread
-from reactor_torch import torch_state, torch_stream
+from reactor_torch import portable_first_weights, torch_state, torch_stream
 
 __all__ = ["Purpose", "drawing_first_weights", "drawing_from", "restore", "seed_of", "state_of", "stream", "torch_generator"]
 
@@ -69,12 +69,14 @@ def drawing_from(generator: np.random.Generator) -> Iterator[None]:
 def drawing_first_weights(seed: int | None) -> Iterator[None]:
     """Let torch draw a network's first weights from the numbers that SB3's seeding gives, whoever else draws meanwhile.
 
-    Orthogonal ones come from a decomposition, whose last bits depend on the number of threads: there is one.
+    They have the same bits on any processor. Without the extension orthogonal ones come from LAPACK, whose last bits depend on the
+    number of threads: there is one.
 
     Args:
         seed: The trainer's; ``None`` for torch's own generator.
     """
-    with one_numeric_thread(), contextlib.nullcontext() if seed is None else torch_stream(torch_state(seed)):
+    drawn = contextlib.nullcontext() if seed is None else torch_stream(torch_state(seed))
+    with one_numeric_thread(), portable_first_weights(), drawn:
         yield
 
 

@@ -36,6 +36,7 @@ with require_extra("sb3", "reactor_torch"):
         distribution_of,
     )
     from reactor_torch.finite import naming_spoilt, refuse_spoilt, spoilt_rows
+    from reactor_torch.first_weights import portable_first_weights
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.forward import DenseForward, HeldForward, TorchForward
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
@@ -175,6 +176,7 @@ __all__ = [
     "packed",
     "parameter_record",
     "policy_gradient_loss",
+    "portable_first_weights",
     "ppo_loss",
     "q_loss",
     "q_targets",

@@ -391,3 +391,11 @@ def gather(rows: _Integers, sources: tuple[npt.NDArray[Any], ...], targets: tupl
 
         rows:int64[r] sources:tuple targets:tuple
     """
+
+def orthonormal(matrix: _Floats, q: _Floats, upper: _Floats, /) -> None:
+    """The factors of ``matrix = q upper``, with the signs that LAPACK has; k is the smaller one of r and n, or r.
+
+    ::
+
+        matrix[r,n] > q[r,k] upper[k,n]
+    """

@@ -1,6 +1,7 @@
-"""Trainings of dense networks that depend on no processor: writes a fingerprint of the weights of each, as JSON.
+"""Trainings of dense networks, and trainers' first weights, that depend on no processor: writes a fingerprint of each, as JSON.
 
-Initial weights, transitions and noise are normal numbers of numpy, rounded to sixteenths: no library has its last bits in them.
+Initial weights of the trainings, transitions and noise are normal numbers of numpy, rounded to sixteenths: no library has its last
+bits in them.
 """
 
 from __future__ import annotations
@@ -8,15 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from functools import partial
 from typing import Any
 
+import learning_envs
 import numpy as np
 import torch
+from contrib_trainers import EVERY, make_any
 from gymnasium import spaces
 from sb3_plugin.continuous_models import Learner, model_of
 from stable_baselines3 import DQN, PPO
 from torch_plugin.contrib_models import CHOICES, MASKED, STEPS, allowed, masked, quantiles, recurrent, renormalised, truncated
 from torch_plugin.sb3_models import IMAGES, Walk, dqn, ppo
+from trainers import SPACES, Toy
 
 from reactor_sb3.algorithms import pqn, sync_a2c, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
@@ -229,6 +234,21 @@ TRAININGS = {
 }
 
 
+def first_weights(algorithm: str, **how: Any) -> str:
+    """A fingerprint of what a trainer begins with."""
+    with learning_envs.make() if algorithm == "ippo" else make_any(algorithm, **how) as model:
+        digest = hashlib.sha256()
+        for name, one in sorted(model.policy.state_dict().items()):
+            digest.update(name.encode() + one.numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+FIRST = {
+    **{f"first weights, {name}": partial(first_weights, name) for name in sorted([*EVERY, "ippo"])},
+    "first weights, images": lambda: first_weights("ppo", env=lambda: Toy(SPACES["image"][1]), policy="CnnPolicy"),
+}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.stdout.write(json.dumps({name: training() for name, training in TRAININGS.items()}) + "\n")
+    sys.stdout.write(json.dumps({name: training() for name, training in (TRAININGS | FIRST).items()}) + "\n")

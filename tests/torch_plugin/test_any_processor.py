@@ -1,4 +1,7 @@
-"""Trainings of dense networks have one fingerprint, whatever code the extension and torch use: that of every x86-64 with FMA."""
+"""Trainings of dense networks and first weights have one fingerprint, whatever code the extension, torch, MKL and numpy use.
+
+It is that of every x86-64 with FMA.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,22 @@ WANTED = {
     "PPO, box": "ff7bc662f1cf9207",
     "PPO, gSDE": "cef291d2259a828b",
     "A2C": "e4df8ccd0181713e",
+    "first weights, a2c": "1d0379a34787fcf4",
+    "first weights, ars": "33935e28a6bb201b",
+    "first weights, crossq": "0008946e7e4e2fbe",
+    "first weights, ddpg": "14ee0152f730a96f",
+    "first weights, dqn": "84c6b077d1f43c70",
+    "first weights, ippo": "76c26f0b12c29c1d",
+    "first weights, maskable_ppo": "62af66b1e42eac43",
+    "first weights, ppo": "1d0379a34787fcf4",
+    "first weights, pqn": "7553341c96cbf183",
+    "first weights, qrdqn": "1069dd0f64fecc4a",
+    "first weights, recurrent_ppo": "31d5142c73f3e98c",
+    "first weights, sac": "7a9f70e8321891b8",
+    "first weights, td3": "b6d09a77f38d976f",
+    "first weights, tqc": "d425956851694aaa",
+    "first weights, trpo": "1d0379a34787fcf4",
+    "first weights, images": "822b16164e5919f0",
 }
 """They change where a loss, an optimiser or the order of a sum does: CHANGELOG says so then."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import warnings
 from copy import deepcopy
 from types import TracebackType
 from typing import Any, Self
@@ -51,7 +52,8 @@ def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places
         TypeError: If ``env`` is no ``ReactorVecEnv``, or ``places`` names something else.
 
     Warns:
-        UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
+        UserWarning: If it was written with other versions, on another kind of processor, or with another number of torch's
+            threads: last bits may differ.
 
     Example:
         >>> import os, tempfile
@@ -94,7 +96,19 @@ def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places
             ours.close()
         raise
     warn_if_elsewhere(path, saved.document, stacklevel=2)
+    _warn_of_threads(path, saved.document["threads"])
     return run
+
+
+def _warn_of_threads(path: str | os.PathLike[str], then: Any) -> None:
+    """SB3's algorithms learn by torch, whose sums have another order with another number of threads."""
+    now = torch.get_num_threads()
+    if type(then) is int and then != now:
+        warnings.warn(
+            f"{path} was written where torch had {then} thread{'s' * (then != 1)}, and here it has {now}: weights may differ in "
+            f"their last bits from those of an uninterrupted run. Call torch.set_num_threads({then}) before run.learn()",
+            stacklevel=3,
+        )
 
 
 def _resumed(path: str | os.PathLike[str], saved: SavedRun, env: VecEnv, kinds: list[Any]) -> ResumedRun:

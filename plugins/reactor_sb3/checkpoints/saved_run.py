@@ -157,7 +157,7 @@ def write(path: str | os.PathLike[str], model: BaseAlgorithm) -> None:
     arrays, pickles = state_of_run(model)
     document = {
         "format": RUN_FORMAT, "algorithm": type(model).__name__, "versions": versions(), "machine": machine(),
-        "timesteps": model.num_timesteps, "device": str(model.device),
+        "timesteps": model.num_timesteps, "device": str(model.device), "threads": torch.get_num_threads(),
     }  # fmt: skip
     archive.write(path, document, arrays, pickles)
 
@@ -177,7 +177,8 @@ def read(path: str | os.PathLike[str]) -> SavedRun:
             if isinstance(document.get("format"), int):
                 raise RefusedError(f"is a checkpoint of a trainer: use {str(document.get('algorithm'))[:100]}.resume()")
             raise RefusedError(f"has the format {str(document.get('format'))[:20]}, this version reads {RUN_FORMAT}")
-        want(document.keys() == {"format", "algorithm", "versions", "machine", "timesteps", "device"}, "the manifest")
+        document.setdefault("threads", None)  # earlier files do not say
+        want(document.keys() == {"format", "algorithm", "versions", "machine", "timesteps", "device", "threads"}, "the manifest")
         filled = {name: opened.array(name) for name in opened.array_names()}
         saved = SavedRun(document, filled, *(opened.pickled(name) for name in ("made from", "environments", "model")))
         opened.check_all_read()

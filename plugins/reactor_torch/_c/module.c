@@ -9,6 +9,7 @@
  *     threads.h       a team of threads                   optim.h        optimisers, over all parameters
  *     network.h       Layer, Network: arrays that are held               layers/        what each kind of layer is: a header that ends in a row
  *     parts.h         parts of a pass, each by one thread passes.h       passes that Python calls      acting.h   networks of actors
+ *     orthogonal.h    first weights
  *
  * Orders of sums are the contract; a change of one changes weights, and the CHANGELOG says so:
  *   linear             one chain of fused multiply-adds, begun with the bias; of up to FEW outputs 16 chains, folded by halves
@@ -41,6 +42,7 @@
 #include "passes.h"
 #include "layers/lstm.h"
 #include "optim.h"
+#include "orthogonal.h"
 
 /* ---------------------------------------------------------------- functions by signature */
 
@@ -119,13 +121,14 @@ typedef struct {
 } Function;
 
 #define NUMBER(function, arguments, says) OF_##function,
-enum { DISTRIBUTIONS(NUMBER) LOSSES(NUMBER) ROW_BY_ROW, BEFORE = ROW_BY_ROW - 1, OPTIMISERS(NUMBER) SEQUENCES(NUMBER) OTHERS(NUMBER) FUNCTIONS };
+enum { DISTRIBUTIONS(NUMBER) LOSSES(NUMBER) ROW_BY_ROW, BEFORE = ROW_BY_ROW - 1, OPTIMISERS(NUMBER) SEQUENCES(NUMBER) OTHERS(NUMBER)
+       DECOMPOSITIONS(NUMBER) FUNCTIONS };
 #undef NUMBER
 
 #define OF_FORMS(function, arguments, says) {.row_by_row = OF_##function, .signature = {.name = #function, .text = arguments}},
 #define OF_ALL(function, arguments, says) {.row_by_row = -1, .whole = function, .signature = {.name = #function, .text = arguments}},
 static Function functions[FUNCTIONS] = {
-    DISTRIBUTIONS(OF_FORMS) LOSSES(OF_FORMS) OPTIMISERS(OF_ALL) SEQUENCES(OF_ALL) OTHERS(OF_ALL)
+    DISTRIBUTIONS(OF_FORMS) LOSSES(OF_FORMS) OPTIMISERS(OF_ALL) SEQUENCES(OF_ALL) OTHERS(OF_ALL) DECOMPOSITIONS(OF_ALL)
 };
 #undef OF_FORMS
 #undef OF_ALL
@@ -170,6 +173,7 @@ LOSSES(CALLED)
 OPTIMISERS(CALLED)
 SEQUENCES(CALLED)
 OTHERS(CALLED)
+DECOMPOSITIONS(CALLED)
 #undef CALLED
 
 #include "check.h"
@@ -234,6 +238,7 @@ static PyMethodDef methods[] = {
     {"use", use, METH_O, "Use a kind from now on."},
     {"check", check, METH_O, "Whether a kind gives the bits of the portable one, for a few products and all functions."},
     DISTRIBUTIONS(METHOD_OF) LOSSES(METHOD_OF) OPTIMISERS(METHOD_OF) SEQUENCES(METHOD_OF) OTHERS(METHOD_OF)
+    DECOMPOSITIONS(METHOD_OF)
     {NULL, NULL, 0, NULL},
 };
 #undef METHOD_OF

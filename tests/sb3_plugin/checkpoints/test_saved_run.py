@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from reactor_rl import RunError
 from reactor_sb3 import ReactorVecEnv, SaveRun, SyncDQN, SyncPPO, resume_run
+from reactor_sb3.checkpoints import archive
 
 CHILD = Path(__file__).parents[1] / "saved_runs.py"
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("one_thread")]
@@ -62,7 +63,10 @@ def interrupted(name: str, path: Path, at: int = 170, every: int = EVERY) -> Non
 @pytest.fixture(scope="module")
 def ppo_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("run") / "run.zip"
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # as all tests here have
     interrupted("PPO", path)
+    torch.set_num_threads(before)
     return path
 
 
@@ -149,6 +153,32 @@ def test_what_cannot_be_saved_is_refused_when_the_training_begins(tmp_path: Path
     for wrong, match in (({"every": 0}, "every"), ({"on_error": "no"}, 'choose "warn" or "raise"')):
         with pytest.raises(ValueError, match=match):
             SaveRun(path, **wrong)  # type: ignore[arg-type]
+
+
+def written_again(source: Path, path: Path, threads: int | None) -> Path:
+    """The file, as where torch had so many threads; ``None``: as before files said so."""
+    with archive.opened(source, allow_pickle=True) as opened:
+        arrays = {name: opened.array(name) for name in opened.array_names()}
+        pickles = {name: opened.pickled(name) for name in ("made from", "environments", "model")}
+        document = dict(opened.document)
+    assert document.pop("threads") >= 1
+    archive.write(path, document if threads is None else {**document, "threads": threads}, arrays, pickles)
+    return path
+
+
+def test_another_number_of_threads_is_a_warning(ppo_file: Path, tmp_path: Path) -> None:
+    """It names both, and the call that brings the first one back; who makes that gets none."""
+    path = written_again(ppo_file, tmp_path / "run.zip", threads=2)
+    says = r"run.zip was written where torch had 2 threads, and here it has 1: .* torch.set_num_threads\(2\) before run.learn\(\)"
+    with pytest.warns(UserWarning, match=says) as given:
+        resume_run(path).close()
+    assert [Path(one.filename).name for one in given] == [Path(__file__).name]
+    torch.set_num_threads(2)
+    resume_run(path).close()
+
+
+def test_a_file_that_does_not_say_how_many_threads_there_were(ppo_file: Path, tmp_path: Path) -> None:
+    resume_run(written_again(ppo_file, tmp_path / "run.zip", threads=None)).close()
 
 
 def test_what_cannot_be_resumed_is_refused(ppo_file: Path, tmp_path: Path) -> None:
