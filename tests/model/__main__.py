@@ -32,7 +32,7 @@ MOST = 6_000_000
 """States of one scenario at which a search gives up."""
 PAUSE = 30.0
 """Seconds between two times that the file is written."""
-TRACES = {"threads": (120, 0), "processes": (40, 0), "processes, helpers die": (80, 2)}
+TRACES = {"threads": (120, 0), "processes": (40, 0), "processes, helpers die": (50, 2)}
 """Runs, and how often each helper dies at most."""
 
 
