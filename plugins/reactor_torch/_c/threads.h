@@ -241,7 +241,7 @@ compute_parts(Team *team, long parts, Part work, void *what)
         return;
     }
     team->work = work, team->what = what;
-    atomic_store(&team->used, 1);
+    atomic_store_explicit(&team->used, 1, memory_order_relaxed);
     atomic_store(&team->finished, 0);
     atomic_store(&team->claims, claims_of(number_of(atomic_load(&team->claims)) + 1, parts));
     wake(team);
@@ -256,7 +256,7 @@ compute_parts(Team *team, long parts, Part work, void *what)
             sched_yield();
         }
     }
-    atomic_store(&team->busy, 0);
+    atomic_store_explicit(&team->busy, 0, memory_order_release);
 }
 
 /* The team of this thread, if so many multiply-adds are worth one. */
