@@ -67,6 +67,8 @@ class Settings:
             return cls._of_nodes(dice, seed, how)
         recovers = (kills and dice.random() < 0.85) or (kind in ("ctrl-c", "closer", "hang") and dice.random() < 0.5)
         recover = Recover(restarts=50, log_bytes=dice.choice([1, 2000, 1 << 20])) if recovers else None
+        if kind == "closer" and recovers:
+            kills = seed // len(KINDS) % 3  # and another thread closes while helpers are replaced
         executor = "processes" if kills or recover or kind == "hang" else dice.choice(["threads", "processes"])
         faults = Faults(
             kills=kills, interrupts=dice.choice([1, 1, 2, 3]) if kind in ("ctrl-c", "both") else 0,
