@@ -38,6 +38,7 @@ ONCE_FAILED = (
     496470,  # the error of a shutdown reaction died with a helper, and close() raised one of its own
     2447, 6511,  # a node was lost in the last question of a start
     1455,  # a node whose startup reactions had waited for another one was brought back with other values
+    2000359,  # a node was replaced as another thread closed the run
     151, 5807,  # a node was lost while it was to be brought back before its next request
 )  # fmt: skip
 """Seeds at which the code of then did not do what it should. What they strike moves with every line that is added."""
