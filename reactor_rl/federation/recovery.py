@@ -67,11 +67,17 @@ class RecoveringTransport(TransportWrapper):
         self._awaited: dict[int, NodeReply | None] = {}  # by node that is being brought back or saved
         self._losses: list[tuple[int, int, str]] = []  # tick, node and cause
         self._time = 0
+        self._closed = False
 
     def launch(self, configs: Sequence[bytes]) -> None:
         """Begin to make the nodes; see :meth:`NodeTransport.launch`."""
         self._notes = {node: _NodeLog(RecoveryBudget(self._recover.log_bytes)) for node in range(1, len(configs) + 1)}
         super().launch(configs)
+
+    def close(self, timeout: float | None) -> None:
+        """End all nodes; see :meth:`NodeTransport.close`."""
+        self._closed = True  # before that: a thread that replaces a node looks here behind that
+        super().close(timeout)
 
     # ------------------------------------------------------------------ requests and replies
 
@@ -189,6 +195,9 @@ class RecoveringTransport(TransportWrapper):
         while True:
             self._count(lost)
             self._transport.replace(node)
+            if self._closed:
+                self._transport.close(0.0)  # again: nobody else would end the new one
+                raise NodeLostError(node, f"{lost.how}, and was not replaced because the run was closed,", lost.hung)
             done = notes.requests[:-1] if notes.requests and notes.requests[-1] is notes.under_way else notes.requests
             try:
                 for request in done:

@@ -251,7 +251,8 @@ class RunLifetime:
             return None
         failures: list[Failure] = [failure for reply in self._asked("failures", None) for failure in reply.get()]
         self._words[ControlBlock.FAILED] = 0
-        return min(failures, key=lambda failure: (failure.reaction, failure.tag))
+        # Those of shutdown reactions are lost with a helper that dies, and is replaced, before it is asked.
+        return min(failures, key=lambda failure: (failure.reaction, failure.tag), default=None)
 
     def _raise_failures(self) -> None:
         first = self._failure()

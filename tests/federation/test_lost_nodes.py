@@ -29,6 +29,7 @@ from reactor_rl import (
     Reactor,
     Recover,
     RecoveryWarning,
+    RunClosedError,
     Timer,
     WorkerHungError,
     reaction,
@@ -324,6 +325,23 @@ def test_a_node_that_is_lost_again_while_its_state_is_saved_is_named() -> None:
             transport.whens.append((1, "start", 0))
             with pytest.raises(NodeDiedError, match="which was lost in the same tick, in tick 0; it held sum"):
                 run.tick()
+
+
+def test_a_node_that_is_replaced_as_another_thread_closes_the_run_is_ended() -> None:
+    transport = LosesAt(2, (1, "first", 2))
+    replace = transport.replace
+
+    def replace_late(node: int) -> None:
+        other = threading.Thread(target=run.close)
+        other.start()
+        other.join(10)
+        replace(node)
+
+    transport.replace = replace_late  # type: ignore[method-assign]
+    run = sums().start(executor=transport, recover=Recover(), on={"sum": [1, 0]})
+    with pytest.raises(RunClosedError, match="closed by another thread"):
+        run.run(6)
+    assert not transport._threads
 
 
 def test_what_recovery_does_not_go_with() -> None:

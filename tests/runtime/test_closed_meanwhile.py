@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reactor_rl import Program, Reactor, RunClosedError, Timer, reaction, shutdown
+from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.processes import ProcessesExecutor
 from reactor_rl.runtime.run import Run
 
@@ -78,6 +79,15 @@ def test_an_operation_that_begins_or_ends_as_another_thread_closes_the_run(opera
     assert sorted(Closes.closed) == [0, 1] and time.monotonic() - began < 0.45
     assert run.stopped
     run.close()
+
+
+def test_errors_of_shutdown_reactions_may_be_lost_with_their_worker() -> None:
+    """One that has died, and was replaced, before it was asked for them: nobody knows more than that there were some."""
+    run = closing().start(executor="threads", workers=2)
+    run.tick()
+    run._words[ControlBlock.FAILED] = 1
+    run.close()
+    assert run.stopped
 
 
 @pytest.mark.faults

@@ -67,6 +67,8 @@ class Settings:
             return cls._of_nodes(dice, seed, how)
         recovers = (kills and dice.random() < 0.85) or (kind in ("ctrl-c", "closer", "hang") and dice.random() < 0.5)
         recover = Recover(restarts=50, log_bytes=dice.choice([1, 2000, 1 << 20])) if recovers else None
+        if kind == "closer" and recovers:
+            kills = seed // len(KINDS) % 3  # and another thread closes while helpers are replaced
         executor = "processes" if kills or recover or kind == "hang" else dice.choice(["threads", "processes"])
         faults = Faults(
             kills=kills, interrupts=dice.choice([1, 1, 2, 3]) if kind in ("ctrl-c", "both") else 0,
@@ -83,10 +85,9 @@ class Settings:
     @classmethod
     def _of_nodes(cls, dice: random.Random, seed: int, how: str) -> Settings:
         processes = dice.random() < 0.4
-        faults = Faults(
-            kills=dice.choice([0, 1, 2]) if processes else 0, interrupts=dice.choice([0, 0, 0, 1]),
-            within=dice.choice([500, 2000, 6000]),
-        )  # fmt: skip
+        kills, interrupts = dice.choice([0, 1, 2]) if processes else 0, dice.choice([0, 0, 0, 1])
+        within = dice.choice([500, 2000, 6000])
+        faults = Faults(kills, interrupts, within=within, lines=bool(interrupts) and within < 6000)
         recover = Recover(restarts=50, log_bytes=dice.choice([1, 2000, 1 << 20])) if dice.random() < 0.6 else None
         return cls(
             seed, "nodes", how, seed // EPOCH * POOL + dice.randrange(POOL), 0, dice.random() < 0.7, dice.randrange(1 << 30),

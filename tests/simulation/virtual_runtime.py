@@ -190,6 +190,7 @@ class SimulatedRuntime:
             presence: {"np": _numpy},
             loop: {"get_ident": ident},
             lifetime: {"get_ident": ident, "runs": self.runs},
+            lifetime.RunLifetime: {"__del__": _nothing},  # of a run that was struck before it did anything
             run: {"bind": bind, "runs": self.runs, "RLock": reentrant_lock, "when_forked": _nothing},
             recovery: {"tell": self.simulation.say, "SHORTEST_PAUSE": pause, "PAUSE_FACTOR": 0},
             supervisor: {"compile_program": self._compiled(plan, spin, kind)},

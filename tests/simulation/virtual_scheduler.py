@@ -25,8 +25,11 @@ LATEST = 1e5
 HASTE = 1e-3
 """Seconds that pass if a worker is waited for in vain while it could go on."""
 
-LINES = frozenset({"lifetime.py", "run.py", "helpers.py", "recovery.py", "boundary.py"})
-"""Files of the runtime in which every line of the caller may be a point."""
+LINES = frozenset(
+    {f"runtime/{name}.py" for name in ("boundary", "helpers", "lifetime", "recovery", "run")}
+    | {f"federation/{name}.py" for name in ("home", "recovery")}
+)
+"""Files in which every line of the caller may be a point."""
 
 
 class Ended(BaseException):
@@ -270,8 +273,7 @@ class Simulation:
         sys.settrace(self._call)
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        path = frame.f_code.co_filename
-        return self._line if "/runtime/" in path and path.rpartition("/")[2] in LINES else None
+        return self._line if "/".join(frame.f_code.co_filename.split("/")[-2:]) in LINES else None
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":
