@@ -243,6 +243,13 @@ def finds_its_fault(name: str, folder: Path) -> bool:
     return watched.reports() > 0
 
 
+def is_watched_itself(python: str) -> bool:
+    """Whether an interpreter has no lock and was compiled with ThreadSanitizer."""
+    asked = "import sysconfig as s; print(s.get_config_var('Py_GIL_DISABLED'), s.get_config_var('CONFIG_ARGS'))"
+    said = subprocess.run(["setarch", "-R", python, "-c", asked], capture_output=True, text=True, check=True).stdout
+    return said.startswith("1 ") and "--with-thread-sanitizer" in said
+
+
 def copied(into: Path) -> Path:
     for name in NEEDED:
         if (ROOT / name).is_dir():
@@ -286,6 +293,8 @@ def main() -> int:
     options.output = options.output or (results if options.whole or options.merge else results / "part")
     file = options.output / "sanitizers.json"
     options.logs = options.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))
+    if options.free_threaded and not is_watched_itself(options.free_threaded):
+        parser.error(f"{options.free_threaded} has a lock, or was not compiled with ThreadSanitizer")
     print_machine()
     cases: dict[str, dict[str, Any]] = json.loads(file.read_text())["cases"] if options.merge and file.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
