@@ -12,6 +12,7 @@ ThreadSanitizer, and there numpy, cloudpickle, threadpoolctl, pytest, pytest-tim
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import shlex
@@ -116,6 +117,10 @@ TESTS: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """By extension and sanitizer, or for all sanitizers but ThreadSanitizer."""
 
+PAIRS = [
+    f"{name} / {source.name}" for name in SANITIZERS for source in SOURCES if name != "thread" or (source.name, "thread") in TESTS
+]
+"""Sanitizers and extensions, as cases of the result file are called."""
 FREE_THREADED = ("tests/test_oracle.py", "tests/runtime/test_executors.py", "-kthreads")
 NO_ANSWER = 1800
 """Seconds after which a test counts as hung. Some take a hundred times as long as without a sanitizer."""
@@ -238,6 +243,13 @@ def finds_its_fault(name: str, folder: Path) -> bool:
     return watched.reports() > 0
 
 
+def is_watched_itself(python: str) -> bool:
+    """Whether an interpreter has no lock and was compiled with ThreadSanitizer."""
+    asked = "import sysconfig as s; print(s.get_config_var('Py_GIL_DISABLED'), s.get_config_var('CONFIG_ARGS'))"
+    said = subprocess.run(["setarch", "-R", python, "-c", asked], capture_output=True, text=True, check=True).stdout
+    return said.startswith("1 ") and "--with-thread-sanitizer" in said
+
+
 def copied(into: Path) -> Path:
     for name in NEEDED:
         if (ROOT / name).is_dir():
@@ -247,11 +259,11 @@ def copied(into: Path) -> Path:
     return into
 
 
-def watched_extensions(options: argparse.Namespace, copy: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What came of every extension and sanitizer that is asked for, with its name."""
+def watched_extensions(options: argparse.Namespace, copy: Path, known: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What came of every extension and sanitizer that is asked for, with its name, but for those that are known."""
     for name, sanitizer in SANITIZERS.items():
-        wanted = [source for source in SOURCES if name != "thread" or (source.name, "thread") in TESTS]
-        wanted = [source for source in wanted if options.only in f"{name} / {source.name}"]
+        cases = [case for case in PAIRS if options.only in case and case not in known]
+        wanted = [source for source in SOURCES if f"{name} / {source.name}" in cases]
         if not wanted:
             continue
         if not finds_its_fault(name, options.logs / name):
@@ -274,24 +286,29 @@ def main() -> int:
         "--logs", type=Path, default=None, help="folder for reports and output (default: a temporary one that stays)"
     )
     parser.add_argument("--output", type=Path, default=None, help="folder for the result file (default: benchmarks/results)")
+    parser.add_argument("--merge", action="store_true", help="do what is missing in the result file that there is")
     options = parser.parse_args()
     results = ROOT / "benchmarks" / "results"
-    options.quick, options.whole = False, not (options.only or options.free_threaded)
-    options.output = options.output or (results if options.whole else results / "part")
+    options.quick, options.whole = False, not options.only and not options.free_threaded
+    options.output = options.output or (results if options.whole or options.merge else results / "part")
+    file = options.output / "sanitizers.json"
     options.logs = options.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))
+    if options.free_threaded and not is_watched_itself(options.free_threaded):
+        parser.error(f"{options.free_threaded} has a lock, or was not compiled with ThreadSanitizer")
     print_machine()
-    cases: dict[str, dict[str, Any]] = {}
+    cases: dict[str, dict[str, Any]] = json.loads(file.read_text())["cases"] if options.merge and file.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         copy = copied(Path(folder))
         if options.free_threaded:
             watched = Watched(SANITIZERS["thread"], options.logs / "free-threaded", options.free_threaded, inside=True)
             found: Any = [("thread / free-threaded", watched.test(FREE_THREADED, copy)._asdict())]
         else:
-            found = watched_extensions(options, copy)
+            found = watched_extensions(options, copy, [*cases])
         for name, case in found:
             cases[name] = case
+            options.whole = set(PAIRS) <= cases.keys()
+            write_json(options, "sanitizers", cases)
             print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in case.items()), flush=True)
-    write_json(options, "sanitizers", cases)
     bad = [name for name, case in cases.items() if case["reports"] or case["failed"] or case["status"] or not case["tests"]]
     if bad:
         print(f"see {options.logs}: {', '.join(bad)}")
