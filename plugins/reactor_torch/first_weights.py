@@ -55,7 +55,7 @@ class _Portable(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Torch asks. Else ``torch.compile`` would do nothing in other threads meanwhile."""
+        """Torch asks. Else ``torch.compile`` would do nothing meanwhile, and after blocks of two threads that overlap not ever."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
