@@ -71,6 +71,12 @@ def test_torchs_own_generator_is_drawn_from_outside_of_a_stream() -> None:
         assert torch.equal(torch.rand(3), wanted[1])
 
 
+@pytest.mark.parametrize("bounds", [(1.0, -1.0), (-3e38, 3e38)])
+def test_torch_says_what_is_wrong_with_bounds(bounds: tuple[float, float]) -> None:
+    with portable_first_weights(), pytest.raises(RuntimeError, match="uniform_"):
+        torch.empty(40).uniform_(*bounds)
+
+
 def test_logarithms_and_directions() -> None:
     """Of a part of the 24-bit numbers that there are, the first and the last among them."""
     drawn = np.concatenate([np.arange(0, 2**24, 1009), 2**24 - 1 - np.arange(9), np.arange(9)]) / 2.0**24
