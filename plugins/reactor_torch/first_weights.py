@@ -55,7 +55,7 @@ class _Portable(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Torch asks. Else ``torch.compile`` would do nothing in other threads meanwhile."""
+        """Torch asks. Else ``torch.compile`` would do nothing meanwhile, and after blocks of two threads that overlap not ever."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -73,7 +73,7 @@ def _plain(tensor: torch.Tensor) -> bool:
 
 def _uniform(tensor: torch.Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> torch.Tensor | None:
     """``low + (high - low) u``, rounded once: in double precision the product is exact, as is the sum of numbers of like size."""
-    if not _plain(tensor) or not low < high:
+    if not _plain(tensor) or not 0 < high - low < 1e38:  # torch says what is wrong with others
         return None
     begin, width = float(np.float32(low)), float(np.float32(high) - np.float32(low))
     tensor.uniform_(generator=generator)

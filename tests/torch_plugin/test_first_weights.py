@@ -12,6 +12,7 @@ import pytest
 import torch
 from stable_baselines3 import PPO
 from torch import nn
+from torch.utils import _python_dispatch
 from torch_plugin.sb3_models import IMAGES, NUMBERS, Walk, spaces
 
 from reactor_rl.plugin import compiled_module
@@ -68,6 +69,12 @@ def test_torchs_own_generator_is_drawn_from_outside_of_a_stream() -> None:
             found = nn.init.orthogonal_(torch.empty(20, 6))
         torch.testing.assert_close(found, wanted[0], rtol=0, atol=2e-6)
         assert torch.equal(torch.rand(3), wanted[1])
+
+
+@pytest.mark.parametrize("bounds", [(1.0, -1.0), (-3e38, 3e38)])
+def test_torch_says_what_is_wrong_with_bounds(bounds: tuple[float, float]) -> None:
+    with portable_first_weights(), pytest.raises(RuntimeError, match="uniform_"):
+        torch.empty(40).uniform_(*bounds)
 
 
 def test_logarithms_and_directions() -> None:
@@ -134,6 +141,35 @@ def test_only_this_thread_and_only_in_the_block() -> None:
     with pytest.raises(ValueError, match="generator"), portable_first_weights():
         raise ValueError("no generator")
     assert elsewhere == [before] == [drawn()] and inside != before
+
+
+def test_blocks_of_two_threads_that_overlap() -> None:
+    """Each has its numbers, and ``torch.compile`` is not switched off for good: torch has one flag for all threads."""
+    found, first_in, first_out = [], threading.Event(), threading.Event()
+
+    def draw() -> None:
+        with torch_stream(torch_state(2)):
+            found.append(hashed(nn.init.orthogonal_(torch.empty(30, 20))))
+
+    def other() -> None:
+        first_in.wait(60)
+        with portable_first_weights():
+            draw()
+            first_out.wait(60)
+            draw()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with portable_first_weights():
+        first_in.set()
+        draw()
+        while len(found) < 2 and thread.is_alive():
+            thread.join(0.01)
+    first_out.set()
+    thread.join()
+    assert len(found) == 3 and len(set(found)) == 1
+    switched_off = getattr(_python_dispatch, "is_in_any_mode_without_ignore_compile_internals", lambda: False)
+    assert not switched_off()
 
 
 # ---------------------------------------------------------------------- one fingerprint
