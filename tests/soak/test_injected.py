@@ -20,6 +20,8 @@ SOME: dict[tuple[str, str], tuple[int, str]] = {
 }
 """Calls of each kind in each place."""
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
