@@ -1,4 +1,4 @@
-"""What helpers still do and say when a run ends: they hear that another thread closes it, and a failure may die with its worker."""
+"""Helpers hear that another thread closes their run, whatever the caller does; a failure that dies with its worker is an error."""
 
 from __future__ import annotations
 
