@@ -2,7 +2,8 @@
 
 ``python -m tests.model`` searches all programs and faults, the broken protocols, and follows recorded runs; it writes
 ``benchmarks/results/model.json`` and prints the tables, in about ten minutes of one core. With ``--merge`` what the file has is not
-done again, so that it can be taken in pieces. Exits 1 if the protocol has a problem, a mistake is not found, or a run is refused.
+done again, so that it can be taken in pieces: ``--only``, or ``--budget`` seconds. Exits 1 if the protocol has a problem, a mistake
+is not found, or a run is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MOST = 6_000_000
 """States of one scenario at which a search gives up."""
 PAUSE = 30.0
 """Seconds between two times that the file is written."""
-TRACES = {"threads": (150, 0), "processes": (60, 0), "processes, helpers die": (120, 2)}
+TRACES = {"threads": (120, 0), "processes": (40, 0), "processes, helpers die": (50, 2)}
 """Runs, and how often each helper dies at most."""
 
 
@@ -149,7 +150,7 @@ def main() -> int:
     todo = parts()
     file = options.output / "model.json"
     cases: dict[str, Any] = json.loads(file.read_text())["cases"] if options.merge and file.exists() else {}
-    written = time.monotonic()
+    written, ends = time.monotonic(), time.monotonic() + (options.budget or float("inf"))
 
     def write() -> None:
         done = {name: {part: cases[name][part] for part in todo[name] if part in cases[name]} for name in todo if name in cases}
@@ -162,7 +163,7 @@ def main() -> int:
             continue
         case = cases.setdefault(name, {})
         for part, do in some.items():
-            if part not in case:
+            if part not in case and time.monotonic() < ends:
                 case[part] = do()
             if time.monotonic() - written > PAUSE:
                 write()

@@ -198,7 +198,7 @@ class CallerSteps(Pieces):
             yield "c begins a tick", self.note(s, tick=tick)._replace(c=("b", FIRST))
 
     def close(self, s: State) -> State:
-        """What close() does with a run that is whole."""
+        """Begin what close() does with a run that is whole."""
         return self.note(s, phase="close")._replace(c=("d0",)) if s.w[STOPPED] == DONE else self.shut_down(s, "close")
 
     def shut_down(self, s: State, phase: str) -> State:
@@ -238,7 +238,7 @@ class CallerSteps(Pieces):
             yield from self.look(s, s.c)
 
     def agree(self, s: State, value: object) -> None:
-        """What workers say of their state is of the same pass."""
+        """Check that a worker says what its state is after the pass that all are in."""
         k = s.k
         passes = k.number - k.base - (k.question == "snapshot")
         if isinstance(value, tuple) and any(one != passes for one in value):

@@ -155,7 +155,7 @@ class Observed(Model):
 
 
 def event_of(label: str) -> tuple[Any, ...] | None:
-    """What a step leaves in a recording; ``None`` if nothing."""
+    """Return the event that a step leaves in a recording, or ``None``."""
     who, verb, *rest = label.split()
     me = 0 if who == "c" else int(who[1:]) if who[0] == "h" else -1
     if verb == "gives" and rest[0] != "up":

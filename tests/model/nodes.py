@@ -21,7 +21,7 @@ EXEC, LINK = "exec", "link"
 
 
 class Link(NamedTuple):
-    """What crosses from one node to another."""
+    """A link from one node to another."""
 
     source: int
     target: int
@@ -404,7 +404,7 @@ class NodeModel:
         return s._replace(hosts=up(s.hosts, node, host)), reply
 
     def check(self, s: NodeState, host: Host, node: int, r: int) -> None:
-        """What a reaction reads must be what a single program would give it."""
+        """A reaction must read what a single program would give it."""
         for index in self.sc.reads[r]:
             source, _, kind = self.sc.links[index]
             has = host.seen[index]

@@ -23,7 +23,7 @@ from reactor_rl.runtime.worker.loop import Observer, WorkerLoop
 __all__ = ["Log", "dying", "in_helper", "read", "recording"]
 
 Event = tuple[str, tuple[int, ...]]
-"""What has happened, and its numbers: workers, a reaction, a word and its value."""
+"""A kind of step, and its numbers: workers, a reaction, a word and its value."""
 
 
 class Log:

@@ -81,7 +81,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "death, replaced, skipped ticks": {"deaths": 1, "recover": True, "skips": True},
     "skipped ticks, restored": {"restore": (1, 4), "skips": True},
 }
-"""What may go wrong, and in which ways the run is used."""
+"""Things that may go wrong, and ways in which a run is used."""
 
 
 def scenarios(name: str, ticks: int = 2, skips: bool = False, **more: Any) -> Iterator[tuple[str, Scenario]]:
@@ -152,4 +152,4 @@ BROKEN: dict[str, Broken] = {
     "a failure that has died with its worker is looked for": Broken("star 2", _DIES),
     "restoring leaves the log": Broken("star 2", {**_DIES, "restore": (1, 2)}),
 }
-"""What a search must find. The first three are mistakes of the compiler of schedules, all others of the runtime."""
+"""Mistakes that a search must find: the first four of lists, as the compiler of schedules makes them, the others of the runtime."""

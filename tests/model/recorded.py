@@ -16,7 +16,7 @@ from hypothesis import Phase, given, seed, settings
 from machines import Boom, ProgramSpec, build
 from random_programs import QUIET, TICKS, programs
 
-from reactor_rl import ProgramError, Recover, RecoveryWarning, Run, WorkerDiedError
+from reactor_rl import ProgramError, Recover, RecoveryWarning, Run, RunError, WorkerDiedError
 
 from .following import follow, scenario_of
 from .probe import dying, in_helper, read, recording
@@ -79,7 +79,7 @@ def record(
         plan, inline = run._plan, run.executor == "inline"
         with contextlib.suppress(Boom, WorkerDiedError):
             _use(run, spec, draw)
-        with contextlib.suppress(Boom, WorkerDiedError, ValueError):
+        with contextlib.suppress(Boom, RunError, ValueError):  # the last if a failure has died with its worker
             run.close()
     return None if inline else Recorded(scenario_of(plan, fates is not None), read(path))
 

@@ -16,7 +16,7 @@ class RecoverySteps(HelperSteps, CallerSteps):
     ("v3"), take them again ("v4")."""
 
     def look(self, s: State, back: tuple[Any, ...]) -> Steps:
-        """What a caller sees that has waited for a while."""
+        """A caller that has waited for a while looks around."""
         if s.w[ABORT] and not (back[0] == "p" and self.broken == "who waits for a reply does not look for ABORT"):
             yield "c finds it closed", s._replace(c=("left",))
             return

@@ -16,7 +16,7 @@ __all__ = ["Found", "check", "search"]
 
 
 class Searched(Protocol):
-    """What is searched."""
+    """A model: its first state, the steps from a state, and whether a state is the end."""
 
     initial: Callable[[], Any]
     steps: Callable[[Any], Iterator[tuple[str, Any]]]
@@ -25,7 +25,7 @@ class Searched(Protocol):
 
 @dataclass
 class Found:
-    """What a search has found.
+    """The outcome of a search.
 
     Attributes:
         states, steps: How many there are; of a problem, how many were seen until then.

@@ -148,7 +148,7 @@ def up(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
 
 
 class Pieces:
-    """What steps of the caller, of helpers and of other threads are made of."""
+    """Pieces of the steps of the caller, of helpers and of other threads."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.sc, self.broken = scenario, scenario.broken

@@ -42,23 +42,58 @@ typedef struct {
     _Atomic long finished;
     Part work;
     void *what;
-    atomic_int asleep, open, ending; /* helpers that sleep; whether there may be work at any moment; whether there will never be any */
-    int used; /* since it was entered */
+    _Atomic uint64_t entry; /* by which a thread has it: there may be work at any moment; 0: nobody has */
+    atomic_int asleep, ending; /* helpers that sleep; whether there will never be any work */
+    atomic_int busy, used; /* whether it is at work; whether it has been since it was entered */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    int helpers;
+    atomic_int helpers; /* 0 once it is closed, which another thread may do in the middle of a work */
     unsigned process; /* which has them: a child of fork() has no threads */
     pthread_t threads[HELPERS];
 } Team;
 
-static _Thread_local Team *my_team; /* of the thread that has entered it */
+/* Entries that last, each at its number modulo ENTRIES. A thread that has entered a team looks here whether it still has it: others
+ * may leave, close or free it, too. */
+enum { ENTRIES = 64 };
+static _Atomic uint64_t lasting[ENTRIES], entries;
+static _Thread_local Team *team_here; /* the last one that this thread has entered, and by which entry */
+static _Thread_local uint64_t entry_here;
 static unsigned forks;
 
 static void
 forked(void)
 {
     forks++;
-    my_team = NULL;
+    for (int i = 0; i < ENTRIES; i++) {
+        atomic_store(&lasting[i], 0);
+    }
+}
+
+INLINE Team *
+my_team(void)
+{
+    return entry_here && atomic_load(&lasting[entry_here % ENTRIES]) == entry_here ? team_here : NULL;
+}
+
+/* 0 if there are too many. */
+static uint64_t
+new_entry(void)
+{
+    for (int tries = 0; tries < ENTRIES; tries++) {
+        uint64_t entry = atomic_fetch_add(&entries, 1) + 1, nobody = 0;
+        if (atomic_compare_exchange_strong(&lasting[entry % ENTRIES], &nobody, entry)) {
+            return entry;
+        }
+    }
+    return 0;
+}
+
+static void
+end_entry(uint64_t entry)
+{
+    if (entry) { /* if it was not ended by a fork */
+        atomic_compare_exchange_strong(&lasting[entry % ENTRIES], &entry, 0);
+    }
 }
 
 INLINE void
@@ -156,7 +191,7 @@ help(void *given)
         if (looks == 0) {
             since = nanoseconds();
         }
-        if (atomic_load(&team->open)) {
+        if (atomic_load(&team->entry)) {
             if (looks < LOOKS) {
                 look_again();
                 continue;
@@ -171,7 +206,7 @@ help(void *given)
         while (!atomic_load(&team->ending) && !is_left(atomic_load(&team->claims))) {
             pthread_cond_wait(&team->wake, &team->lock);
             looks = -1;
-            if (atomic_load(&team->open)) {
+            if (atomic_load(&team->entry)) {
                 break;
             }
         }
@@ -198,13 +233,15 @@ wake(Team *team)
 static void
 compute_parts(Team *team, long parts, Part work, void *what)
 {
-    if (team == NULL || parts < 2 || parts > MOST_PARTS) {
+    /* It is busy if another thread has left it for this one in the middle of a work. */
+    if (team == NULL || parts < 2 || parts > MOST_PARTS || atomic_exchange(&team->busy, 1)) {
         for (long part = 0; part < parts; part++) {
             work(what, part);
         }
         return;
     }
-    team->work = work, team->what = what, team->used = 1;
+    team->work = work, team->what = what;
+    atomic_store_explicit(&team->used, 1, memory_order_relaxed);
     atomic_store(&team->finished, 0);
     atomic_store(&team->claims, claims_of(number_of(atomic_load(&team->claims)) + 1, parts));
     wake(team);
@@ -219,14 +256,15 @@ compute_parts(Team *team, long parts, Part work, void *what)
             sched_yield();
         }
     }
+    atomic_store_explicit(&team->busy, 0, memory_order_release);
 }
 
 /* The team of this thread, if so many multiply-adds are worth one. */
 static Team *
 team_for(long work)
 {
-    Team *team = work >= 2 * WORTH_HELP ? my_team : NULL;
-    return team != NULL && team->helpers && team->process == forks ? team : NULL;
+    Team *team = work >= 2 * WORTH_HELP ? my_team() : NULL;
+    return team != NULL && atomic_load(&team->helpers) && team->process == forks ? team : NULL;
 }
 
 /* Into how many parts each of `count` equal things is best cut, for so many multiply-adds of all of them. */
@@ -236,7 +274,7 @@ parts_for(const Team *team, long count, long work)
     if (team == NULL) {
         return 1;
     }
-    long parts = (team->helpers + count) / count, worth = work / count / WORTH_HELP, room = MOST_PARTS / 2 / count;
+    long parts = (atomic_load(&team->helpers) + count) / count, worth = work / count / WORTH_HELP, room = MOST_PARTS / 2 / count;
     parts = parts < worth ? parts : worth;
     parts = parts < room ? parts : room;
     return parts < 1 ? 1 : parts;
@@ -245,16 +283,17 @@ parts_for(const Team *team, long count, long work)
 static void
 dismiss(Team *self)
 {
+    int helpers = atomic_exchange(&self->helpers, 0); /* of two threads that close it one joins them */
+    end_entry(atomic_exchange(&self->entry, 0));
     if (self->process == forks) {
         pthread_mutex_lock(&self->lock);
         atomic_store(&self->ending, 1);
         pthread_cond_broadcast(&self->wake);
         pthread_mutex_unlock(&self->lock);
-        for (; self->helpers; self->helpers--) {
-            pthread_join(self->threads[self->helpers - 1], NULL);
+        while (helpers) {
+            pthread_join(self->threads[--helpers], NULL);
         }
     }
-    self->helpers = 0;
 }
 
 static PyObject *
@@ -282,11 +321,11 @@ team_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     sigset_t all, before; /* signals are for the threads that were there */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = 0;
-    for (long i = 1; i < threads && i <= HELPERS && !failed; i++) {
-        failed = pthread_create(&self->threads[self->helpers], NULL, help, self);
-        self->helpers += !failed;
+    int helpers = 0;
+    while (helpers + 1 < threads && helpers < HELPERS && pthread_create(&self->threads[helpers], NULL, help, self) == 0) {
+        helpers++;
     }
+    atomic_store(&self->helpers, helpers);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return (PyObject *)self; /* with fewer helpers, or none, it takes longer */
 }
@@ -296,9 +335,6 @@ team_dealloc(PyObject *object)
 {
     Team *self = (Team *)object;
     PyTypeObject *type = Py_TYPE(object);
-    if (my_team == self) {
-        my_team = NULL;
-    }
     dismiss(self);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
@@ -308,20 +344,21 @@ static PyObject *
 team_enter(PyObject *object, PyObject *nothing)
 {
     Team *self = (Team *)object;
-    if (my_team != NULL) {
+    if (my_team() != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "this thread has a team");
         return NULL;
     }
-    if (self->helpers && self->process == forks) {
-        if (atomic_exchange(&self->open, 1)) {
+    uint64_t entry = atomic_load(&self->helpers) && self->process == forks ? new_entry() : 0, nobody = 0;
+    if (entry) {
+        if (!atomic_compare_exchange_strong(&self->entry, &nobody, entry)) {
+            end_entry(entry);
             PyErr_SetString(PyExc_RuntimeError, "another thread has this team");
             return NULL;
         }
-        my_team = self;
-        if (self->used) { /* as will be needed again */
+        team_here = self, entry_here = entry;
+        if (atomic_exchange(&self->used, 0)) { /* as will be needed again */
             wake(self);
         }
-        self->used = 0;
     }
     return Py_NewRef(object);
 }
@@ -329,19 +366,13 @@ team_enter(PyObject *object, PyObject *nothing)
 static PyObject *
 team_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
-    if (my_team == (Team *)object) {
-        my_team = NULL;
-    }
-    atomic_store(&((Team *)object)->open, 0);
+    end_entry(atomic_exchange(&((Team *)object)->entry, 0));
     Py_RETURN_NONE;
 }
 
 static PyObject *
 team_close(PyObject *object, PyObject *nothing)
 {
-    if (my_team == (Team *)object) {
-        my_team = NULL;
-    }
     dismiss((Team *)object);
     Py_RETURN_NONE;
 }
