@@ -251,8 +251,9 @@ class RunLifetime:
             return None
         failures: list[Failure] = [failure for reply in self._asked("failures", None) for failure in reply.get()]
         self._words[ControlBlock.FAILED] = 0
-        # Those of shutdown reactions are lost with a helper that dies, and is replaced, before it is asked.
-        return min(failures, key=lambda failure: (failure.reaction, failure.tag), default=None)
+        if not failures:  # those of the shutdown reactions die with their worker, for a successor begins before them
+            raise RunError("a shutdown reaction raised an error, and its worker died before it could say which")
+        return min(failures, key=lambda failure: (failure.reaction, failure.tag))
 
     def _raise_failures(self) -> None:
         first = self._failure()

@@ -172,7 +172,8 @@ def _obey(loop: WorkerLoop, words: memoryview, start: Channel, pipe: Pipe, spinn
             start.poll(True)
         for observer in loop.observers:
             observer.after_wait("worker 0")
-        command = words[ControlBlock.COMMAND]
+        # Another thread that closes the run writes QUIT, over which the caller may write the command of its pass a moment later.
+        command = HelperCommand.QUIT if words[ControlBlock.ABORT] else words[ControlBlock.COMMAND]
         if command == HelperCommand.FIRST:
             loop.first_pass(words[ControlBlock.TIME], words[ControlBlock.PASS])
         elif command == HelperCommand.AGAIN:
