@@ -163,7 +163,7 @@ class RunLifetime:
     def _tell_to_quit(self) -> None:
         """Tell all helpers to quit, those between two passes and those within one."""
         words = self._words
-        # Before the tokens: a helper that waits within a pass checks ABORT, one between two passes reads the command.
+        # Before the tokens. A helper looks at both between two passes: who begins one may write its command over QUIT.
         words[ControlBlock.ABORT], words[ControlBlock.COMMAND] = 1, HelperCommand.QUIT
         for (source, _), channel in self._executor.channels.items():
             if source == 0:  # also to a helper that is just being put in the place of another one
@@ -289,8 +289,6 @@ class RunLifetime:
         """
         if self._closer not in (-1, get_ident()):
             self._left = True
-            if self._words[ControlBlock.ABORT]:
-                self._tell_to_quit()  # again: a command of this thread may have come over that one
             if isinstance(error, Exception):
                 raise RunClosedError("the run was closed by another thread, in the middle of an operation of this one") from None
         if self._state in ("ready", "ticking", "busy"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reactor_rl import Program, Reactor, RunClosedError, Timer, reaction, shutdown
+from reactor_rl import Program, Reactor, RunClosedError, RunError, Timer, reaction, shutdown
 from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.processes import ProcessesExecutor
 from reactor_rl.runtime.run import Run
@@ -86,7 +86,8 @@ def test_errors_of_shutdown_reactions_may_be_lost_with_their_worker() -> None:
     run = closing().start(executor="threads", workers=2)
     run.tick()
     run._words[ControlBlock.FAILED] = 1
-    run.close()
+    with pytest.raises(RunError, match="its worker died before it could say which"):
+        run.close()
     assert run.stopped
 
 

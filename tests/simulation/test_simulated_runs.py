@@ -106,17 +106,6 @@ def _last_pass_lost(of: Callable[..., Any]) -> Callable[..., Any]:
     return shorter
 
 
-def _not_again(mark: Callable[..., None]) -> Callable[..., None]:
-    def marked(self: Any, error: BaseException) -> None:
-        self._tell_to_quit = lambda: None
-        try:
-            mark(self, error)
-        finally:
-            del self._tell_to_quit
-
-    return marked
-
-
 def _first_request_only(keep: Callable[..., None]) -> Callable[..., None]:
     def kept(self: Any, node: int, notes: Any, *moment: int) -> None:
         notes.start = notes.start[:1]
@@ -156,7 +145,6 @@ BROKEN = {
         ((RunLifetime, "_tell_to_quit", _without_successors), (ProcessesExecutor, "_refuse", lambda self: None)),
         ("both",), "terminated",
     ),
-    "a command covers QUIT": Broken(((RunLifetime, "_mark_broken", _not_again),), ("closer",)),
     "tokens before the command": Broken(((Helpers, "begin", _command_last),), ("plain",)),
     "the last question of a start does not end the run": Broken(
         ((Run, "_ask", _ask_past_the_run),), ("ctrl-c", "both"), "there is no end"
@@ -170,7 +158,7 @@ BROKEN = {
     "a log of a node lacks its startup": Broken(((RecoveringTransport, "_keep", _first_request_only),), ("nodes",)),
     "a WAIT that spins does not wait": Broken(((Channel, "wait", _no_token),), ("plain",)),
 }  # fmt: skip
-MAKERS = (_ask_past_the_run, _first_request_only, _last_pass_lost, _not_again, _nothing_noted, _no_token, _old_lines)
+MAKERS = (_ask_past_the_run, _first_request_only, _last_pass_lost, _nothing_noted, _no_token, _old_lines)
 """Those of them that make a function of the original."""
 MOST = 2500
 """Seeds after which what is broken counts as not found."""
