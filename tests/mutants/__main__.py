@@ -1,8 +1,8 @@
 """Delete statements of the runtime one by one, and count what the simulation and fast tests notice.
 
 ``python -m tests.mutants --sample 60 --seed 0`` deletes 60; ``--only recovery.py`` says of which files, ``--seconds`` how long at
-most. With ``--merge`` the verdicts are added to those in ``benchmarks/results/mutants.json``, and the sample is taken from the others.
-A verdict is kept for as long as the statement is there, whatever else changes: without ``--merge`` all begin again.
+most. With ``--merge`` the verdicts are added to those in ``benchmarks/results/mutants.json``, and the sample is of the others. A
+verdict is kept for as long as the statement is there, whatever else changes: without ``--merge`` all begin again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "benchmarks")]
 
 from choosing import Statement, in_turn, of_tree  # noqa: E402
 from equivalent import EQUIVALENT  # noqa: E402
-from judging import SURVIVED, check, copy_of, judge  # noqa: E402
+from judging import SURVIVED, UNREACHED, copy_of, judge, reached  # noqa: E402
 from recording import print_machine, write_json  # noqa: E402
 
+MISSED = (SURVIVED, UNREACHED)
 RESULTS = ROOT / "benchmarks" / "results"
 Verdicts = dict[str, dict[str, str]]
 """By file and name of the statement: who has noticed that it is missing."""
@@ -45,13 +46,13 @@ def main() -> int:
     begins = time.monotonic()
     try:
         with copy_of(ROOT) as copy:
-            check(copy)
-            print({name: f"{seconds:.1f} s" for name, seconds in copy.took.items()}, flush=True)
+            known = reached(copy, found)
+            print(f"without a mutant all is well after {time.monotonic() - begins:.0f} s, {len(known.seconds)} judges", flush=True)
             for statement in _chosen(found, verdicts, options):
                 if time.monotonic() - begins > options.seconds:
                     break
                 began = time.monotonic()
-                verdict = judge(copy, statement)
+                verdict = judge(copy, statement, known)
                 verdicts.setdefault(statement.file, {})[statement.name] = verdict
                 print(
                     f"{verdict:40} {time.monotonic() - began:5.1f} s  {statement.file}:{statement.line}  {statement.name}",
@@ -60,7 +61,7 @@ def main() -> int:
     finally:
         if any(verdicts.values()):
             cases = table(found, verdicts)
-            left = [_said(one) for one in found if verdicts.get(one.file, {}).get(one.name) == SURVIVED]
+            left = [_said(one) for one in found if verdicts.get(one.file, {}).get(one.name) in MISSED]
             print(json.dumps(cases["all"]))
             write_json(options, "mutants", cases, survivors=left, verdicts=verdicts)
     return 0
@@ -73,7 +74,7 @@ def _chosen(found: list[Statement], verdicts: Verdicts, options: argparse.Namesp
         for one in in_turn(found, options.seed)
         if options.only in one.file
         and one.name not in EQUIVALENT.get(one.file, ())
-        and judged.get((one.file, one.name)) == (SURVIVED if options.survivors else None)
+        and judged.get((one.file, one.name)) in (MISSED if options.survivors else (None,))
     ]
     return chosen[: options.sample]
 
@@ -95,12 +96,13 @@ def table(found: list[Statement], verdicts: Verdicts) -> dict[str, Any]:
     cases: dict[str, Any] = {}
     for file in whole:
         by = Counter(verdicts.get(file, {}).values())
-        survived = by.pop(SURVIVED, 0)
+        missed = {name: by.pop(name, 0) for name in MISSED}
+        survived = sum(missed.values())
         cases[file] = {
             "statements": whole[file], "equivalent": len(EQUIVALENT.get(file, ())), "judged": by.total() + survived,
-            "noticed": by.total(), "survived": survived, "by": dict(sorted(by.items())),
+            "noticed": by.total(), "survived": survived, "not_run": missed[UNREACHED], "by": dict(sorted(by.items())),
         }  # fmt: skip
-    numbers = ("statements", "equivalent", "judged", "noticed", "survived")
+    numbers = ("statements", "equivalent", "judged", "noticed", "survived", "not_run")
     said = sum((Counter(case["by"]) for case in cases.values()), Counter())
     total: dict[str, Any] = {name: sum(case[name] for case in cases.values()) for name in numbers}
     total["by"] = dict(said.most_common())

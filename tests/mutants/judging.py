@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import os
 import re
@@ -14,11 +13,11 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 from choosing import Statement, without
+from reached import SIMULATION, Reached, mark
 
 COPIED = ("reactor_rl", "plugins", "tests", "benchmarks", "pyproject.toml")
 TESTS = (
@@ -29,35 +28,38 @@ TESTS = (
 FAST = "not slow and not host and not docs and not faults"
 
 SEEDS = 300
+"""So many simulated runs are tried."""
 PATIENCE, SLOWER = 60.0, 6.0
 """A judge that takes so many seconds more than ``SLOWER`` times what it takes without a mutant hangs."""
 A_TEST = 40
 """Seconds that one test may take."""
 MEMORY = 8 << 30
 """Bytes that a process of a judge may have: a loop without its end must not take those of the machine."""
-AGAIN = 3
+BY_CHANCE = 3
 """So many tests that fail once and then pass are left out before a mutant counts as not noticed."""
-SURVIVED = "survived"
+SURVIVED, UNREACHED = "survived", "not run"
 
 
-@dataclass
 class Copy:
     """The sources in a folder of their own, where files are changed and judges run."""
 
-    root: Path
-    _written: int = 0
-    took: dict[str, float] = field(default_factory=dict)
-    """How long judges take without a mutant."""
+    def __init__(self, root: Path) -> None:
+        self.root, self._written = root, 0
 
     @contextlib.contextmanager
-    def mutant(self, statement: Statement) -> Iterator[None]:
-        path = self.root / statement.file
-        source = path.read_text()
-        self._write(path, without(source, statement))
+    def changed(self, sources: dict[str, str]) -> Iterator[None]:
+        """Have other sources in place of those of some files."""
+        before = {name: (self.root / name).read_text() for name in sources}
         try:
+            for name, source in sources.items():
+                self._write(self.root / name, source)
             yield
         finally:
-            self._write(path, source)
+            for name, source in before.items():
+                self._write(self.root / name, source)
+
+    def without(self, statement: Statement) -> contextlib.AbstractContextManager[None]:
+        return self.changed({statement.file: without((self.root / statement.file).read_text(), statement)})
 
     def _write(self, path: Path, source: str) -> None:
         path.write_text(source)
@@ -65,31 +67,35 @@ class Copy:
         second = path.stat().st_mtime_ns // 10**9 + self._written  # bytecode of the one before is told by whole seconds
         os.utime(path, (second, second))
 
-    def run(self, judge: str, command: list[str]) -> tuple[bool, str]:
+    def run(self, command: list[str], seconds: float, **more: str) -> tuple[bool, str]:
         """Run a judge.
 
+        Args:
+            command: What to run.
+            seconds: How long it usually takes. One that takes much longer hangs, which is a failure.
+            more: Variables of its environment.
+
         Returns:
-            Whether it found everything in order, and what it said. One that takes too long found that it hangs.
+            Whether it found everything in order, and what it said.
         """
-        limit = PATIENCE + SLOWER * self.took[judge] if judge in self.took else 20 * PATIENCE
-        mark = uuid.uuid4().hex
-        paths = os.pathsep.join(map(str, (self.root, self.root / "plugins")))
-        environment = os.environ | {"PYTHONPATH": paths, "REACTOR_RL_MUTANT": mark, "TMPDIR": str(self.root.parent)}
-        with (self.root.parent / f"{mark}.txt").open("w+") as said:
+        folder, run = self.root.parent, uuid.uuid4().hex
+        paths = os.pathsep.join(map(str, (self.root, self.root / "plugins", self.root / "tests" / "mutants")))
+        environment = os.environ | {"PYTHONPATH": paths, "REACTOR_RL_MUTANT": run, "TMPDIR": str(folder)} | more
+        output = folder / f"{run}.txt"
+        with output.open("wb") as said:
             process = subprocess.Popen(
                 command, cwd=self.root, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
                 start_new_session=True, preexec_fn=_limit_memory,
             )  # fmt: skip
             try:
-                well = process.wait(limit) == 0
+                well = process.wait(PATIENCE + SLOWER * seconds) == 0
             except subprocess.TimeoutExpired:
                 well = False
-                said.write("\nFAILED time - it hangs\n")
+                said.write(b"\nFAILED in time: it hangs\n")
             finally:
-                _end(process, mark)
-            said.seek(0)
-            text = said.read()
-        Path(said.name).unlink()
+                _end(process, run)
+        text = output.read_text(errors="replace")
+        output.unlink()
         return well, text
 
 
@@ -97,14 +103,14 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
 
 
-def _end(process: subprocess.Popen[bytes], mark: str) -> None:
+def _end(process: subprocess.Popen[bytes], run: str) -> None:
     """End a judge, its process group, and what it has started in other groups."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if mark.encode() in path.read_bytes():
+            if run.encode() in path.read_bytes():
                 os.kill(int(path.parent.name), signal.SIGKILL)
     for path in Path("/dev/shm").glob(f"*rrl-{process.pid:x}-*"):
         path.unlink(missing_ok=True)
@@ -124,78 +130,64 @@ def copy_of(root: Path) -> Iterator[Copy]:
         yield Copy(target)
 
 
-def check(copy: Copy) -> None:
-    """Run all judges without a mutant, and note how long they take.
+def reached(copy: Copy, found: list[Statement], seeds: int = SEEDS) -> Reached:
+    """Run all judges without a mutant, and note what they run and how long they take.
 
     Raises:
-        RuntimeError: If one is not content.
+        RuntimeError: If one of them fails.
     """
-    for name, command in (("simulation", _simulation()), ("tests", _tests(_files(copy.root)))):
+    result, folder = Reached(), copy.root.parent
+    hits, notes = folder / "hits", folder / "hits.jsonl"
+    hits.write_bytes(bytes(len(found)))
+    marked = {}
+    for file in {one.file for one in found}:
+        numbered = {number: one for number, one in enumerate(found) if one.file == file}
+        marked[file] = mark((copy.root / file).read_text(), numbered)
+    places = {"REACTOR_RL_HITS": str(hits), "REACTOR_RL_HITS_OF_TESTS": str(notes)}
+    with copy.changed(marked):
         began = time.monotonic()
-        well, said = copy.run(name, command)
-        if not well:
-            raise RuntimeError(f"without a mutant: {said[-3000:]}")
-        copy.took[name] = time.monotonic() - began
+        _must(copy.run(_simulation(seeds), 20 * PATIENCE, **places))
+        numbers = [number for number, byte in enumerate(hits.read_bytes()) if byte]
+        result.note(SIMULATION, time.monotonic() - began, numbers, found)
+        hits.write_bytes(bytes(len(found)))
+        _must(copy.run([*_tests(list(TESTS)), "-p", "noting"], 20 * PATIENCE, **places))
+        result.read(notes, found)
+    return result
 
 
-def judge(copy: Copy, statement: Statement) -> str:
-    """Return who notices that a statement is missing: ``simulation``, a file of tests, or ``survived``."""
-    with copy.mutant(statement):
-        well, said = copy.run("simulation", _simulation())
-        if not well:
-            return "simulation" + _hung(said)
-        passed: list[str] = []
-        while len(passed) <= AGAIN:
-            well, said = copy.run(
-                "tests", [*_tests(in_order(copy.root, statement.file)), *(f"--deselect={name}" for name in passed)]
-            )
+def _must(done: tuple[bool, str]) -> None:
+    if not done[0]:
+        raise RuntimeError(f"without a mutant: {done[1][-4000:]}")
+
+
+def judge(copy: Copy, statement: Statement, known: Reached, seeds: int = SEEDS) -> str:
+    """Return who notices that a statement is missing: ``simulation``, a file of tests, ``survived`` or ``not run``."""
+    tests = known.tests(statement)
+    if not tests and not known.simulated(statement):
+        return UNREACHED
+    with copy.without(statement):
+        if known.simulated(statement):
+            well, said = copy.run(_simulation(seeds), known.seconds[SIMULATION])
+            if not well:
+                return SIMULATION + (", time" if "FAILED in time" in said else "")
+        for _ in range(BY_CHANCE):
+            well, said = copy.run(_tests(tests), sum(known.seconds[name] for name in tests)) if tests else (True, "")
             if well:
-                return SURVIVED
-            failed = re.search(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", said, re.MULTILINE)
+                break
+            failed = re.search(r"^(?:FAILED|ERROR) (tests/\S+?\.py)(::.*)?$", said, re.MULTILINE)
             if failed is None:
-                return "tests" + _hung(said)
-            name = failed[1]
-            if not copy.run("tests", _tests([name]))[0]:  # else it was chance: the machine may have much to do
-                return name.split("::")[0]
-            passed.append(name)
+                return "tests" + (", time" if "FAILED in time" in said else "")
+            names = [name for name in tests if f"{failed[0].split(' ', 1)[1]} ".startswith((f"{name} ", f"{name}\n"))]
+            if not names or not copy.run(_tests(names), known.seconds[names[0]])[0]:
+                return failed[1]
+            tests = [name for name in tests if name not in names]  # it was chance: the machine may have much to do
         return SURVIVED
 
 
-def _hung(said: str) -> str:
-    return ", time" if "FAILED time" in said else ""
-
-
-def _simulation() -> list[str]:
-    return [sys.executable, "tests/mutants/simulated.py", str(SEEDS)]
+def _simulation(seeds: int) -> list[str]:
+    return [sys.executable, "tests/mutants/simulated.py", str(seeds)]
 
 
 def _tests(names: list[str]) -> list[str]:
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line", "-m", FAST, "--timeout", str(A_TEST)]
     return [sys.executable, "-m", "pytest", *options, *names]
-
-
-def _files(root: Path) -> list[str]:
-    paths = [
-        path for name in TESTS for path in ([root / name] if name.endswith(".py") else sorted((root / name).rglob("test_*.py")))
-    ]
-    return [path.relative_to(root).as_posix() for path in paths]
-
-
-def in_order(root: Path, file: str) -> list[str]:
-    """Return files of tests, those first that import the module of ``file`` themselves."""
-    module = file.removesuffix(".py").replace("/", ".")
-    used = imported(root)
-    return sorted(_files(root), key=lambda name: module not in used[name])
-
-
-def imported(root: Path) -> Mapping[str, set[str]]:
-    """Return modules that each file of tests imports."""
-    found: dict[str, set[str]] = {}
-    for name in _files(root):
-        of = found[name] = set()
-        for node in ast.walk(ast.parse((root / name).read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                of |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-            elif isinstance(node, ast.Import):
-                of |= {alias.name for alias in node.names}
-    return found
