@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections import Counter
@@ -44,6 +45,7 @@ def main() -> int:
     found = of_tree(ROOT)
     verdicts = _before(options.output / "mutants.json", found) if options.merge else {}
     begins = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was judged until then is written
     try:
         with copy_of(ROOT) as copy:
             known = reached(copy, found)
