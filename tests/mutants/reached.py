@@ -46,9 +46,10 @@ class Reached:
 def mark(source: str, numbered: Mapping[int, Statement]) -> str:
     """Return a source in which each of these statements first sets its byte (see ``hits.py``)."""
     lines = source.encode().splitlines(keepends=True)
+    # What runs at the end of an interpreter may find its module without names.
     for number, one in sorted(numbered.items(), key=lambda item: item[1], reverse=True):
         line = lines[one.line - 1]
-        lines[one.line - 1] = line[: one.column] + f"_HITS[{number}] = 1; ".encode() + line[one.column :]
+        lines[one.line - 1] = line[: one.column] + f"_HITS and _HITS.__setitem__({number}, 1); ".encode() + line[one.column :]
     marked = b"".join(lines).decode()
     if FUTURE not in marked:
         return source
