@@ -1,0 +1,63 @@
+"""Statements without which nothing is wrong that a test on Linux could notice, each with the reason."""
+
+from __future__ import annotations
+
+_OTHER = "never run on Linux: another system's"
+_NEVER = "never run: it says that a call is a mistake of ours"
+_NONE = "None, which is returned instead, is false as well"
+_LAST = "the function ends here anyway"
+_AT_ONCE = "only the time that passes until the next try is shorter"
+_TURN = "only a hint for the scheduler"
+
+EQUIVALENT: dict[str, dict[str, str]] = {
+    "reactor_rl/runtime/boundary.py": {
+        "Boundary.writer.write_simple: return": "the value is written, and stamped alike, once more",
+    },
+    "reactor_rl/runtime/channel.py": {
+        "Channel.wait: yield_processor()": _TURN,
+        "Channel.__getstate__: spawning: Any = context.get_spawning_popen()": _OTHER,
+        "Channel.__getstate__: handle = spawning.duplicate_for_child(handle)": _OTHER,
+    },
+    "reactor_rl/runtime/executor.py": {
+        'InlineExecutor.send: raise AssertionError("there are no helpers")': _NEVER,
+        'InlineExecutor.sent: raise AssertionError("there are no helpers")': _NEVER,
+        'InlineExecutor.receive: raise AssertionError("there are no helpers")': _NEVER,
+        "InlineExecutor.stopped: return False": _NONE,
+    },
+    "reactor_rl/runtime/launch.py": {
+        "_connect: time.sleep(_AGAIN)": _AT_ONCE,
+    },
+    "reactor_rl/runtime/lifetime.py": {
+        "RunLifetime.__del__: return": _LAST,
+        "RunLifetime._hurry: time.sleep(PAUSE)": _AT_ONCE,
+    },
+    "reactor_rl/runtime/line.py": {
+        "Line.send: self._connection.send(message)": _OTHER,
+        "Line.send: return": _OTHER,
+        "Line.receive: raise TimeoutError": _OTHER,
+        "Line.receive: return self._connection.recv()": _OTHER,
+    },
+    "reactor_rl/runtime/shared_memory.py": {
+        'SharedMemory.__init__: self._path = str(Path(tempfile.gettempdir()) / f"reactor_rl-{secrets.token_hex(8)}")': _OTHER,
+        "SharedMemory.__init__: self._fd = os.open(self._path, _SHARED | os.O_CREAT | os.O_EXCL, 0o600)": _OTHER,
+        "SharedMemory.grow: os.ftruncate(self._fd, size)": _OTHER,
+        "SharedMemory.view: memory = mmap.mmap(self._fd, end)": _OTHER,
+        "SharedMemory.unlink: Path(path).unlink(missing_ok=True)": _OTHER,
+        "available_memory: return None": _OTHER,
+        "_human: raise AssertionError": _NEVER,
+    },
+    "reactor_rl/runtime/supervisor.py": {
+        '_check_recovery: why = "this system: it needs POSIX, which can exchange pages of memory"': _OTHER,
+    },
+    "reactor_rl/runtime/threads.py": {
+        "ThreadsExecutor.stopped: return False": _NONE,
+    },
+    "reactor_rl/runtime/worker/ports.py": {
+        "InputHandle.any_since: return False": _NONE,
+        "OutputHandle._set_row: raise NotImplementedError": _NEVER,
+    },
+    "reactor_rl/runtime/worker/values.py": {
+        '_nothing: raise AssertionError("an input without a source is never present")': _NEVER,
+    },
+}
+"""By file and name of the statement (``function: text``). They are not judged."""
