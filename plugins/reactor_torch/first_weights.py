@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def portable_first_weights() -> contextlib.AbstractContextManager[object]:
     return _Portable()  # type: ignore[no-untyped-call]
 
 
-class _Portable(TorchDispatchMode):
+class _Portable(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Operations, whoever calls them: ``nn.init``, layers, a user's own policy."""
 
     @classmethod
@@ -145,7 +146,7 @@ def _decomposed(matrix: torch.Tensor, mode: str = "reduced") -> tuple[torch.Tens
     return q, upper
 
 
-_OURS = {
+_OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.uniform_.default: _uniform,
     torch.ops.aten.normal_.default: _normal,
     torch.ops.aten.linalg_qr.default: _decomposed,
