@@ -104,6 +104,8 @@ TESTS: dict[tuple[str, str], tuple[str, ...]] = {
         "tests/torch_plugin/test_convolutions.py",
         "tests/torch_plugin/test_lstm.py",
         "tests/torch_plugin/test_natural.py",
+        "tests/torch_plugin/test_teams.py",
+        "tests/torch_plugin/test_first_weights.py",
         "tests/contracts/test_layer_kinds.py",
         "tests/contracts/test_losses.py",
         "-knot touched and not librarys and not all_rows and not not_name",  # the same code again
@@ -111,8 +113,9 @@ TESTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("_products", "thread"): (
         "tests/torch_plugin/test_products.py",
         "tests/torch_plugin/test_convolutions.py",
+        "tests/torch_plugin/test_teams.py",
         "tests/contracts/test_layer_kinds.py",
-        "-kthreads or helps or child",
+        "-kthreads or helps or child or teams",
     ),
 }
 """By extension and sanitizer, or for all sanitizers but ThreadSanitizer."""

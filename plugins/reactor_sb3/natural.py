@@ -60,13 +60,14 @@ class WrittenActor:
 
 
 def line_search(
-    actor: Any, flat: FlatParameters, lengths: Sequence[float], objective: float, target_kl: float
+    actor: Any, flat: FlatParameters, direction: torch.Tensor, lengths: Sequence[float], objective: float, target_kl: float
 ) -> tuple[float, float, bool]:
-    """Step along the gradients by the first length that keeps the divergence below a limit and makes the objective better.
+    """Step back along a direction by the first length that keeps the divergence below a limit and makes the objective better.
 
     Args:
         actor: A :class:`WrittenActor` or a :class:`~reactor_torch.NaturalActor`, which has begun.
-        flat: Its parameters, and the direction as their gradients. If no length will do, they stay as they are.
+        flat: Its parameters. If no length will do, they stay as they are.
+        direction: One number for each of them.
         lengths: To be tried, in units of the direction.
         objective: As it is without a step.
         target_kl: The limit.
@@ -74,7 +75,7 @@ def line_search(
     Returns:
         The objective, the divergence, and whether there was a step.
     """
-    direction, before = flat.gradients.clone(), flat.data.clone()
+    before = flat.data.clone()
     for length in lengths:
         flat.data.copy_(before - length * direction)
         found, divergence = actor.measure()

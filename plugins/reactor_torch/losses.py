@@ -211,9 +211,10 @@ def policy_gradient_loss(
     values, log_prob, entropy = said
     advantages, errors = _array(batch.advantages), values - _array(batch.returns)
     with np.errstate(all="ignore"):  # who trains looks at the losses
-        weighted = ((advantages * log_prob, -share), (errors * errors, share), (entropy, -share))
-    policy, squares, uncertainty = (kernels.compiled.weighted_sum(one, weight, None, 0.0) for one, weight in weighted)
-    loss = policy + ent_coef * uncertainty + vf_coef * squares
+        gains, squared = advantages * log_prob, errors * errors
+        of_row = vf_coef * squared - gains - ent_coef * entropy  # summed up row by row, too: the same bits however rows are shared
+        weighted = ((of_row, share), (gains, -share), (squared, share), (entropy, -share))
+    loss, policy, squares, uncertainty = (kernels.compiled.weighted_sum(one, weight, None, 0.0) for one, weight in weighted)
     return (loss, policy, squares, uncertainty), errors * (2 * vf_coef * share), advantages * -share
 
 

@@ -140,8 +140,8 @@ _preloaded = ["numpy", "cloudpickle", "reactor_rl.runtime.processes"]
 LONGEST_ADDRESS = 100
 """Bytes of the path of a socket: Linux takes 107, macOS 103."""
 
-QUEUED, _ENDING, _AGAIN = 10.0, 1.0, 0.01
-"""Seconds for which one connects to a fork server that has no room for more, or to one that is ending; and between two tries."""
+QUEUED, _AGAIN = 10.0, 0.01
+"""Seconds for which connections to a fork server that has no room for more are tried, and between two tries."""
 
 _MPI = ("OMPI_", "PMI_", "PMIX_", "MPI_", "SLURM_MPI")
 
@@ -257,7 +257,11 @@ def start_process(context: BaseContext, process: Any) -> None:
             from multiprocessing import forkserver
 
             with _swapped(forkserver, "connect_to_new_process", _connect):
-                process.start()
+                try:
+                    process.start()
+                except (OSError, EOFError):
+                    end_server()  # which a connection that brings nothing ends in a moment: the next start is not to meet it
+                    raise
         else:
             with _environment():
                 process.start()
@@ -271,16 +275,13 @@ def _connect(descriptors: Sequence[int]) -> tuple[int, int]:
     """
     server = _own_server()
     server.ensure_running()
-    begin = time.monotonic()
+    end = time.monotonic() + QUEUED
     while True:
         try:
-            pipes: tuple[int, int] = server.connect_to_new_process(descriptors)  # of another server, if this one has ended
+            pipes: tuple[int, int] = server.connect_to_new_process(descriptors)
             return pipes
-        except ConnectionRefusedError:  # it is ending, as after a worker that it could not be sent
-            if time.monotonic() > begin + _ENDING:
-                raise
         except BlockingIOError as error:  # a socket does not wait itself if socket.setdefaulttimeout() was called
-            if time.monotonic() > begin + QUEUED:
+            if time.monotonic() > end:
                 raise RunError(
                     f"cannot start a worker: the fork server has taken no new connection for {QUEUED:.0f} s, because too many wait "
                     "for it. Start fewer runs at the same time"

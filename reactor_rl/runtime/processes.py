@@ -177,6 +177,7 @@ class ProcessesExecutor:
         end_server()
         return not self.starting(ENDED)
 
+    @shortages_named("end workers")
     def kill(self, workers: Iterable[int]) -> None:
         """Kill helpers, wherever they are."""
         children = [self._processes[worker - 1] for worker in workers]
@@ -408,7 +409,7 @@ def _main(
         return
 
     def say(what: str) -> None:
-        with contextlib.suppress(OSError):  # the caller has hung up: QUIT will come, and shutdown reactions are to run
+        with contextlib.suppress(ConnectionError):  # the caller has hung up: QUIT will come, and shutdown reactions are to run
             line.send(what)
 
     def revive(wait: Callable[[int], None], signal: Callable[[int], None]) -> WorkerLoop:

@@ -83,8 +83,8 @@ def team(threads: int) -> Iterator[None]:
 
 
 NO_LOSSES = {
-    "adam", "add", "check", "exp", "gather", "kinds", "norm", "pack_panels", "polyak", "rmsprop", "squashed_gaussian_sample",
-    "standardize", "use", "using",
+    "adam", "add", "check", "exp", "gather", "kinds", "norm", "orthonormal", "pack_panels", "polyak", "rmsprop",
+    "squashed_gaussian_sample", "standardize", "use", "using",
 }  # fmt: skip
 """Functions of the extension that are no part of a loss or a distribution."""
 

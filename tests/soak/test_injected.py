@@ -10,12 +10,13 @@ import pytest
 from injected import Trial
 
 SOME: dict[tuple[str, str], tuple[int, str]] = {
-    ("start", "caller"): (2, "memfd_create,sem_open,socketpair,pthread_create,connect"),
+    ("start", "caller"): (2, "memfd_create,sem_open,socketpair,pthread_create,connect,sendmsg"),
+    ("start", "server"): (1, "fork,recvmsg"),
     ("start", "helper"): (2, "sem_open,read,pthread_create"),
     ("tick", "caller"): (2, "sem_wait,write,read"),
     ("tick", "helper"): (2, "posix_fallocate,write,read,sem_wait"),
-    ("restart", "caller"): (1, "sem_open,socketpair,pthread_create,connect"),
-    ("restart", "helper"): (1, "sem_open,pthread_create"),
+    ("restart", "caller"): (1, "sem_open,socketpair,pthread_create,connect,sendmsg"),
+    ("restart", "helper"): (2, "sem_open,pthread_create,write"),
     ("save_checkpoint", "caller"): (2, "fsync,rename"),
 }
 """Calls of each kind in each place."""

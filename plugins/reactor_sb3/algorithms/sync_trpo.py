@@ -97,8 +97,7 @@ class SyncTRPO(ActorCriticTrainer, TRPO):
 
     def networks(self) -> dict[str, Network]:
         """Actor and critic: two parts of one policy, which share out its parameters."""
-        policy: Any = self.policy
-        actor, critic = shared_out(policy)
+        policy, (actor, critic) = self.policy, shared_out(self.policy)
         return {
             "policy": Network(policy, policy.optimizer, excluding=critic, read=read_natural_actor),
             "critic": Network(policy, policy.optimizer, excluding=actor, read=read_values_of_states),
@@ -127,10 +126,11 @@ class SyncTRPO(ActorCriticTrainer, TRPO):
         guess = -1e-4 * torch.randn(len(gradient), generator=self.generator).to(self.device)
         flat.gradients.copy_(conjugate_gradient(product, gradient, guess, self.cg_max_steps))
         flat.call_hooks(self.nets.hooked("policy"))
-        curvature = float(flat.gradients @ product(flat.gradients))
+        direction = flat.gradients.clone()  # products are computed there
+        curvature = float(direction @ product(direction))
         longest = math.sqrt(2 * self.target_kl / curvature) if curvature > 0 else 0.0
         lengths = [longest * self.line_search_shrinking_factor**attempt for attempt in range(self.line_search_max_iter)]
-        found, divergence, success = line_search(actor, flat, lengths, objective, self.target_kl)
+        found, divergence, success = line_search(actor, flat, direction, lengths, objective, self.target_kl)
         self._n_updates += 1
         self.logger.record("train/policy_objective", found)
         self.logger.record("train/kl_divergence_loss", divergence)
