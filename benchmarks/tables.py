@@ -217,6 +217,11 @@ def reward(result: Result) -> str:
     return table(["", "median", "lowest to highest", "steps", "seeds that got there"], rows)
 
 
+def _interquartile(who: dict[str, Any]) -> str:
+    of = who["interquartile"]
+    return f"{digits(of['mean'])}<br>{digits(of['low'])} to {digits(of['high'])}".replace("-", "\u2011")
+
+
 def one_line(result: Result) -> str:
     """Interquartile means of returns, the host's and ours, and how long both took."""
     rows = []
@@ -224,9 +229,7 @@ def one_line(result: Result) -> str:
         if not found["seeds"]:
             continue
         row = [name, f"{found['steps']:,}", str(found["seeds"])]
-        for who in ("host", "ours"):
-            of = found[who]["interquartile"]
-            row.append(f"{of['mean']:,.0f}<br>{of['low']:,.0f} to {of['high']:,.0f}".replace("-", "\u2011"))
+        row += [_interquartile(found[who]) for who in ("host", "ours")]
         row += [f"{found[who]['updates']['median']:,.0f}" for who in ("host", "ours")]
         row += [f"{found[who]['seconds']['median']:,.0f} s" for who in ("host", "ours")]
         rows.append(row)
@@ -509,6 +512,43 @@ def spreeze(result: Result) -> str:
     return table(["", *head], rows)
 
 
+ALGORITHMS = {
+    "PPO": ("PPO CartPole", "PPO, 16 CartPole"),
+    "A2C": ("A2C CartPole", "A2C, 16 CartPole"),
+    "DQN": ("DQN CartPole", "DQN, 8 CartPole"),
+    "SAC": ("SAC Pendulum", "SAC, 8 HalfCheetah, an update a step"),
+    "TD3": ("TD3 Pendulum", "TD3, 8 HalfCheetah, an update a step"),
+    "DDPG": ("DDPG Pendulum", "DDPG, 8 HalfCheetah, an update a step"),
+    "hindsight": ("DQN BitFlipping, hindsight", "SAC, 8 bits to flip, hindsight"),
+    "ARS": ("ARS CartPole", "ARS, 16 Pendulum"),
+    "CrossQ": ("CrossQ Pendulum", "CrossQ, 8 HalfCheetah, an update a step"),
+    "MaskablePPO": ("MaskablePPO, masked bits", "MaskablePPO, 16 masked grids"),
+    "QRDQN": ("QRDQN CartPole", "QRDQN, 8 CartPole"),
+    "RecurrentPPO": ("RecurrentPPO CartPole", "RecurrentPPO, 16 CartPole without velocities"),
+    "TQC": ("TQC Pendulum", "TQC, 8 HalfCheetah, an update a step"),
+    "TRPO": ("TRPO CartPole", "TRPO, 16 CartPole"),
+}
+"""By algorithm: the line of one_line.json, and the case of training.json."""
+
+
+def algorithms(learned: Result, trained: Result) -> str:
+    """What each algorithm learns in equal steps, its host's and ours, and how fast ours is as its constructor leaves it."""
+    rows = []
+    for name, (line, case) in ALGORITHMS.items():
+        of, found = learned["cases"][line], trained["cases"].get(case, {})
+        row = [name, line.removeprefix(name).removesuffix(", hindsight").lstrip(", "), f"{of['steps']:,}", str(of["seeds"])]
+        row += [_interquartile(of[who]) for who in ("host", "ours")]
+        rates = {one: rate["median"] for one, rate in found.get("rates", {}).items()}
+        if "reactor_rl" not in rates:
+            rows.append([*row, found.get("error", "-"), *["-"] * 3])
+            continue
+        rivals = _fastest(rates, "SB3", "sb3-contrib"), _fastest(rates, "SBX")
+        row += [case.partition(", ")[2], f"{rates['reactor_rl']:,.0f}"]
+        rows.append([*row, *(times(_of_rounds(found, "reactor_rl", rival)) if rival else "-" for rival in rivals)])
+    head = ["", "learns", "steps", "seeds", "its host's return", "ours", "trains", "steps/s", "SB3, sb3-contrib", "SBX"]
+    return table(head, rows)
+
+
 TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "training_one_core": (("training_one_core",), training),
     **{
@@ -522,6 +562,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     },
     **{name: ((name,), rllib) for name in ("rllib", "rllib_multi_agent")},
     **{f"reward_{goal}": ((f"reward_{goal}",), reward) for goal in REWARDS},
+    "algorithms": (("one_line", "training"), algorithms),
     "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
     "published": (("published", "training"), published),
     "front": (("vector_env", "wrappers", "atari", "training"), front),
