@@ -21,7 +21,7 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from reactor_torch import SquashedGaussian, kernels
 
 STEPS, ROWS = 4, 5
-CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-5}
+CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 """How far numbers may be from torch's, which promises no last bits."""
 
 pytestmark = pytest.mark.usefixtures("one_thread")
