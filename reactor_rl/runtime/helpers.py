@@ -56,14 +56,9 @@ class Helpers:
     def begin(self, command: int, number: int) -> None:
         """Send every helper a command for the pass with this number."""
         # Before the tokens: a helper reads these words as soon as it has its token.
-        words = self.words
-        words[ControlBlock.PASS], words[ControlBlock.COMMAND] = number, command
+        self.words[ControlBlock.PASS], self.words[ControlBlock.COMMAND] = number, command
         for give in self.start:
             give()
-        if words[ControlBlock.ABORT]:  # another thread has closed the run, and this command may have come over its QUIT
-            words[ControlBlock.COMMAND] = HelperCommand.QUIT
-            for give in self.start:
-                give()
 
     def signal(self, worker: int) -> None:
         """Do the caller's SIGNAL."""

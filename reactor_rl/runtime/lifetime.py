@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from threading import TIMEOUT_MAX, get_ident
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 from reactor_rl.errors import Failure, RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
@@ -173,13 +173,21 @@ class RunLifetime:
         self._state = "closed"
         runs.discard(self)
 
-    def _refuse(self) -> NoReturn:
-        """Leave an operation whose first or last change of the state may have come behind that of a thread that closes the run.
+    def _change_state(self, state: State) -> None:
+        """Change the state as an operation begins or ends, which is left if another thread closes the run.
 
         Both threads change the state or :attr:`_closer` before they look at the other one's, so at least one of them knows.
+
+        Raises:
+            RunClosedError: If another thread does.
         """
-        self._state = "closing"
-        raise RunClosedError("the run was closed by another thread")
+        self._state = state
+        self._must_be_open()
+
+    def _must_be_open(self) -> None:
+        if self._closer != -1:
+            self._state = "closing"
+            raise RunClosedError("the run was closed by another thread")
 
     def _is_left(self, grace: float | None) -> bool:
         """Wait at most ``grace`` until no other thread is in a reaction: its environment must not be closed while it steps."""
@@ -220,13 +228,9 @@ class RunLifetime:
             raise self._unusable(what)
         state = self._state
         try:
-            self._state = "busy"
-            if self._closer != -1:
-                self._refuse()
+            self._change_state("busy")
             yield
-            self._state = state
-            if self._closer != -1:
-                self._refuse()
+            self._change_state(state)
         except Exception:
             if self._state == "busy":
                 self._state = state

@@ -135,9 +135,7 @@ class Run(RunLifetime):
             raise self._unusable("begin a tick")
         try:
             self._begin_tick()
-            self._state = "ticking"
-            if self._closer != -1:
-                self._refuse()
+            self._change_state("ticking")
         except BaseException as error:
             self._mark_broken(error)
             raise
@@ -155,18 +153,14 @@ class Run(RunLifetime):
         if self._state != "ticking":
             raise self._unusable("end a tick", hint="call tick_async() first")
         try:
-            self._state = "busy"
-            if self._closer != -1:
-                self._refuse()
+            self._change_state("busy")
             if timeout is None and not self._started_pass:
                 self._run_pass()
                 self._end_tick()
             elif self._resume_tick(Deadline(timeout)):
                 self._end_tick()
             else:
-                self._state = "ticking"
-                if self._closer != -1:
-                    self._refuse()
+                self._change_state("ticking")
         except BaseException as error:
             self._mark_broken(error)
             raise
@@ -174,9 +168,7 @@ class Run(RunLifetime):
             raise TimeoutError(f"the tick was not done after {timeout} second(s)")
 
     def _begin_tick(self) -> None:
-        self._state = "busy"
-        if self._closer != -1:
-            self._refuse()
+        self._change_state("busy")
         self._boundary.open = False
         # Startup and tick 0 are one pass.
         self._number = number = self._loop.pass_number + (self._ticks > 0)
@@ -215,8 +207,7 @@ class Run(RunLifetime):
         else:
             boundary.open = True
             self._state = "ready"
-        if self._closer != -1:
-            self._refuse()
+        self._must_be_open()
 
     def _resume_tick(self, deadline: Deadline) -> bool:
         """Run a tick in a way that a timeout can leave and that can be continued; return whether it was done in time."""
@@ -273,9 +264,7 @@ class Run(RunLifetime):
     def _tick_alone(self, end: int) -> None:
         """Run until ``end``, or a tick that failed or requested a stop, without a look at other workers in between."""
         try:
-            self._state = "busy"
-            if self._closer != -1:
-                self._refuse()
+            self._change_state("busy")
             self._boundary.open = False
             reached = self._loop.ticks_alone(self._ticks, end)
             self._ticks = reached - 1

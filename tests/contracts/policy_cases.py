@@ -244,10 +244,14 @@ class Case:
 
 
 def disturb(module: nn.Module) -> None:
-    """Move weights, which SB3 makes so small that all actions are as likely, and buffers, which layers normalise by."""
+    """Move weights, which SB3 makes so small that all actions are as likely, and buffers, which layers normalise by.
+
+    Those of convolutions, whose sums are long, by less: else what is left of large numbers says more of rounding than of policies.
+    """
     with torch.no_grad():
         for one in module.parameters():
-            one.add_(0.3 * torch.randn(one.shape))
+            far = 0.3 if one.dim() < 3 else 0.3 * min(1.0, (512 / one[0].numel()) ** 0.5)
+            one.add_(far * torch.randn(one.shape))
         for one in module.buffers():
             if one.is_floating_point():
                 one.add_(0.3 * torch.rand(one.shape))
