@@ -25,6 +25,7 @@ __all__ = [
     "Pair",
     "Reactors",
     "channels_of",
+    "signal_all",
     "wait_for",
     "InlineExecutor",
 ]
@@ -109,6 +110,13 @@ class Executor(Protocol):
 def channels_of(plan: Plan) -> dict[Pair, Channel]:
     """Make a channel for each pair of workers that signals in the schedule, and from the caller to every helper."""
     return {pair: Channel() for pair in sorted(plan.schedule.signals())}
+
+
+def signal_all(channels: Mapping[Pair, Channel]) -> None:
+    """Do the caller's SIGNAL to every helper, also to one that is just being put in the place of another one."""
+    for (source, _), channel in channels.items():
+        if source == 0:
+            channel.signal()
 
 
 def wait_for(channel: Channel, spinning: SpinControl, words: memoryview) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 from reactor_rl.errors import Failure, RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
 from reactor_rl.runtime.channel import ControlBlock, Deadline, Stop
-from reactor_rl.runtime.executor import ABORTED, Executor, HelperCommand
+from reactor_rl.runtime.executor import ABORTED, Executor, HelperCommand, signal_all
 from reactor_rl.runtime.guards import FORKED, holding
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.worker.loop import WorkerLoop
@@ -165,9 +165,7 @@ class RunLifetime:
         words = self._words
         # Before the tokens. A helper looks at both between two passes: who begins one may write its command over QUIT.
         words[ControlBlock.ABORT], words[ControlBlock.COMMAND] = 1, HelperCommand.QUIT
-        for (source, _), channel in self._executor.channels.items():
-            if source == 0:  # also to a helper that is just being put in the place of another one
-                channel.signal()
+        signal_all(self._executor.channels)
 
     def _mark_closed(self) -> None:
         self._state = "closed"

@@ -22,7 +22,7 @@ from reactor_rl.pickling import loads
 from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.arithmetic import Arithmetic, arithmetic, take
 from reactor_rl.runtime.channel import Channel
-from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
+from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of, signal_all
 from reactor_rl.runtime.guards import holding
 from reactor_rl.runtime.launch import (
     ChildProcess,
@@ -273,9 +273,7 @@ class ProcessesExecutor:
     def _refuse(self) -> None:
         """Start no process from now on, and tell those to quit that another thread has started just before."""
         self._stopped = True
-        for (source, _), channel in self.channels.items():
-            if source == 0:
-                channel.signal()
+        signal_all(self.channels)
 
     def _end(self, grace: float | None) -> None:
         processes = self._processes.copy()

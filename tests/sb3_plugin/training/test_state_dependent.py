@@ -58,7 +58,7 @@ def test_updates_are_those_of_sb3(name: str, monkeypatch: pytest.MonkeyPatch) ->
         other.train()
         monkeypatch.undo()
         for key, weights in other.policy.state_dict().items():
-            torch.testing.assert_close(found["after"].state_dict()[key], weights, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(found["after"].state_dict()[key], weights, rtol=1e-5, atol=1e-5)
         for key, value in other.logger.name_to_value.items():
             assert found["told"][key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
 

@@ -121,7 +121,7 @@ def test_updates_are_those_of_sb3(acted: str, variant: str, monkeypatch: pytest.
         monkeypatch.undo()
         told = found["told"]
         for name, weights in other.policy.state_dict().items():
-            torch.testing.assert_close(found["after"].state_dict()[name], weights, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(found["after"].state_dict()[name], weights, rtol=1e-5, atol=1e-5)
         told_by_sb3 = other.logger.name_to_value
         assert {name for name in told if name.startswith("train/")} == {name for name in told_by_sb3 if name.startswith("train/")}
         for name in told_by_sb3:
