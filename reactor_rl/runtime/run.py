@@ -168,7 +168,9 @@ class Run(RunLifetime):
             raise TimeoutError(f"the tick was not done after {timeout} second(s)")
 
     def _begin_tick(self) -> None:
-        self._change_state("busy")
+        self._state = "busy"
+        if self._closer != -1:  # no call for each tick
+            self._must_be_open()
         self._boundary.open = False
         # Startup and tick 0 are one pass.
         self._number = number = self._loop.pass_number + (self._ticks > 0)
@@ -207,7 +209,8 @@ class Run(RunLifetime):
         else:
             boundary.open = True
             self._state = "ready"
-        self._must_be_open()
+        if self._closer != -1:
+            self._must_be_open()
 
     def _resume_tick(self, deadline: Deadline) -> bool:
         """Run a tick in a way that a timeout can leave and that can be continued; return whether it was done in time."""

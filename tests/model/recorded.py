@@ -121,12 +121,28 @@ def spoilt(events: list[Event], draw: random.Random, how: str) -> list[Event] | 
     told = [at for at in range(5, len(events) - 12) if events[at][0] in ("give", "take", "begin", "end", "write")]
     if how == "exchanged":
         told = [at for at in told if events[at][0] != "write" and events[at + 1][0] in ("give", "take", "begin", "end")]
+    else:
+        survivors = _of_survivors(events)
+        told = [at for at in told if at in survivors]
     if not told:
         return None
     at = draw.choice(told)
     if how == "exchanged":
         return [*events[:at], events[at + 1], events[at], *events[at + 2 :]]
     return [*events[:at], *events[at + 1 :]]
+
+
+def _of_survivors(events: list[Event]) -> set[int]:
+    """Which events are of workers that do not die later: with a helper die the tokens by which what it missed is noticed."""
+    dead: set[int] = set()
+    found: set[int] = set()
+    for at in reversed(range(len(events))):
+        what, numbers = events[at]
+        if what in ("die", "kill"):
+            dead.update(numbers)
+        elif dead.isdisjoint(numbers if what in ("give", "take") else numbers[:1] if what in ("begin", "end") else ()):
+            found.add(at)
+    return found
 
 
 @dataclass
