@@ -113,6 +113,11 @@ class _Calls(TorchFunctionMode):
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The effect of such a call, operation by operation."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else torch imports its compiler at the first call, which takes seconds in each worker. Compiled networks do without."""
+        return False
+
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._generator = generator

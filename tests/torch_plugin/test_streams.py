@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -165,3 +167,28 @@ def test_what_draws_nothing_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) 
         assert not seen
         torch.ones(3).add_(1)
     assert "add_" in seen
+
+
+def test_the_compiler_of_torch_is_not_imported_for_it() -> None:
+    """Torch wraps the method of such a class by its compiler's, unless the class says that it need not."""
+    assert streams._Operations.__torch_dispatch__.__code__.co_filename == streams.__file__
+
+
+COMPILED = """
+import torch
+from torch import nn
+from reactor_torch import torch_stream
+network, row = nn.Sequential(nn.Linear(10, 8), nn.Dropout(0.5), nn.Linear(8, 2)), torch.ones(6, 10)
+drawn = []
+for called in (network, torch.compile(network, backend="aot_eager")):
+    before = torch.get_rng_state()
+    with torch_stream(torch.Generator().manual_seed(3)):
+        drawn.append(torch.stack([called(row) for _ in range(3)]))
+    assert torch.equal(before, torch.get_rng_state())
+assert torch.equal(*drawn)
+"""
+
+
+@pytest.mark.slow
+def test_compiled_networks_draw_the_same() -> None:
+    subprocess.run([sys.executable, "-c", COMPILED], check=True, timeout=100)
