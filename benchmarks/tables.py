@@ -168,6 +168,9 @@ def training(result: Result) -> str:
         of = {one: rate["median"] for one, rate in found["rates"].items()}
         row = [name]
         for ours in ("reactor_rl", _fastest(of, "reactor_rl,")) if settings else ("reactor_rl",):
+            if not ours:  # there is nothing that it could be set to
+                row += ["-"] * 3
+                continue
             said = "" if ours == "reactor_rl" else f"{ours.removeprefix('reactor_rl, ')}: "
             row.append(f"{said}{of[ours]:,.0f}")
             rivals = _fastest(of, "SB3", "sb3-contrib"), _fastest(of, "SBX")
