@@ -104,7 +104,7 @@ def test_a_table_says_when_it_was_taken_and_how_busy_the_machine_was(tmp_path: P
             else (found["machine"]["date"], found["machine"]["load_before"])
         )
         machine = found["machine"]
-        cores = f"{machine['cores']} cores of {machine['cpu']}"
+        cores = f"{machine['cores']} cores of {machine['cpu'].replace('(R)', '')}"
         assert f"\n\n<small>Taken on {date}; load average {average} on {cores} before" in page.read_text()
 
 
