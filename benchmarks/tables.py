@@ -195,6 +195,7 @@ REWARDS = (
     "inverted_double",
     "half_cheetah",
     "half_cheetah_contrib",
+    "fetch_reach",
     "lunar_lander",
     "pong",
     "breakout",
