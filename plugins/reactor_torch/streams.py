@@ -115,7 +115,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Else torch imports its compiler at the first call, which takes seconds in each worker. Compiled networks do without."""
+        """Else torch imports its compiler at the first call: seconds for who only acts. Optimizers of torch's import it anyway."""
         return False
 
     def __init__(self, generator: torch.Generator) -> None:

@@ -175,10 +175,14 @@ def test_the_compiler_of_torch_is_not_imported_for_it() -> None:
 
 
 COMPILED = """
+import sys
 import torch
 from torch import nn
 from reactor_torch import torch_stream
 network, row = nn.Sequential(nn.Linear(10, 8), nn.Dropout(0.5), nn.Linear(8, 2)), torch.ones(6, 10)
+with torch_stream(torch.Generator()):
+    network(row)
+assert "torch._dynamo" not in sys.modules, "the compiler was imported"
 drawn = []
 for called in (network, torch.compile(network, backend="aot_eager")):
     before = torch.get_rng_state()

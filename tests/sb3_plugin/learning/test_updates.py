@@ -34,7 +34,7 @@ def descended(parameters: list[Any], loss: Any, rate: float, most: float) -> lis
 
 def close(found: Any, expected: list[Any]) -> None:
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one.detach(), other, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(one.detach(), other, rtol=1e-5, atol=1e-6)
 
 
 SGD = {"net_arch": [32], "optimizer_class": torch.optim.SGD}
