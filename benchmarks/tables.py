@@ -9,6 +9,16 @@ from typing import Any
 from federation_tables import federation, federation_delays, federation_predicted
 from scaling_tables import scaling_model, scaling_model_caller, scaling_model_check, scaling_model_costs
 from tabulated import Result, digits, spread, table
+from trust_tables import (
+    trust,
+    trust_injected,
+    trust_mistakes,
+    trust_model,
+    trust_mutants,
+    trust_sanitizers,
+    trust_simulation,
+    trust_traces,
+)  # fmt: skip
 
 
 def times(ratio: dict[str, float]) -> str:
@@ -572,6 +582,12 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "front": (("vector_env", "wrappers", "atari", "training"), front),
     "spreeze": (("training",), spreeze),
     "federation_predicted": (("federation",), federation_predicted),
+    "trust": (("model", "simulation", "injected", "sanitizers", "mutants", "kills"), trust),
+    **{one.__name__: (("model",), one) for one in (trust_model, trust_mistakes, trust_traces)},
+    "trust_simulation": (("simulation",), trust_simulation),
+    "trust_injected": (("injected",), trust_injected),
+    "trust_sanitizers": (("sanitizers",), trust_sanitizers),
+    "trust_mutants": (("mutants",), trust_mutants),
     **{
         one.__name__: (("scaling_model",), one)
         for one in (scaling_model, scaling_model_caller, scaling_model_check, scaling_model_costs)
