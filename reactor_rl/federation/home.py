@@ -242,7 +242,7 @@ class MessageRouter:
             return
         node.open, node.again = False, reply.again
         if reply.again:
-            words[ControlBlock.AGAIN] = loop.pass_number
+            loop.tell_again()
         if reply.stop and words[ControlBlock.STOP] == Stop.NO:
             words[ControlBlock.STOP] = Stop.REQUESTED
         if reply.failures:

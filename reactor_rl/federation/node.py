@@ -149,7 +149,7 @@ class _NodeRun(Run):
         if words[ControlBlock.FAILED]:
             words[ControlBlock.FAILED] = 0
             failures = tuple(failure for reply in self._replies("failures", None) for failure in reply.get())
-        again = bool(words[ControlBlock.AGAIN] == self._loop.pass_number)
+        again = self._helpers.again(self._loop.pass_number)
         return NodeReply(self._messages(), None, again, bool(words[ControlBlock.STOP]), failures, self._next())
 
     def _go(self, request: NodeRequest) -> None:
@@ -185,7 +185,7 @@ class _NodeRun(Run):
         words = self._words
         if self._loop.soon:
             return 0
-        return min(words[word] for word in range(ControlBlock.NEXT, ControlBlock.NEXT + self._plan.schedule.workers))
+        return min(words[word] for word in ControlBlock.each(ControlBlock.NEXT, self._plan.schedule.workers))
 
     def _replies(self, request: str, argument: Any) -> list[Reply]:
         if request == "clock":

@@ -40,10 +40,19 @@ class ControlBlock:
     Nothing locks these words; tokens order them. The caller writes COMMAND, TIME and PASS, then gives the tokens: a helper that
     has its token sees them. Helpers write AGAIN, FAILED, STOP and NEXT, then signal: the caller has waited for all of them before
     it looks. ABORT alone is looked at without a token, between two waits.
+
+    Each worker has words of its own for what it often writes: NEXT, the next time at which it has something to do, and AGAIN, the
+    last pass after which its tick has a further microstep. Those of worker w stand PER_WORKER * w words behind those of worker 0.
     """
 
-    COMMAND, TIME, PASS, STOP, FAILED, AGAIN, ABORT = range(7)
-    NEXT = 8  # the next time at which worker w has something to do, at NEXT + w
+    COMMAND, TIME, PASS, STOP, FAILED, ABORT = range(6)
+    NEXT, AGAIN = 8, 9
+    PER_WORKER = 2
+
+    @classmethod
+    def each(cls, word: int, workers: int) -> range:
+        """Return the indices of a word that each worker has."""
+        return range(word, word + cls.PER_WORKER * workers, cls.PER_WORKER)
 
 
 class Stop:

@@ -46,12 +46,18 @@ class Helpers:
         self.start: list[Callable[[], None]] = [channels[0, worker].signal for worker in self._numbers]
         self._inbound = {source: channel for (source, target), channel in channels.items() if target == 0}
         self._outbound = {target: channel.signal for (source, target), channel in channels.items() if source == 0}
-        for worker in range(plan.schedule.workers):
-            words[ControlBlock.NEXT + worker] = NEVER
+        self._agains = ControlBlock.each(ControlBlock.AGAIN, plan.schedule.workers)
+        for word in ControlBlock.each(ControlBlock.NEXT, plan.schedule.workers):
+            words[word] = NEVER
 
     def watch(self, loop: WorkerLoop) -> None:
         """Set the caller's own loop, before its first pass."""
         self.loop = loop
+
+    def again(self, number: int) -> bool:
+        """Whether a further microstep follows the pass with this number, when all workers have ended it."""
+        words = self.words
+        return number in [words[word] for word in self._agains]
 
     def begin(self, command: int, number: int) -> None:
         """Send every helper a command for the pass with this number."""

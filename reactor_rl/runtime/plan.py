@@ -83,7 +83,7 @@ def lay_out(topology: topo.Topology, schedule: Schedule) -> ArenaLayout:
     """Lay out the arena of a program for a schedule."""
     owner = tuple(0 if o.reactor == topo.BOUNDARY else schedule.placement[o.reactor] for o in topology.outputs)
     stamps: dict[int, Stamps] = {}
-    word = ControlBlock.NEXT + schedule.workers
+    word = ControlBlock.NEXT + ControlBlock.PER_WORKER * schedule.workers
     for worker in range(schedule.workers):
         word = -(-word // (LINE // 8)) * (LINE // 8)  # no two workers write into one cache line
         for output in topology.outputs:

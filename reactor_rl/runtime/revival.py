@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 from reactor_rl import topology as topo
 from reactor_rl.errors import RunError
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.plan import CELL, ArenaSlot, Plan, control_words
 from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.bind import bind
@@ -268,7 +267,7 @@ class WorkerRevival:
         for side, block in zip(self.sides, self._blocks, strict=True):
             if side is not None and block is not None:
                 side.move(block)
-        words[ControlBlock.NEXT + self._worker] = loop.next_time()
+        loop.tell_next()
         live: dict[Any, Call] = {_wait: wait, _signal: signal}
         loop.steps = [(live.get(step, step), argument) for step, argument in loop.steps]
         return loop

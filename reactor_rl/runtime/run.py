@@ -183,12 +183,12 @@ class Run(RunLifetime):
                 give()
 
     def _run_pass(self) -> None:
-        loop, words = self._loop, self._words
+        loop = self._loop
         if not (self._start or loop.observers):
             loop.tick_alone(self._ticks, self._number)
             return
         loop.first_pass(self._ticks, self._number)
-        while words[ControlBlock.AGAIN] == loop.pass_number:
+        while self._helpers.again(loop.pass_number):
             if self._start:
                 self._helpers.begin(HelperCommand.AGAIN, loop.pass_number + 1)
             loop.next_pass(loop.pass_number + 1)
@@ -214,7 +214,7 @@ class Run(RunLifetime):
 
     def _resume_tick(self, deadline: Deadline) -> bool:
         """Run a tick in a way that a timeout can leave and that can be continued; return whether it was done in time."""
-        loop, words = self._loop, self._words
+        loop = self._loop
         self._helpers.deadline = deadline
         try:
             if self._late:
@@ -225,7 +225,7 @@ class Run(RunLifetime):
                 loop.first_pass(self._ticks, self._number)
             elif loop.unfinished():
                 loop.execute()
-            while words[ControlBlock.AGAIN] == loop.pass_number:
+            while self._helpers.again(loop.pass_number):
                 self._helpers.begin(HelperCommand.AGAIN, loop.pass_number + 1)
                 loop.next_pass(loop.pass_number + 1)
             if deadline.over():
@@ -248,7 +248,7 @@ class Run(RunLifetime):
             raise self._unusable("run ticks")
         begin = self._ticks
         end = begin + ticks
-        words, nexts = self._words, range(ControlBlock.NEXT, ControlBlock.NEXT + self._plan.schedule.workers)
+        words, nexts = self._words, ControlBlock.each(ControlBlock.NEXT, self._plan.schedule.workers)
         # A tick with new boundary inputs, or with outputs of startup reactions, is never skipped.
         if (self._boundary.fed or self._ticks == 0) and ticks > 0:
             self.tick()

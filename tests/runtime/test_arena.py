@@ -47,7 +47,7 @@ def test_nothing_overlaps_and_workers_keep_off_each_other_s_lines(spec: ProgramS
     except ProgramError:
         assume(False)
     everything = sorted(extents(topology, layout))
-    assert all(begin >= (ControlBlock.NEXT + workers) * WORD for begin, _, _ in everything)
+    assert all(begin >= (ControlBlock.NEXT + ControlBlock.PER_WORKER * workers) * WORD for begin, _, _ in everything)
     for (_, end, writer), (begin, _, other) in pairwise(everything):
         assert end <= begin
         if writer != other and -1 not in (writer, other):

@@ -62,6 +62,8 @@ class WorkerClock:
     """
 
     __slots__ = (
+        "_again",
+        "_next",
         "again",
         "agenda",
         "current",
@@ -79,6 +81,8 @@ class WorkerClock:
 
     def __init__(self, worker: int, words: memoryview) -> None:
         self.worker, self.words = worker, words
+        self._next = ControlBlock.NEXT + ControlBlock.PER_WORKER * worker
+        self._again = ControlBlock.AGAIN + ControlBlock.PER_WORKER * worker
         self.time, self.microstep, self.pass_number, self.tick_number = 0, 0, 1, 1
         self.pending, self.soon, self.current = 0, 0, ALL
         self.again: list[WaitingAction] = []
@@ -121,7 +125,15 @@ class WorkerClock:
     def push(self, time: int) -> None:
         """Note that something is due at a future tick."""
         heapq.heappush(self.agenda.times, time)
-        self.words[ControlBlock.NEXT + self.worker] = self.next_time()
+        self.tell_next()
+
+    def tell_next(self) -> None:
+        """Tell the caller at which time this worker has something to do next."""
+        self.words[self._next] = self.next_time()
+
+    def tell_again(self) -> None:
+        """Tell the caller that this tick has a further microstep."""
+        self.words[self._again] = self.pass_number
 
     def next_time(self) -> int:
         """Return the next time at which this worker has something to do of its own; 0 if it has at every tick."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from reactor_rl.errors import AbsentError
 from reactor_rl.pickling import IMMUTABLE, decode, encode
-from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.worker.clock import WorkerClock
 from reactor_rl.runtime.worker.ports import Handle
 
@@ -60,7 +59,7 @@ class ActionHandle(Handle):
         if delay == 0:
             if not self.waiting:
                 clock.again.append(self)
-                clock.words[ControlBlock.AGAIN] = clock.pass_number  # tells every worker that this tick has a further microstep
+                clock.tell_again()
             self.waiting.append(kept)
         elif delay > 0:
             clock.schedule_at(clock.time + int(delay), self.index, kept)

@@ -256,7 +256,7 @@ class WorkerLoop(WorkerClock):
         if self._at < 0:
             self._at = 0
             if self.again:  # set before the list's last SIGNAL, after which the caller may read it
-                self.words[ControlBlock.AGAIN] = self.pass_number
+                self.tell_again()
         try:
             if get_ident() != self._thread:
                 self._moved()
@@ -414,7 +414,7 @@ class WorkerLoop(WorkerClock):
                 self.wake_at(arrival, mask)
         for port in self.outputs.values():
             port.wake_again(time)
-        self.words[ControlBlock.NEXT + self.worker] = self.next_time()
+        self.tell_next()
 
     def _due(self, time: int) -> None:
         times = self.agenda.times
@@ -437,4 +437,4 @@ class WorkerLoop(WorkerClock):
                 arriving.append(action)
             action.waiting.append(kept)
         self.again += [action for action in arriving if action.arrive()]
-        self.words[ControlBlock.NEXT + self.worker] = self.next_time()
+        self.tell_next()

@@ -17,7 +17,7 @@ class Worker:
     """A loop of three reactions that note when they ran."""
 
     def __init__(self) -> None:
-        self.loop = WorkerLoop(0, memoryview(bytearray(8 * (ControlBlock.NEXT + 1))).cast("q"))
+        self.loop = WorkerLoop(0, memoryview(bytearray(8 * (ControlBlock.NEXT + ControlBlock.PER_WORKER))).cast("q"))
         self.log: list[tuple[str, int, int]] = []
         self.then: dict[int, Callable[[], None]] = {}
         for bit, name in ((A, "a"), (B, "b"), (C, "c")):
