@@ -43,7 +43,7 @@ class Sanitizer(NamedTuple):
 
     Attributes:
         flags: For the compiler.
-        library: That an interpreter has to load first, if any.
+        libraries: That an interpreter has to load first, if any.
         variable, options: How it is told what to do.
         report: By which its reports begin.
         fault: C in which ``int fault(void)`` does what it is there to find.
@@ -52,7 +52,7 @@ class Sanitizer(NamedTuple):
     """
 
     flags: tuple[str, ...]
-    library: str
+    libraries: tuple[str, ...]
     variable: str
     options: str
     report: str
@@ -64,7 +64,7 @@ class Sanitizer(NamedTuple):
 SANITIZERS = {
     "address": Sanitizer(
         ("-fsanitize=address",),
-        "libasan.so",
+        ("libasan.so", "libstdc++.so.6"),  # whose exceptions it watches as well, once they are there
         "ASAN_OPTIONS",
         "detect_leaks=0",  # the interpreter itself ends with memory that it has not given back
         "ERROR: AddressSanitizer",
@@ -73,7 +73,7 @@ SANITIZERS = {
     ),
     "undefined": Sanitizer(
         ("-fsanitize=undefined",),
-        "",
+        (),
         "UBSAN_OPTIONS",
         "print_stacktrace=1",
         ": runtime error: ",
@@ -81,7 +81,7 @@ SANITIZERS = {
     ),
     "thread": Sanitizer(
         ("-fsanitize=thread",),
-        "libtsan.so",
+        ("libtsan.so",),
         "TSAN_OPTIONS",
         "exitcode=0:die_after_fork=0",  # reports are counted, and a test forks
         "WARNING: ThreadSanitizer",
@@ -176,9 +176,8 @@ class Watched:
             "PYTHONMALLOC": "malloc" if sanitizer.whole_memory else "default",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        if sanitizer.library and not inside:
-            said = subprocess.run([CC, f"-print-file-name={sanitizer.library}"], capture_output=True, text=True, check=True)
-            self._variables["LD_PRELOAD"] = said.stdout.strip()
+        if sanitizer.libraries and not inside:
+            self._variables["LD_PRELOAD"] = " ".join(map(path_of, sanitizer.libraries))
 
     def run(self, arguments: Sequence[str], where: Path, under: Sequence[str] = ()) -> int:
         """Run it with arguments in a folder; its output goes to a file. Returns the exit status."""
@@ -209,6 +208,12 @@ class Watched:
                 count = {name: number + int(suite.get(name, 0)) for name, number in count.items()}
         failed = count["failures"] + count["errors"]
         return Found(count["tests"] - count["skipped"], failed, count["skipped"], self.reports(), status, seconds)
+
+
+def path_of(library: str) -> str:
+    """Where the compiler has a library."""
+    said = subprocess.run([CC, f"-print-file-name={library}"], capture_output=True, text=True, check=True)
+    return said.stdout.strip()
 
 
 def compile_with(sanitizer: Sanitizer, file: Path, into: Path, flags: Sequence[str] = (), under: Sequence[str] = ()) -> float:

@@ -24,7 +24,7 @@ from reactor_rl.federation.recovery import RecoveringTransport
 from reactor_rl.federation.transport import Command, Message, NodeLostError, NodeReply, NodeRequest, NodeTransport, TimedTransport
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arithmetic import arithmetic
-from reactor_rl.runtime.channel import ControlBlock, Deadline, Stop
+from reactor_rl.runtime.channel import ControlBlock, Deadline, Event
 from reactor_rl.runtime.executor import SLICE, Executor, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.lifetime import GRACE
@@ -243,11 +243,11 @@ class MessageRouter:
         node.open, node.again = False, reply.again
         if reply.again:
             loop.tell_again()
-        if reply.stop and words[ControlBlock.STOP] == Stop.NO:
-            words[ControlBlock.STOP] = Stop.REQUESTED
+        if reply.stop:
+            loop.request_stop()
         if reply.failures:
             self.failures += reply.failures
-            words[ControlBlock.FAILED] = 1
+            words[ControlBlock.EVENTS] |= Event.FAILED
         self.due(reply.next, 0 if loop.beginning else loop.time + 1)
 
     def due(self, upcoming: int, coming: int) -> None:

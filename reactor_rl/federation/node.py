@@ -17,7 +17,7 @@ from reactor_rl.federation.transport import Message, NodeReply, NodeRequest
 from reactor_rl.pickling import loads
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arithmetic import Arithmetic, take
-from reactor_rl.runtime.channel import ControlBlock, Stop
+from reactor_rl.runtime.channel import ControlBlock, Event
 from reactor_rl.runtime.executor import ABORTED, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.run import Run
@@ -143,14 +143,14 @@ class _NodeRun(Run):
             self._go(request)
         except _Waiting as waiting:
             return NodeReply(self._messages(), waits=waiting.args[0])
-        words = self._words
         self._mailbox.arrived.clear()
         failures: tuple[Failure, ...] = ()
-        if words[ControlBlock.FAILED]:
-            words[ControlBlock.FAILED] = 0
+        events = self._helpers.events()
+        if events & Event.FAILED:
+            self._helpers.forget(Event.FAILED)
             failures = tuple(failure for reply in self._replies("failures", None) for failure in reply.get())
         again = self._helpers.again(self._loop.pass_number)
-        return NodeReply(self._messages(), None, again, bool(words[ControlBlock.STOP]), failures, self._next())
+        return NodeReply(self._messages(), None, again, bool(events & Event.STOP), failures, self._next())
 
     def _go(self, request: NodeRequest) -> None:
         loop, words, helpers = self._loop, self._words, self._helpers
@@ -201,7 +201,7 @@ class _NodeRun(Run):
             return self._helpers.ask("restore", argument)
         replies = self._helpers.ask(request, argument_for(self._program, request, argument))
         if request == "restore":
-            self._words[ControlBlock.STOP] = Stop.NO  # home keeps a stop that was requested
+            self._helpers.forget(Event.STOP)  # home keeps a stop that was requested
         return [to_global(self._program, request, reply) for reply in replies]
 
     def end(self, timeout: float | None) -> None:

@@ -31,23 +31,24 @@ from typing import Any
 from reactor_rl.errors import ArenaError
 from reactor_rl.runtime.limits import shortage
 
-__all__ = ["Stop", "ControlBlock", "LATE", "LONGEST", "PARK_FACTOR", "SpinControl", "Channel", "Deadline", "yield_processor"]
+__all__ = ["ControlBlock", "Event", "LATE", "LONGEST", "PARK_FACTOR", "SpinControl", "Channel", "Deadline", "yield_processor"]
 
 
 class ControlBlock:
     """Indices of the words in the control block.
 
-    Nothing locks these words; tokens order them. The caller writes COMMAND, TIME and PASS, then gives the tokens: a helper that
-    has its token sees them. Helpers write AGAIN, FAILED, STOP and NEXT, then signal: the caller has waited for all of them before
-    it looks. ABORT alone is looked at without a token, between two waits.
+    Nothing locks these words; tokens order them. The caller writes COMMAND, TIME, PASS and STOPPED (shutdown reactions have begun),
+    then gives the tokens: a helper that has its token sees them. ABORT alone is looked at without a token, between two waits.
 
-    Each worker has words of its own for what it often writes: NEXT, the next time at which it has something to do, and AGAIN, the
-    last pass after which its tick has a further microstep. Those of worker w stand PER_WORKER * w words behind those of worker 0.
+    Each worker has words of its own, so that no two of them ever write into one: NEXT, the next time at which it has something to
+    do; AGAIN, the last pass after which its tick has a further microstep; EVENTS, bits of :class:`Event`. Helpers write theirs,
+    then signal: the caller has waited for all of them before it looks. Those of worker w stand PER_WORKER * w words behind those
+    of worker 0.
     """
 
-    COMMAND, TIME, PASS, STOP, FAILED, ABORT = range(6)
-    NEXT, AGAIN = 8, 9
-    PER_WORKER = 2
+    COMMAND, TIME, PASS, STOPPED, ABORT = range(5)
+    NEXT, AGAIN, EVENTS = 8, 9, 10
+    PER_WORKER = 4
 
     @classmethod
     def each(cls, word: int, workers: int) -> range:
@@ -55,10 +56,10 @@ class ControlBlock:
         return range(word, word + cls.PER_WORKER * workers, cls.PER_WORKER)
 
 
-class Stop:
-    """Values of the word STOP: the run goes on, a reaction has requested its end, its shutdown reactions have run."""
+class Event:
+    """Bits of the word EVENTS: a reaction has raised an error, a reaction has requested a stop."""
 
-    NO, REQUESTED, DONE = range(3)
+    FAILED, STOP = 1, 2
 
 
 class Deadline:

@@ -46,6 +46,7 @@ class Helpers:
         self.start: list[Callable[[], None]] = [channels[0, worker].signal for worker in self._numbers]
         self._inbound = {source: channel for (source, target), channel in channels.items() if target == 0}
         self._outbound = {target: channel.signal for (source, target), channel in channels.items() if source == 0}
+        self._events = ControlBlock.each(ControlBlock.EVENTS, plan.schedule.workers)
         self._agains = ControlBlock.each(ControlBlock.AGAIN, plan.schedule.workers)
         for word in ControlBlock.each(ControlBlock.NEXT, plan.schedule.workers):
             words[word] = NEVER
@@ -58,6 +59,18 @@ class Helpers:
         """Whether a further microstep follows the pass with this number, when all workers have ended it."""
         words = self.words
         return number in [words[word] for word in self._agains]
+
+    def events(self) -> int:
+        """Return what reactions of any worker have done, as bits of :class:`~reactor_rl.runtime.channel.Event`."""
+        words, found = self.words, 0
+        for word in self._events:
+            found |= words[word]
+        return found
+
+    def forget(self, event: int) -> None:
+        """Clear a bit in the events of all workers, which must be waiting."""
+        for word in self._events:
+            self.words[word] &= ~event
 
     def begin(self, command: int, number: int) -> None:
         """Send every helper a command for the pass with this number."""

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from reactor_rl.errors import Failure, RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
-from reactor_rl.runtime.channel import ControlBlock, Deadline, Stop
+from reactor_rl.runtime.channel import ControlBlock, Deadline, Event
 from reactor_rl.runtime.executor import ABORTED, Executor, HelperCommand, signal_all
 from reactor_rl.runtime.guards import FORKED, holding
 from reactor_rl.runtime.helpers import Helpers
@@ -137,7 +137,8 @@ class RunLifetime:
             return None, 0.0
         except Exception as error:
             closed = self._hurried or isinstance(error, RunClosedError)  # by a thread, or a handler of a signal, that did not wait
-            return None if closed or (state == "ticking" and not words[ControlBlock.STOP]) else error, ABORTED
+            stops = words[ControlBlock.STOPPED] or helpers.events() & Event.STOP
+            return None if closed or (state == "ticking" and not stops) else error, ABORTED
         return None if failure is None else failure.raised(), None if deadline.never else GRACE
 
     def _hurry(self, grace: float) -> None:
@@ -249,10 +250,10 @@ class RunLifetime:
 
     def _failure(self) -> Failure | None:
         """Collect the failures of reactions and return the first one in program order."""
-        if not self._words[ControlBlock.FAILED]:
+        if not self._helpers.events() & Event.FAILED:
             return None
         failures: list[Failure] = [failure for reply in self._asked("failures", None) for failure in reply.get()]
-        self._words[ControlBlock.FAILED] = 0
+        self._helpers.forget(Event.FAILED)
         if not failures:  # those of the shutdown reactions die with their worker, for a successor begins before them
             raise RunError("a shutdown reaction raised an error, and its worker died before it could say which")
         return min(failures, key=lambda failure: (failure.reaction, failure.tag))
@@ -271,9 +272,9 @@ class RunLifetime:
             raise first.raised()
 
     def _shut_down(self) -> Failure | None:
-        if self._words[ControlBlock.STOP] == Stop.DONE:
+        if self._words[ControlBlock.STOPPED]:
             return None
-        self._words[ControlBlock.STOP] = Stop.DONE
+        self._words[ControlBlock.STOPPED] = 1
         self._words[ControlBlock.TIME] = last = max(0, self._ticks - 1)
         number = self._loop.pass_number + 1
         self._helpers.begin(HelperCommand.STOP, number)

@@ -19,7 +19,7 @@ from reactor_rl import fingerprint as hashing
 from reactor_rl.drawing.draw import draw, html_figure
 from reactor_rl.errors import RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
-from reactor_rl.runtime.channel import ControlBlock, Deadline
+from reactor_rl.runtime.channel import ControlBlock, Deadline, Event
 from reactor_rl.runtime.executor import Executor, HelperCommand, Reactors
 from reactor_rl.runtime.guards import when_forked
 from reactor_rl.runtime.helpers import Helpers
@@ -196,15 +196,15 @@ class Run(RunLifetime):
     def _end_tick(self) -> None:
         if self._closer != -1:
             raise RunClosedError("the run was closed in the middle of a tick")
-        words = self._words
         boundary = self._boundary
         self._ticks = boundary.time = self._ticks + 1
         boundary.fed = False
-        if words[ControlBlock.FAILED]:
+        events = self._helpers.events() if self._start else self._words[ControlBlock.EVENTS]
+        if events & Event.FAILED:
             self._raise_failures()
         if self._hash:
             boundary.hash(self._loop.tick_number)
-        if words[ControlBlock.STOP]:
+        if events & Event.STOP:
             self._stop()
         else:
             boundary.open = True
@@ -319,11 +319,11 @@ class Run(RunLifetime):
         """
         loop, words = self._loop, self._words
         interrupted = self._state in ("ready", "ticking", "busy") or (self._state, self._why) == ("broken", INTERRUPTED)
-        due = words[ControlBlock.STOP] or loop.agenda.always or loop.agenda.times or loop.soon or loop.observers
+        due = words[ControlBlock.EVENTS] & Event.STOP or loop.agenda.always or loop.agenda.times or loop.soon or loop.observers
         if not interrupted or self.workers > 1 or self._start or due or _inside(loop):
             return False
         loop.abandon()
-        words[ControlBlock.FAILED] = words[ControlBlock.AGAIN] = 0
+        words[ControlBlock.EVENTS] = words[ControlBlock.AGAIN] = 0
         self._started_pass = self._late = False
         self._helpers.deadline = Deadline(None)
         boundary = self._boundary
@@ -461,7 +461,7 @@ class Run(RunLifetime):
         whole, *others = self._ask("snapshot", (self._ticks, self._loop.pass_number))
         for part in others:
             whole.merge(part)
-        whole.stop, whole.fed = bool(self._words[ControlBlock.STOP]), self._boundary.fed
+        whole.stop, whole.fed = bool(self._helpers.events() & Event.STOP), self._boundary.fed
         return Snapshot(self._topology, whole)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -484,7 +484,10 @@ class Run(RunLifetime):
                 self._mark_broken(error)
                 raise
             self._ticks = self._boundary.time = part.clock[0]
-            self._words[ControlBlock.STOP], self._boundary.fed = part.stop, part.fed
+            self._helpers.forget(Event.STOP)
+            if part.stop:
+                self._words[ControlBlock.EVENTS] |= Event.STOP
+            self._boundary.fed = part.fed
             self._boundary.restart()
 
     def __repr__(self) -> str:

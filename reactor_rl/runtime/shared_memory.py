@@ -22,6 +22,9 @@ from multiprocessing import context, reduction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from reactor_rl.errors import ArenaError
 from reactor_rl.runtime.limits import group_memory, shortage
 
@@ -52,7 +55,8 @@ class SharedMemory:
     def __init__(self, size: int, purpose: str) -> None:
         self.purpose, self.size = purpose, 0
         self._owner = os.getpid()
-        self._map: mmap.mmap | None = None
+        # Views are of an array, not of the mapping: without a GIL mmap miscounts its views (CPython 3.13).
+        self._map: npt.NDArray[np.uint8] | None = None
         self._maps: list[weakref.ref[mmap.mmap]] = []
         if _LINUX:
             with self._no_memory_named("make"):
@@ -113,13 +117,14 @@ class SharedMemory:
             # An older map lives as long as views of it.
             if _POSIX:
                 with self._no_memory_named(f"map {_human(end)} of"):
-                    memory = mmap.mmap(-1, end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-                self.map_over(memory)
+                    mapped = mmap.mmap(-1, end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                self.map_over(mapped)
             else:
-                memory = mmap.mmap(self._fd, end)
-            self._maps.append(weakref.ref(memory))
+                mapped = mmap.mmap(self._fd, end)
+            self._maps.append(weakref.ref(mapped))
+            memory = np.frombuffer(mapped, np.uint8)
             self._map = memory  # only once it is mapped, because other threads read it here
-        return memoryview(memory)
+        return memory.data
 
     @property
     def reserved(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reactor_rl import Program, Reactor, RunClosedError, RunError, Timer, reaction, shutdown
-from reactor_rl.runtime.channel import ControlBlock
+from reactor_rl.runtime.channel import ControlBlock, Event
 from reactor_rl.runtime.processes import ProcessesExecutor
 from reactor_rl.runtime.run import Run
 
@@ -85,7 +85,7 @@ def test_errors_of_shutdown_reactions_may_be_lost_with_their_worker() -> None:
     """One that has died, and was replaced, before it was asked for them: nobody knows more than that there were some."""
     run = closing().start(executor="threads", workers=2)
     run.tick()
-    run._words[ControlBlock.FAILED] = 1
+    run._words[ControlBlock.EVENTS] = Event.FAILED
     with pytest.raises(RunError, match="its worker died before it could say which"):
         run.close()
     assert run.stopped

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reactor_rl import ArenaError
@@ -25,6 +26,13 @@ def test_what_is_written_is_there_whoever_looks() -> None:
     first, second = block.view(100), block.view(50)
     first[7] = 42
     assert second[7] == 42 and len(first) >= 100
+    block.close()
+
+
+def test_threads_view_an_array_as_a_mapping_miscounts_its_views_without_a_gil() -> None:
+    block = SharedMemory(100, "a test")
+    views = [block.view(100), block.view(50)]
+    assert isinstance(views[0].obj, np.ndarray) and views[0].obj is views[1].obj
     block.close()
 
 

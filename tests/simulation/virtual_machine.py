@@ -245,12 +245,12 @@ class TokenChannel(Channel):
     def __del__(self) -> None: ...
 
 
-_NAMES = {index: name for name, index in vars(ControlBlock).items() if name.isupper() and name != "NEXT"}
+_NAMES = {getattr(ControlBlock, name): name for name in ("COMMAND", "TIME", "PASS", "STOPPED", "ABORT")}
 _COMMANDS = {value: name for name, value in vars(HelperCommand).items() if name.isupper()}
 
 
 def _word(index: int) -> str:
-    """Name a word, for the log. Those of the times that are NEXT are not told from the stamps that follow."""
+    """Name a word, for the log. Those that each worker has are not told from the stamps that follow."""
     return _NAMES.get(index, f"word {index}")
 
 

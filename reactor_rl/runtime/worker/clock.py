@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from reactor_rl.runtime.channel import ControlBlock, Stop
+from reactor_rl.runtime.channel import ControlBlock, Event
 
 __all__ = ["ALL", "NEVER", "Agenda", "WaitingAction", "WorkerClock"]
 
@@ -63,6 +63,7 @@ class WorkerClock:
 
     __slots__ = (
         "_again",
+        "_events",
         "_next",
         "again",
         "agenda",
@@ -83,6 +84,7 @@ class WorkerClock:
         self.worker, self.words = worker, words
         self._next = ControlBlock.NEXT + ControlBlock.PER_WORKER * worker
         self._again = ControlBlock.AGAIN + ControlBlock.PER_WORKER * worker
+        self._events = ControlBlock.EVENTS + ControlBlock.PER_WORKER * worker
         self.time, self.microstep, self.pass_number, self.tick_number = 0, 0, 1, 1
         self.pending, self.soon, self.current = 0, 0, ALL
         self.again: list[WaitingAction] = []
@@ -104,8 +106,8 @@ class WorkerClock:
         self.later.append(call)
 
     def request_stop(self) -> None:
-        if self.words[ControlBlock.STOP] == Stop.NO:  # else it has stopped, and this is a shutdown reaction
-            self.words[ControlBlock.STOP] = Stop.REQUESTED
+        if not self.words[ControlBlock.STOPPED]:  # else this is a shutdown reaction
+            self.words[self._events] |= Event.STOP
 
     def wake_at(self, time: int, mask: int) -> None:
         """Trigger reactions at microstep 0 of a future tick."""

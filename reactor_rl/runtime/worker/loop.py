@@ -17,7 +17,7 @@ from typing import Any
 from reactor_rl.errors import Failure, ordinary
 from reactor_rl.pickling import Copies, enrol
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.channel import ControlBlock
+from reactor_rl.runtime.channel import ControlBlock, Event
 from reactor_rl.runtime.numeric_threads import SingleThreaded, hold, in_thread, loading
 from reactor_rl.runtime.worker.clock import ALL, Agenda, WorkerClock
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
@@ -243,7 +243,7 @@ class WorkerLoop(WorkerClock):
             if self.again:
                 self._passes()
             time += 1
-            if self.failures or words[ControlBlock.STOP] or words[ControlBlock.ABORT]:
+            if words[self._events] or words[ControlBlock.ABORT]:
                 break
             hold()  # a reaction may have raised the number of threads
         return time
@@ -388,7 +388,7 @@ class WorkerLoop(WorkerClock):
         self.current = ALL
         self.later.clear()
         self.failures.append(Failure.of(self.reactions[bit], self.names[bit], (self.time, self.microstep), error))
-        self.words[ControlBlock.FAILED] = 1
+        self.words[self._events] |= Event.FAILED
 
     # ------------------------------------------------------------------ what is due
 

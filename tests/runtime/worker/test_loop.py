@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reactor_rl.runtime.channel import ControlBlock
+from reactor_rl.runtime.channel import ControlBlock, Event
 from reactor_rl.runtime.worker.clock import ALL, NEVER
 from reactor_rl.runtime.worker.loop import WorkerLoop
 
@@ -80,7 +80,7 @@ def test_an_error_ends_its_reaction_and_nothing_else(worker: Worker) -> None:
     assert [name for name, _, _ in worker.tick(3, A | B)] == ["a", "b"]
     (failure,) = worker.loop.failures
     assert isinstance(failure.error, ValueError) and failure.tag == (3, 0)
-    assert worker.loop.words[ControlBlock.FAILED] == 1
+    assert worker.loop.words[ControlBlock.EVENTS] == Event.FAILED
 
 
 def test_what_comes_behind_a_reaction_does_not_come_behind_one_that_has_failed(worker: Worker) -> None:
@@ -133,7 +133,7 @@ def test_alone_it_skips_to_what_is_due_and_stops_behind_a_request(worker: Worker
     worker.then[A] = lambda: loop.request_stop() if loop.time == 7 else None
     assert loop.ticks_alone(0, 100) == 8
     assert worker.log == [("a", 3, 0), ("a", 7, 0)]
-    loop.words[ControlBlock.STOP] = 0
+    loop.words[ControlBlock.EVENTS] = 0
     assert loop.ticks_alone(8, 100) == 100 and worker.log[2:] == [("a", 9, 0)]
 
 
