@@ -163,6 +163,8 @@ class User:
                 assert "the work itself" in said or "brought back" in said, said
         elif isinstance(error, WorkerHungError):
             assert settings.kind == "hang" and settings.recover is None, said
+        elif "died before it could say which" in said:
+            assert self.simulation.killed and settings.recover is not None, f"nobody was killed: {said}"
         elif self.closed_by_another:
             assert any(word in said for word in ("closed", "over", "in progress", "tick")), said
         else:
