@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from reactor_rl.runtime.channel import ControlBlock
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -43,3 +45,15 @@ def test_each_sanitizer_finds_its_fault(name: str, sanitizers: ModuleType, tmp_p
     faultless = sanitizer._replace(fault="int fault(void) { return 0; }")
     sanitizers.SANITIZERS[name] = faultless
     assert not sanitizers.finds_its_fault(name, tmp_path / "faultless")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [(ControlBlock.ABORT, True), (ControlBlock.COMMAND, False), (ControlBlock.AGAIN, False), (64, False)]
+)
+def test_only_the_word_that_is_read_without_a_token_is_told_from_other_reports(
+    word: int, meant: bool, sanitizers: ModuleType
+) -> None:
+    block = 0x7B7400003210  # an arena begins with the next cache line
+    report = f"data race\n  Read of size 8 at {0x7B7400003240 + 8 * word:#x} by\n  Location is heap block of size 2368 at {block:#x} by\n"
+    assert sanitizers.is_abort(report) is meant
+    assert not sanitizers.is_abort(report.replace("heap block", "global"))
