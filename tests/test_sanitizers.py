@@ -54,6 +54,7 @@ def test_only_the_word_that_is_read_without_a_token_is_told_from_other_reports(
     word: int, meant: bool, sanitizers: ModuleType
 ) -> None:
     block = 0x7B7400003210  # an arena begins with the next cache line
-    report = f"data race\n  Read of size 8 at {0x7B7400003240 + 8 * word:#x} by\n  Location is heap block of size 2368 at {block:#x} by\n"
+    where = f"  Read of size 8 at {0x7B7400003240 + 8 * word:#x} by\n  Location is heap block of size 2368 at {block:#x} by\n"
+    report = f"data race\n{where}"
     assert sanitizers.is_abort(report) is meant
     assert not sanitizers.is_abort(report.replace("heap block", "global"))
