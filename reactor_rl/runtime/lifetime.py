@@ -35,6 +35,8 @@ PAUSE = 1e-3
 INTERRUPTED = "it was interrupted"
 """The reason why a run is over after Ctrl-C in the middle of an operation."""
 
+CLOSED_MEANWHILE = "the run was closed by another thread, in the middle of an operation of this one"
+
 State = Literal["ready", "ticking", "busy", "stopped", "failed", "broken", "closing", "closed", "foreign"]
 WHOLE = ("ready", "ticking", "stopped", "failed")
 """States in which every worker is where the caller thinks it is. An operation leaves them with its first line and returns to them
@@ -230,12 +232,14 @@ class RunLifetime:
             self._change_state("busy")
             yield
             self._change_state(state)
-        except Exception:
+        except Exception as error:
             if self._state == "busy":
                 self._state = state
             if self._closer != -1:
                 self._state = "closing"
             self._left = True
+            if self._closer not in (-1, get_ident()) and isinstance(error, RunError):  # that is why nothing can be done any more
+                raise RunClosedError(CLOSED_MEANWHILE) from None
             raise
         except BaseException as error:
             self._mark_broken(error)
@@ -293,7 +297,7 @@ class RunLifetime:
         if self._closer not in (-1, get_ident()):
             self._left = True
             if isinstance(error, Exception):
-                raise RunClosedError("the run was closed by another thread, in the middle of an operation of this one") from None
+                raise RunClosedError(CLOSED_MEANWHILE) from None
         if self._state in ("ready", "ticking", "busy"):
             interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))  # the latter out of a `with` that it struck
             what = error if isinstance(error, str) else f"{type(error).__name__} was raised"

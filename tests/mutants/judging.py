@@ -26,7 +26,7 @@ TESTS = (
     "tests/test_global_random.py", "tests/test_oracle.py",
 )  # fmt: skip
 """Those that use the runtime for itself. Plugins' tests would notice more, and take minutes."""
-FAST = "not slow and not host and not docs and not faults"
+FAST = "not slow and not host and not docs"
 
 SEEDS = 300
 """So many simulated runs are tried."""
