@@ -147,8 +147,7 @@ class _NodeRun(Run):
         failures: tuple[Failure, ...] = ()
         events = self._helpers.events()
         if events & Event.FAILED:
-            self._helpers.forget(Event.FAILED)
-            failures = tuple(failure for reply in self._replies("failures", None) for failure in reply.get())
+            failures = tuple(to_global(self._program, "failures", Reply(self._helpers.failures())).get())
         again = self._helpers.again(self._loop.pass_number)
         return NodeReply(self._messages(), None, again, bool(events & Event.STOP), failures, self._next())
 

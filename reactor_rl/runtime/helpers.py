@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from reactor_rl.errors import Failure, RunClosedError, WorkerDiedError, WorkerHungError
-from reactor_rl.runtime.channel import ControlBlock, Deadline, SpinControl
+from reactor_rl.errors import Failure, RunClosedError, RunError, WorkerDiedError, WorkerHungError
+from reactor_rl.runtime.channel import ControlBlock, Deadline, Event, SpinControl
 from reactor_rl.runtime.executor import ASLEEP, SLICE, Executor, HelperCommand
 from reactor_rl.runtime.plan import Plan, control_words
 from reactor_rl.runtime.worker import main
@@ -188,6 +188,20 @@ class Helpers:
         self._send((request, argument))
         own = main.reply_to(self.loop, (request, argument))
         return [own, *self._replies()]
+
+    def failures(self) -> list[Failure]:
+        """Collect what reactions of all workers have raised since it was asked last.
+
+        Raises:
+            RunError: If a worker has died before it could say. Its successor begins before the shutdown reactions, so what these
+                raised is lost, and nobody knows whether it came first.
+        """
+        failed = [worker for worker in self._numbers if self.words[self._events[worker]] & Event.FAILED]
+        found: list[list[Failure]] = [reply.get() for reply in self.ask("failures", None)]
+        self.forget(Event.FAILED)
+        if not all(found[worker] for worker in failed) or not any(found):
+            raise RunError("a shutdown reaction raised an error, and its worker died before it could say which")
+        return [failure for some in found for failure in some]
 
     def _send(self, request: tuple[str, Any]) -> None:
         # The command comes first: a request longer than the pipe's buffer can only be sent to a helper that reads.

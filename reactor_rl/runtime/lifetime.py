@@ -256,10 +256,11 @@ class RunLifetime:
         """Collect the failures of reactions and return the first one in program order."""
         if not self._helpers.events() & Event.FAILED:
             return None
-        failures: list[Failure] = [failure for reply in self._asked("failures", None) for failure in reply.get()]
-        self._helpers.forget(Event.FAILED)
-        if not failures:  # those of the shutdown reactions die with their worker, for a successor begins before them
-            raise RunError("a shutdown reaction raised an error, and its worker died before it could say which")
+        try:
+            failures = self._helpers.failures()
+        except BaseException as error:
+            self._mark_broken(error)
+            raise
         return min(failures, key=lambda failure: (failure.reaction, failure.tag))
 
     def _raise_failures(self) -> None:

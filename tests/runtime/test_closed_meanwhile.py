@@ -81,11 +81,23 @@ def test_an_operation_that_begins_or_ends_as_another_thread_closes_the_run(opera
     run.close()
 
 
-def test_errors_of_shutdown_reactions_may_be_lost_with_their_worker() -> None:
-    """One that has died, and was replaced, before it was asked for them: nobody knows more than that there were some."""
-    run = closing().start(executor="threads", workers=2)
+class Fails(Closes):
+    """Raises an error when it is closed, if it is the second one."""
+
+    @reaction(shutdown)
+    def close(self) -> None:
+        if self.index:
+            raise ValueError("it fails")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_errors_of_shutdown_reactions_may_be_lost_with_their_worker(fails: bool) -> None:
+    """One that has died, and was replaced, before it was asked for them: nobody knows which of all errors was the first."""
+    program = Program("closing")
+    program.bank(Fails if fails else Closes, 2, name="them")
+    run = program.start(executor="threads", workers=2, placement={"them[0]": 1, "them[1]": 0})
     run.tick()
-    run._words[ControlBlock.EVENTS] = Event.FAILED
+    run._words[ControlBlock.EVENTS + ControlBlock.PER_WORKER] = Event.FAILED  # worker 1, which has the first reactor
     with pytest.raises(RunError, match="its worker died before it could say which"):
         run.close()
     assert run.stopped

@@ -164,7 +164,9 @@ class User:
         elif isinstance(error, WorkerHungError):
             assert settings.kind == "hang" and settings.recover is None, said
         elif "died before it could say which" in said:
-            assert self.simulation.killed and settings.recover is not None, f"nobody was killed: {said}"
+            assert settings.recover is not None and (self.simulation.killed or settings.kind == "hang"), (
+                f"nobody was killed: {said}"
+            )
         elif self.closed_by_another:
             assert any(word in said for word in ("closed", "over", "in progress", "tick")), said
         else:
@@ -203,7 +205,8 @@ class User:
         timeout = self.dice.choice([None, None, 0.1])
         self.excused |= timeout is not None
         dies = (WorkerDiedError,) if self.simulation.faults.kills else ()
-        with contextlib.suppress(Boom, *dies):
+        lost = (NodeDiedError,) if self.settings.loses else ()
+        with contextlib.suppress(Boom, *dies, *lost):
             self.run.close(timeout=timeout)
 
     @contextlib.contextmanager

@@ -39,6 +39,7 @@ ONCE_FAILED = (
     2447, 6511,  # a node was lost in the last question of a start
     1455,  # a node whose startup reactions had waited for another one was brought back with other values
     2000359,  # a node was replaced as another thread closed the run
+    73049,  # the first error of two shutdown reactions died with its worker, and the second was raised as the first
     51991,  # another thread closed the run while an input was set, and the error did not say so
     151, 5807,  # a node was lost while it was to be brought back before its next request
 )  # fmt: skip
