@@ -63,6 +63,7 @@ LINES = {
     "SAC Pendulum": Line("SAC", "Pendulum-v1", 4_000),
     "TD3 Pendulum": Line("TD3", "Pendulum-v1", 5_000, {"action_noise": 0.1}),
     "DDPG Pendulum": Line("DDPG", "Pendulum-v1", 5_000, {"action_noise": 0.1}),
+    "DDPG Pendulum, 3,000 steps": Line("DDPG", "Pendulum-v1", 3_000, {"action_noise": 0.1}),
     "DQN BitFlipping, hindsight": Line("DQN", "hindsight", 8_000, _HINDSIGHT),
     "QRDQN CartPole": Line("QRDQN", "CartPole-v1", 50_000, _QUANTILES),
     "TQC Pendulum": Line("TQC", "Pendulum-v1", 4_000),
@@ -74,6 +75,8 @@ LINES = {
 }
 WHO = ("host", "ours")
 EPISODES = 20
+ENOUGH = 10
+"""Seeds with which a test of their pairs can say something."""
 
 
 def bits() -> Any:
@@ -152,9 +155,17 @@ def interquartile(values: Sequence[float]) -> dict[str, float]:
 
 
 def case_of(line: Line, runs: dict[str, dict[str, Any]], steps: int) -> dict[str, Any]:
-    """The runs of a line, by who and seed, with those seeds summed up that both have."""
+    """The runs of a line, by who and seed, with those seeds summed up that both have.
+
+    From ten seeds on it has the p-value of Wilcoxon's signed-rank test, two-sided, with a pair for each seed.
+    """
+    from scipy.stats import wilcoxon
+
     seeds = sorted(set(runs["host"]) & set(runs["ours"]), key=int)
     found: dict[str, Any] = {"algorithm": line.algorithm, "env": line.env, "steps": steps, "seeds": len(seeds), "runs": runs}
+    returns = [[runs[who][seed]["return"] for seed in seeds] for who in WHO]
+    if len(seeds) >= ENOUGH and returns[0] != returns[1]:
+        found["p_value"] = float(wilcoxon(*returns).pvalue)
     for who in WHO if seeds else ():
         found[who] = {key: summary([runs[who][seed][key] for seed in seeds]) for key in ("return", "seconds", "updates")}
         found[who]["interquartile"] = interquartile([runs[who][seed]["return"] for seed in seeds])
