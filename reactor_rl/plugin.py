@@ -1,6 +1,6 @@
 """The one door for plugins: everything of the engine that a plugin may use beyond :mod:`reactor_rl` itself.
 
-A plugin imports from here and from nowhere deeper. The names listed here are kept; the rest of the engine may change.
+A plugin imports from here and from nowhere deeper. A minor release may change these names, and its CHANGELOG says so.
 """
 
 from reactor_rl.autotune import Choice, expected_gain, parallel_executor, settled, tick_cost

@@ -17,7 +17,7 @@ PACKAGES = (
     "reactor_rl", "reactor_gymnasium", "reactor_pettingzoo", "reactor_pettingzoo.learning", "reactor_ray", "reactor_ray.rllib",
     "reactor_sb3", "reactor_sb3.zoo", "reactor_torch",
 )  # fmt: skip
-OTHER_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
+OTHER_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "benchmarks/README.md")
 
 
 @pytest.fixture(scope="module")
