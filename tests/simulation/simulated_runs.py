@@ -204,10 +204,14 @@ class User:
             point()
         timeout = self.dice.choice([None, None, 0.1])
         self.excused |= timeout is not None
-        dies = (WorkerDiedError,) if self.simulation.faults.kills else ()
-        lost = (NodeDiedError,) if self.settings.loses else ()
-        with contextlib.suppress(Boom, *dies, *lost):
+        try:
             self.run.close(timeout=timeout)
+        except Boom:
+            pass
+        except (NodeDiedError, WorkerDiedError):
+            assert self.settings.loses or self.simulation.faults.kills
+        except RunError as error:
+            assert self.simulation.faults.kills and "died before it could say which" in str(error), str(error)
 
     @contextlib.contextmanager
     def _reading_may_fail(self) -> Iterator[None]:
