@@ -31,7 +31,7 @@ from reactor_rl.graph import build
 from reactor_rl.plugin import encode, tick_cost
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.helpers import Helpers
-from reactor_rl.runtime.plan import Options, Plan, lay_out
+from reactor_rl.runtime.plan import Plan, WorkerOptions, lay_out
 from reactor_rl.runtime.supervisor import SPIN
 from reactor_rl.schedule import Schedule, compile_schedule
 from reactor_rl.topology import Topology
@@ -161,7 +161,7 @@ def _of_caller(helpers: int) -> tuple[float, float]:
     layout = lay_out(topology, schedule)
     channels = {pair: Channel() for pair in schedule.signals()}
     executor: Any = SimpleNamespace(spin=SPIN, memory=memoryview(bytearray(layout.size)), channels=channels)
-    caller = Helpers(Plan(topology, schedule, layout, Options()), executor)
+    caller = Helpers(Plan(topology, schedule, layout, WorkerOptions()), executor)
     caller.loop = SimpleNamespace(observers=())  # type: ignore[assignment]
     signal = timed(lambda: caller.begin(0, 0), 20) / helpers
     waits = []

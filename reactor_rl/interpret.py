@@ -21,13 +21,13 @@ from reactor_rl.errors import AbsentError, UndeclaredPortError
 from reactor_rl.fingerprint import canonical, combine, new_hash
 from reactor_rl.program import Program
 
-__all__ = ["Record", "interpret"]
+__all__ = ["ProgramRecord", "interpret"]
 
 Tag = tuple[int, int]
 
 
 @dataclass
-class Record:
+class ProgramRecord:
     """The record of an interpreted program.
 
     Attributes:
@@ -58,7 +58,7 @@ class _Content:
         return self.whole or row in self.rows
 
 
-def interpret(program: Program, ticks: int, inputs: Mapping[int, Mapping[str, Any]] | None = None) -> Record:
+def interpret(program: Program, ticks: int, inputs: Mapping[int, Mapping[str, Any]] | None = None) -> ProgramRecord:
     """Interpret a program for some ticks.
 
     Args:
@@ -81,7 +81,7 @@ class _Interpreter:
         self.current: topo.ReactionSpec | None = None
         self.stop = False
         self.errors: list[tuple[int, Tag, Exception]] = []
-        self.record = Record({self.topology.port_name(o): [] for o in self.topology.outputs})
+        self.record = ProgramRecord({self.topology.port_name(o): [] for o in self.topology.outputs})
         self.hashes = {self.topology.port_name(o): new_hash() for o in self.topology.outputs}
         self.now: dict[int, _Content] = {}  # by output: what is present at this tag
         self.past: dict[tuple[int, int], _Content] = {}  # by output and time: what was written in that tick
@@ -101,7 +101,7 @@ class _Interpreter:
         for reactor in self.reactors:
             reactor._worker_clock = self  # for `tag` and `request_stop()`
 
-    def run(self, ticks: int, inputs: Mapping[int, Mapping[str, Any]]) -> Record:
+    def run(self, ticks: int, inputs: Mapping[int, Mapping[str, Any]]) -> ProgramRecord:
         by_name = {o.name: o for o in self.topology.boundary_inputs}
         self.execute(lambda node: node.startup)  # what is written now is present at tick 0
         for time in range(ticks if not self.errors else 0):

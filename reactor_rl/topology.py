@@ -27,7 +27,7 @@ BOUNDARY = -1
 """Stands for the caller where a reactor's index is expected."""
 
 
-class _Missing:
+class _Absent:
     def __repr__(self) -> str:
         return "MISSING"
 
@@ -35,7 +35,7 @@ class _Missing:
         return "MISSING"
 
 
-MISSING = _Missing()
+MISSING = _Absent()
 
 
 @dataclass(frozen=True)

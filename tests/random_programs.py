@@ -15,7 +15,7 @@ from machines import Boom, MachinePort, MachineReaction, MachineSpec, ProgramSpe
 
 from reactor_rl import ProgramError, Run
 from reactor_rl.federation.in_process import InProcess
-from reactor_rl.interpret import Record, interpret
+from reactor_rl.interpret import ProgramRecord, interpret
 from reactor_rl.settings import NamedExecutor
 
 TICKS = 6
@@ -123,7 +123,7 @@ def federations(draw: Any, spec: ProgramSpec, inside: NamedExecutor = "threads")
     return how
 
 
-def told(spec: ProgramSpec) -> Record:
+def told(spec: ProgramSpec) -> ProgramRecord:
     try:
         program = build(spec)
         program.topology()
@@ -133,7 +133,7 @@ def told(spec: ProgramSpec) -> Record:
 
 
 def advance(
-    run: Run, spec: ProgramSpec, record: Record, ticks: range | None = None, skipping: bool = False, fed: bool = False
+    run: Run, spec: ProgramSpec, record: ProgramRecord, ticks: range | None = None, skipping: bool = False, fed: bool = False
 ) -> None:
     """Run a program and compare what is seen with what the interpreter has recorded.
 
@@ -172,7 +172,7 @@ def ended(run: Run) -> None:
         run.close()
 
 
-def check(spec: ProgramSpec, record: Record, trace: Path | None = None, skipping: bool = False, **how: Any) -> None:
+def check(spec: ProgramSpec, record: ProgramRecord, trace: Path | None = None, skipping: bool = False, **how: Any) -> None:
     """Run a program to its end, and compare the fingerprint of all its ports too."""
     run = build(spec).start(fingerprint="all", **how)
     try:

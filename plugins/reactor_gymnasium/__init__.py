@@ -9,7 +9,7 @@ from reactor_rl.plugin import preload, require_extra
 with require_extra("gymnasium", "reactor_gymnasium"):
     from reactor_gymnasium.atari.env import AtariEnv
     from reactor_gymnasium.atari.vector_env import AtariVectorEnv
-    from reactor_gymnasium.cli.targets import Rollout, rollout
+    from reactor_gymnasium.cli.targets import RolloutTarget, rollout
     from reactor_gymnasium.evaluation.evaluate import evaluate
     from reactor_gymnasium.evaluation.lerobot import LeRobotPolicy
     from reactor_gymnasium.evaluation.report import EvaluationReport
@@ -32,7 +32,7 @@ __all__ = [
     "LeRobotPolicy",
     "MujocoRows",
     "ReactorVectorEnv",
-    "Rollout",
+    "RolloutTarget",
     "evaluate",
     "kernel_include",
     "make_vec",

@@ -19,14 +19,14 @@ from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.infos import note_whose_info
 from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, Numbered, OfRounds
+from reactor_gymnasium.environments.player import EndedEpisode, EpisodeLog, EpisodePlayer, Numbered, OfRounds
 from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, SavedEnv, StepBuffers, close_all, kept_whole
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import ObservationLayout, joint_writer
 from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.evaluation.contents import hashed
-from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
-from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted
+from reactor_gymnasium.evaluation.evaluate import PolicyEvaluator, env_maker, progress
+from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, PolicyCall, PolicyContext, PolicyNoise, counted
 from reactor_gymnasium.evaluation.report import student
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.native.kernels import KernelKind, kernel_kind
@@ -39,18 +39,18 @@ from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 __all__ = [
     "IDLE",
     "env_maker",
-    "Episode",
+    "EndedEpisode",
     "EpisodeLog",
     "EpisodePlayer",
-    "Evaluator",
+    "PolicyEvaluator",
     "Numbered",
     "OfRounds",
     "kept_whole",
     "hashed",
     "counted",
-    "Turn",
+    "PolicyCall",
     "PolicyContext",
-    "Noise",
+    "PolicyNoise",
     "BoundPolicy",
     "AskedPolicy",
     "AtariGame",

@@ -14,13 +14,13 @@ from gymnasium import spaces
 
 from reactor_gymnasium import EvaluationReport
 from reactor_gymnasium import evaluate as evaluate_joint
-from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, Turn, hashed
+from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, PolicyCall, PolicyNoise, hashed
 from reactor_pettingzoo.agents import AgentGroup, AgentSpecs, EnvFn, padding, probe_agents, travelling
 from reactor_pettingzoo.copies import copy_of
 from reactor_pettingzoo.joint_env import JointEnv
 from reactor_pettingzoo.reading import AgentID, broken
 from reactor_pettingzoo.rows import AgentsUnit
-from reactor_pettingzoo.runner.asking import Asked, asked, illegal
+from reactor_pettingzoo.runner.asking import GroupPolicy, asked, illegal
 from reactor_pettingzoo.runner.policies import RandomPolicy, assigned, part_of
 from reactor_rl.plugin import decode, draw_rows, encode
 from reactor_torch import spoilt_rows
@@ -28,7 +28,7 @@ from reactor_torch import spoilt_rows
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
 
-__all__ = ["AskedUnit", "JointPolicy", "evaluate"]
+__all__ = ["AskedUnit", "CombinedPolicy", "evaluate"]
 
 Array = npt.NDArray[Any]
 
@@ -86,7 +86,7 @@ def evaluate(
     """
     specs = probe_agents(env_fn)
     policies, names = assigned(specs, policies, policy_of)
-    policy = JointPolicy(specs, policies, names, deterministic)
+    policy = CombinedPolicy(specs, policies, names, deterministic)
     travelling(env_fn, "evaluate")
     return evaluate_joint(
         policy, partial(JointEnv, env_fn, specs, AskedUnit), episodes, seed=seed, num_envs=num_envs, workers=workers,
@@ -171,7 +171,7 @@ def _parts(group: AgentGroup, agent: AgentID, observation: Any) -> Any:
     return parts[""] if group.single else parts
 
 
-class JointPolicy(AskedPolicy):
+class CombinedPolicy(AskedPolicy):
     """The policies of all agents as one."""
 
     remedies = (
@@ -190,7 +190,7 @@ class JointPolicy(AskedPolicy):
         self.asks = tuple(parts[name].other for name in plain)
         self.ids, self.deterministic = specs.agents, deterministic
         if not deterministic or any(isinstance(part.other, RandomPolicy) for part in parts.values()):
-            self.noise = Noise("generator")
+            self.noise = PolicyNoise("generator")
         self.hashes = {str(name): hashed(part.contents()) for name, part in parts.items() if part.policy is not None}
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
@@ -200,7 +200,7 @@ class JointPolicy(AskedPolicy):
         }
         self.asks, ready = tuple(one.held for one in made.values()), [made[name] for name, _ in self.agents]
 
-        def ask(turn: Turn) -> list[dict[str, Any]]:
+        def ask(turn: PolicyCall) -> list[dict[str, Any]]:
             answers: list[dict[str, Any]] = [{} for _ in range(rows)]
             for at, (policy, (name, group)) in enumerate(zip(ready, self.agents, strict=True)):
                 alive = observations["acts"][:, at] != 0
@@ -233,7 +233,13 @@ class JointPolicy(AskedPolicy):
 
 
 def _check(
-    name: str, agent: AgentID, group: AgentGroup, policy: Asked, actions: Array, alive: npt.NDArray[np.bool_], masks: Array | None
+    name: str,
+    agent: AgentID,
+    group: AgentGroup,
+    policy: GroupPolicy,
+    actions: Array,
+    alive: npt.NDArray[np.bool_],
+    masks: Array | None,
 ) -> None:
     """Refuse actions that the agent cannot take, or that were chosen by what is not finite."""
     spoilt, answers = policy.spoilt or (spoilt_rows(actions), actions)

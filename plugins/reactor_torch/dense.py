@@ -195,8 +195,8 @@ class Dense:
                 "autograd do it"
             )
         self.layers, self.flat, self.passes_on, self.room, self.buffers = tuple(layers), flat, passes_on, room, buffers or {}
-        self._of_rows: dict[int, _Compiled | _Nothing] = {}
-        self._passes: _Compiled | _Nothing | None = None
+        self._of_rows: dict[int, _Compiled | _Identity] = {}
+        self._passes: _Compiled | _Identity | None = None
         self._rows = 0
 
     @staticmethod
@@ -250,15 +250,15 @@ class Dense:
         shape = (self._rows if rows is None else rows.shape[0], self.layers[-1].outputs)
         return np.full(shape, weight, np.float32)
 
-    def _at(self, rows: int) -> _Compiled | _Nothing:
+    def _at(self, rows: int) -> _Compiled | _Identity:
         """The layers for so many rows, which those are from now on that gradients are about."""
         self._rows = rows
         self._passes = passes = self._of_rows.get(rows) or self._build(rows)
         return passes
 
-    def _build(self, rows: int) -> _Compiled | _Nothing:
+    def _build(self, rows: int) -> _Compiled | _Identity:
         if not self.layers:
-            return keep(self._of_rows, rows, _Nothing())
+            return keep(self._of_rows, rows, _Identity())
         finds = _arrays_by(self.flat.value), _arrays_by(self.buffers.get), _arrays_by(self.flat.gradient)
         made = _Compiled(kernels_for(self.flat.device), self.layers, rows, *finds, self.passes_on, self.room)
         if self.room is not None:  # who gives room sees to it that there are not too many
@@ -329,7 +329,7 @@ def least_and_slopes(networks: Sequence[Dense], values: torch.Tensor, first: int
     return torch.from_numpy(least), torch.from_numpy(slopes)
 
 
-def _all_compute(passes: Sequence[_Compiled | _Nothing | None]) -> TypeGuard[Sequence[_Compiled]]:
+def _all_compute(passes: Sequence[_Compiled | _Identity | None]) -> TypeGuard[Sequence[_Compiled]]:
     for one in passes:  # all() and a generator take as long as the rest of a call
         if type(one) is not _Compiled:
             return False
@@ -395,7 +395,7 @@ class _Compiled:
         return torch.from_numpy(out)
 
 
-class _Nothing:
+class _Identity:
     """No layers: what comes in goes out."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:

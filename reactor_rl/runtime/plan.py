@@ -24,7 +24,7 @@ from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.schedule import Schedule
 from reactor_rl.topology import Topology
 
-__all__ = ["CELL", "Buffer", "ArenaLayout", "ArenaSlot", "aligned_zeros", "control_words", "lay_out", "Options", "Plan"]
+__all__ = ["CELL", "Buffer", "ArenaLayout", "ArenaSlot", "aligned_zeros", "control_words", "lay_out", "WorkerOptions", "Plan"]
 
 LINE = 64
 CELL = 1024
@@ -159,7 +159,7 @@ def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[ArenaSlot]
 
 
 @dataclass(frozen=True)
-class Options:
+class WorkerOptions:
     """Options of the run that workers need."""
 
     debug: bool = False
@@ -173,7 +173,7 @@ class Plan:
     topology: Topology
     schedule: Schedule
     layout: ArenaLayout
-    options: Options
+    options: WorkerOptions
 
     def reactors_of(self, worker: int) -> tuple[int, ...]:
         """Indices of the reactors that live on a worker, in program order."""

@@ -15,7 +15,7 @@ from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.module_settings import warn_caller, what_differs
-from reactor_rl.runtime.plan import Options, Plan, lay_out
+from reactor_rl.runtime.plan import Plan, WorkerOptions, lay_out
 from reactor_rl.runtime.processes import ProcessesExecutor
 from reactor_rl.runtime.recovery import RecoveringHelpers
 from reactor_rl.runtime.run import Run
@@ -160,7 +160,7 @@ def compile_program(
     )  # fmt: skip
     if schedule.workers == 1:
         executor = "inline"
-    plan = Plan(topology, schedule, lay_out(topology, schedule), Options(settings.debug, settings.fingerprint))
+    plan = Plan(topology, schedule, lay_out(topology, schedule), WorkerOptions(settings.debug, settings.fingerprint))
     spin = SPIN if settings.spin is None else settings.spin
     if schedule.workers > cores:
         spin = 0.0

@@ -28,7 +28,7 @@ from reactor_rl import (
 )  # fmt: skip
 from reactor_rl.federation.in_process import InProcess
 from reactor_rl.fingerprint import canonical, combine, new_hash
-from reactor_rl.interpret import Record
+from reactor_rl.interpret import ProgramRecord
 from reactor_rl.pickling import Pickled, decode, dumps
 from reactor_rl.runtime.run import Run, Snapshot
 
@@ -45,7 +45,7 @@ def ways(draw: Any, spec: ProgramSpec, executors: tuple[str, ...]) -> Way:
     return {"executor": executor, "workers": workers, "caller_works": draw(st.booleans()), **draw(placements(spec, workers))}
 
 
-def since(spec: ProgramSpec, record: Record, time: int) -> str:
+def since(spec: ProgramSpec, record: ProgramRecord, time: int) -> str:
     """The fingerprint of all ports from a time on, of what the interpreter recorded."""
     topology = build(spec).topology()
     digests = {}

@@ -17,8 +17,8 @@ from random_programs import TICKS
 
 from reactor_rl import ProgramError
 from reactor_rl import graph as graphs
-from reactor_rl.interpret import Record, interpret
-from reactor_rl.runtime.plan import Options, Plan, lay_out
+from reactor_rl.interpret import ProgramRecord, interpret
+from reactor_rl.runtime.plan import Plan, WorkerOptions, lay_out
 from reactor_rl.schedule import compile_schedule
 
 Fingerprint = Literal["boundary", "all", "off"]
@@ -88,7 +88,7 @@ class Known:
     spec: ProgramSpec
     topology: Any
     pickled: tuple[Any, ...]
-    record: Record
+    record: ProgramRecord
     fingerprint: str
     """Of its boundary, after all ticks."""
 
@@ -108,7 +108,7 @@ def known(number: int) -> Known:
         return Known(spec, topology, program.pickled_reactors(by_reference=False), record, _fingerprint(spec, record))
 
 
-def _fingerprint(spec: ProgramSpec, record: Record) -> str:
+def _fingerprint(spec: ProgramSpec, record: ProgramRecord) -> str:
     if record.error is not None:
         return ""
     inputs, found = spec.inputs(), ""
@@ -134,4 +134,4 @@ def plan_of(number: int, workers: int, caller_works: bool, draw: int, options: t
     dice = random.Random(draw)
     placement = {reactor.name: dice.randrange(workers) for reactor in topology.reactors} if draw else None
     schedule = compile_schedule(topology, graphs.build(topology), workers, caller_works=caller_works, placement=placement)
-    return Plan(topology, schedule, lay_out(topology, schedule), Options(*options))
+    return Plan(topology, schedule, lay_out(topology, schedule), WorkerOptions(*options))

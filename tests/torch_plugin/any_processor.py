@@ -81,7 +81,7 @@ def trained(nets: Networks, batch: Any, targets: dict[str, str], model: Any = No
 
 def sac(use_sde: bool = False) -> str:
     model, draw = model_of("sac", use_sde=use_sde, policy_kwargs={"net_arch": [64, 33]}), Numbers(1)
-    losses = {"critic": sync_sac.CriticLoss(), "actor": sync_sac.ActorLoss()}
+    losses = {"critic": sync_sac.SACCriticLoss(), "actor": sync_sac.SACActorLoss()}
     policy = model.policy
     model.nets = Networks(
         {

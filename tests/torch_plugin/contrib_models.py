@@ -58,7 +58,7 @@ def truncated(drop: int, **network: Any) -> Networks:
         "actor": Network(policy.actor, policy.actor.optimizer, read=partial(read_actor, kind=tqc.Actor)),
         "critic_target": Network(policy.critic_target, read=critics),
     }
-    return Networks(parts, {"critic": sync_tqc.CriticLoss(drop), "actor": sync_tqc.ActorLoss()})
+    return Networks(parts, {"critic": sync_tqc.TQCCriticLoss(drop), "actor": sync_tqc.TQCActorLoss()})
 
 
 def renormalised(**network: Any) -> Networks:
@@ -80,7 +80,7 @@ def renormalised(**network: Any) -> Networks:
         "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, buffers=True, read=critics),
         "actor": Network(policy.actor, policy.actor.optimizer, buffers=True, read=actor),
     }
-    return Networks(parts, {"critic": sync_crossq.CriticLoss(), "actor": sync_crossq.ActorLoss()})
+    return Networks(parts, {"critic": sync_crossq.CrossQCriticLoss(), "actor": sync_crossq.CrossQActorLoss()})
 
 
 def masked(kind: str, clip_range_vf: float | None, **network: Any) -> Networks:

@@ -29,7 +29,7 @@ from reactor_gymnasium.environments.owning import ours_alone
 from reactor_gymnasium.native.guards import PASSING, switched_off, unlike
 from reactor_gymnasium.native.kernel import ROOTS, found_by_name, name_of
 from reactor_gymnasium.native.recorders import RECORDERS
-from reactor_gymnasium.native.watching import Watch
+from reactor_gymnasium.native.watching import CodeWatch
 from reactor_rl.plugin import code_of
 
 __all__ = ["UnseenScreens", "checked", "unseen_screens"]
@@ -401,8 +401,8 @@ def _classes(kind: type[UnseenScreens]) -> list[type]:
 
 
 @cache
-def _watch(kind: type[UnseenScreens]) -> Watch:
-    return Watch(called=tuple([code_of(cls, ROOTS) for cls in _classes(kind)]))
+def _watch(kind: type[UnseenScreens]) -> CodeWatch:
+    return CodeWatch(called=tuple([code_of(cls, ROOTS) for cls in _classes(kind)]))
 
 
 @cache

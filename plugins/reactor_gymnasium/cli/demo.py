@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from tqdm import tqdm
 
-from reactor_gymnasium.cli.targets import Rollout, without_banner
+from reactor_gymnasium.cli.targets import RolloutTarget, without_banner
 from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 from reactor_rl.plugin import usable_cores
 
@@ -75,7 +75,7 @@ def print_lines(*lines: str) -> None:
         print(line, flush=True)
 
 
-def print_table(job: Rollout, timed: Timed) -> None:
+def print_table(job: RolloutTarget, timed: Timed) -> None:
     """Print steps per second, lowest and highest, how many times as fast ReactorVectorEnv is, and what it runs on."""
     ours = timed.speeds["ReactorVectorEnv"]
     print_lines(f"\n{job.num_envs} x {job.id:<22} steps/s   {'lowest to highest':<22}  ReactorVectorEnv is")
@@ -87,7 +87,7 @@ def print_table(job: Rollout, timed: Timed) -> None:
     print_lines(f"  ReactorVectorEnv has chosen {timed.chosen}")
 
 
-def print_fingerprints(job: Rollout, fingerprints: dict[int, str]) -> bool:
+def print_fingerprints(job: RolloutTarget, fingerprints: dict[int, str]) -> bool:
     """Print one fingerprint per number of workers. Returns whether they are the same."""
     print_lines(f"\n{job.num_envs} x {job.id}: fingerprint of 100 steps")
     for workers, fingerprint in fingerprints.items():
@@ -109,7 +109,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     out = Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
-    jobs: list[Rollout] = [_Job("CartPole-v1", 64), _Job("CartPole-v1", 8)]
+    jobs: list[RolloutTarget] = [_Job("CartPole-v1", 64), _Job("CartPole-v1", 8)]
     if importlib.util.find_spec("ale_py") is not None:
         import ale_py  # noqa: F401  (registers its environments)
 
@@ -133,7 +133,7 @@ def main(argv: list[str]) -> int:
     return 0 if all(matches) else 1
 
 
-class _Job(Rollout):
+class _Job(RolloutTarget):
     """Environments that print nothing: it would break the progress bar."""
 
     def make(self, executor: Any = "auto", workers: int | None = None) -> ReactorVectorEnv:
@@ -153,7 +153,7 @@ def _busy(cores: int) -> float | None:
     return load if load > max(1.0, 0.5 * cores) else None
 
 
-def _measure(job: Rollout, seconds: float, bar: Progress) -> Timed:
+def _measure(job: RolloutTarget, seconds: float, bar: Progress) -> Timed:
     """Steps per second of the three vector environments, timed in turn so that all see the same machine."""
     make = partial(without_banner, job.id)
     rivals: dict[str, Callable[[], VectorEnv[Any, Any, Any]]] = {
@@ -186,7 +186,7 @@ def _choice(env: ReactorVectorEnv) -> str:
     return f"{on}: {why}" if why else on
 
 
-def _loop(env: VectorEnv[Any, Any, Any], job: Rollout) -> Iterator[None]:
+def _loop(env: VectorEnv[Any, Any, Any], job: RolloutTarget) -> Iterator[None]:
     env.action_space.seed(job.seed)
     actions = [np.asarray(env.action_space.sample()) for _ in range(100)]
     env.reset(seed=job.seed)
@@ -205,7 +205,7 @@ def _speed(loop: Iterator[None], num_envs: int, seconds: float) -> float:
     return steps * num_envs / (now - begin)
 
 
-def _fingerprints(job: Rollout, bar: Progress) -> dict[int, str]:
+def _fingerprints(job: RolloutTarget, bar: Progress) -> dict[int, str]:
     fingerprints = {}
     for workers in WORKERS:
         bar.begin(f"{job.num_envs} x {job.id}: fingerprint of {workers} worker(s)")

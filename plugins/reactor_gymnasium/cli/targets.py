@@ -15,7 +15,7 @@ from reactor_gymnasium.make import make_vec
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_rl.plugin import Target, require_extra
 
-__all__ = ["Linear", "Rollout", "rollout", "without_banner"]
+__all__ = ["Linear", "RolloutTarget", "rollout", "without_banner"]
 
 SIZE = 200
 COLUMNS = 60
@@ -42,7 +42,7 @@ class Linear(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         return self.x[:, 0], float(self.x.sum()), False, False, {}
 
 
-class Rollout(Target[ShardedVectorEnv]):
+class RolloutTarget(Target[ShardedVectorEnv]):
     """Random actions, seeded, in ``num_envs`` copies of an environment.
 
     Args:
@@ -79,9 +79,9 @@ class Rollout(Target[ShardedVectorEnv]):
         return f"Rollout({self.id!r}, num_envs={self.num_envs}, seed={self.seed})"
 
 
-def rollout(id: str = "CartPole-v1", num_envs: int = 8, seed: int = 0, **kwargs: Any) -> Rollout:
+def rollout(id: str = "CartPole-v1", num_envs: int = 8, seed: int = 0, **kwargs: Any) -> RolloutTarget:
     """See :class:`Rollout`; a target of ``python -m reactor_rl verify reactor_gymnasium:rollout CartPole-v1 num_envs=8``."""
-    return Rollout(id, num_envs, seed, **kwargs)
+    return RolloutTarget(id, num_envs, seed, **kwargs)
 
 
 def without_banner(id: str) -> gymnasium.Env[Any, Any]:
@@ -93,24 +93,24 @@ def without_banner(id: str) -> gymnasium.Env[Any, Any]:
     return gymnasium.make(id)
 
 
-def _atari(**kwargs: Any) -> Rollout:
+def _atari(**kwargs: Any) -> RolloutTarget:
     with require_extra("atari", "an Atari game"):
         import ale_py  # noqa: F401  (registers its environments)
 
-    return Rollout("ALE/Pong-v5", num_envs=4, **kwargs)
+    return RolloutTarget("ALE/Pong-v5", num_envs=4, **kwargs)
 
 
-def _mujoco() -> Rollout:
+def _mujoco() -> RolloutTarget:
     import mujoco  # noqa: F401  (says at once that it is missing)
 
-    return Rollout("HalfCheetah-v5", num_envs=4)
+    return RolloutTarget("HalfCheetah-v5", num_envs=4)
 
 
-def _linear() -> Rollout:
+def _linear() -> RolloutTarget:
     id = "reactor_gymnasium/Linear-v0"
     if id not in gymnasium.registry:
         gymnasium.register(id, "reactor_gymnasium.cli.targets:Linear")
-    return Rollout(id, num_envs=4)
+    return RolloutTarget(id, num_envs=4)
 
 
 cartpole = partial(rollout, "CartPole-v1")

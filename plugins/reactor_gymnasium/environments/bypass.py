@@ -31,7 +31,7 @@ from reactor_gymnasium.native.forms import RowForm
 from reactor_gymnasium.native.guards import PASSING, unlike
 from reactor_gymnasium.native.kernel import ROOTS
 from reactor_gymnasium.native.levels import enclosed, form_of
-from reactor_gymnasium.native.watching import Watch
+from reactor_gymnasium.native.watching import CodeWatch
 from reactor_rl.plugin import code_of
 
 __all__ = [
@@ -221,7 +221,7 @@ def counts_plainly(clock: Any) -> bool:
 
 WATCHED = tuple(code_of(cls, ROOTS, ("env_reset_passive_checker", "env_step_passive_checker")) for cls in PASSING)
 """All that their methods come to, but for the checks, which are over when they are left out."""
-WRAPPERS = Watch(called=WATCHED)
+WRAPPERS = CodeWatch(called=WATCHED)
 """Over these methods: what steps and resets ask of :func:`wrappers_pristine`, without a call of Python's."""
 
 

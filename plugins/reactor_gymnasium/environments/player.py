@@ -18,7 +18,7 @@ from reactor_gymnasium.environments.owning import as_number
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, StepBuffers
 from reactor_rl.plugin import canonical, new_hash
 
-__all__ = ["Episode", "EpisodeLog", "EpisodePlayer", "Numbered", "OfRounds"]
+__all__ = ["EndedEpisode", "EpisodeLog", "EpisodePlayer", "Numbered", "OfRounds"]
 
 _FLOATS = frozenset((float,))
 
@@ -195,7 +195,7 @@ class OfRounds:
 # ---------------------------------------------------------------------- who plays
 
 
-class Episode(NamedTuple):
+class EndedEpisode(NamedTuple):
     """An episode that has ended.
 
     Attributes:
@@ -269,7 +269,7 @@ class EpisodePlayer:
             rows.show(out)
             rows.raise_failure()
 
-    def step(self, actions: Any, out: StepBuffers | None) -> list[Episode]:
+    def step(self, actions: Any, out: StepBuffers | None) -> list[EndedEpisode]:
         """Take a step in each environment that is not idle.
 
         Args:
@@ -292,7 +292,7 @@ class EpisodePlayer:
             log.note(rows.rewards, actions.copy())
         else:
             log.note(rows.rewards)
-        ended: list[Episode] = []
+        ended: list[EndedEpisode] = []
         if rows.ended:
             overs = rows.over
             for row, terminated, truncated in rows.ended:
@@ -301,7 +301,7 @@ class EpisodePlayer:
                     continue
                 total, length = log.count(row)
                 number, digest = before.get(row, self.seeds.playing[row]), log.digest(row) if log.hashing else ""
-                ended.append(Episode(row, number, total, length, terminated, over, rows.finals[row][1], digest))
+                ended.append(EndedEpisode(row, number, total, length, terminated, over, rows.finals[row][1], digest))
                 log.begin(row, rows.pending[row] == IDLE)
         return ended
 

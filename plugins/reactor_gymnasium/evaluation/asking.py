@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.policies import AskedPolicy, Noise, Turn, draws_of
+from reactor_gymnasium.evaluation.policies import AskedPolicy, PolicyCall, PolicyNoise, draws_of
 from reactor_rl.plugin import draw_rows, drawn_noise
 
 __all__ = ["Asking", "noise_of", "seed_of"]
@@ -40,7 +40,7 @@ class EpisodeStreams:
         count: How many rows.
     """
 
-    def __init__(self, noise: Noise, count: int) -> None:
+    def __init__(self, noise: PolicyNoise, count: int) -> None:
         assert noise.kind != "generator"
         self.kind, self.ahead = noise.kind, max(1, min(16, 1024 // noise.width))
         self.generators: list[Any] = [None] * count
@@ -118,7 +118,7 @@ class Asking:
         active = [row for row, episode in enumerate(self.playing) if episode is not None]
         if self.whole:
             assert self.ask is not None
-            return self.ask(Turn(self._noise(active, active), self.memory, _stacked(masks, range(self.count))))
+            return self.ask(PolicyCall(self._noise(active, active), self.memory, _stacked(masks, range(self.count))))
         for lo in range(0, len(active), self.batch):
             some = active[lo : lo + self.batch]
             self._put(some, self._answers(some, objects, masks))
@@ -135,7 +135,7 @@ class Asking:
             assert objects is not None
             ask = self.policy.bind(self._assembled([objects[row] for row in filled]), self.batch)
         memory = [self.memory[row] for row in filled]
-        turn = Turn(self._noise(range(len(some)), some), memory, _stacked(masks, filled), self.starts[filled])
+        turn = PolicyCall(self._noise(range(len(some)), some), memory, _stacked(masks, filled), self.starts[filled])
         answers = ask(turn)
         self.starts[some] = False
         for row, kept in zip(some, turn.memory, strict=False):  # there are more of those where rows were filled up

@@ -14,7 +14,16 @@ from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking, noise_of
 from reactor_gymnasium.evaluation.contents import Contents, changes, contents, hashed, hashes, only_written, replaced
-from reactor_gymnasium.evaluation.policies import AskedPolicy, PolicyContext, Seeded, Turn, adapted, draws_of, has_masks, masks_of
+from reactor_gymnasium.evaluation.policies import (
+    AskedPolicy,
+    PolicyCall,
+    PolicyContext,
+    Seeded,
+    adapted,
+    draws_of,
+    has_masks,
+    masks_of,
+)
 from reactor_rl.plugin import changed_generators, generator_states, global_random_state, one_numeric_thread
 
 __all__ = ["Chosen", "choose_batch"]
@@ -63,12 +72,12 @@ def choose_batch(policy: Any, context: PolicyContext, env: Any, batch_size: int 
     if asked.masked and not has_masks(env):
         asked.without_masks(env)
     with one_numeric_thread(), global_random_state():
-        trial, before = _Trial(context, env), contents(*asked.held())
+        trial, before = _PolicyTrial(context, env), contents(*asked.held())
         trial.look_around(asked)
         return _chosen(asked, trial, before, batch_size)
 
 
-def _chosen(asked: AskedPolicy, trial: _Trial, before: Contents, batch_size: int | None) -> Chosen:
+def _chosen(asked: AskedPolicy, trial: _PolicyTrial, before: Contents, batch_size: int | None) -> Chosen:
     if asked.by_row:
         trial.answers(asked, 1, [0])
         return Chosen(asked, 1, True, "every row by itself, by construction")
@@ -84,7 +93,7 @@ def _chosen(asked: AskedPolicy, trial: _Trial, before: Contents, batch_size: int
     return chosen
 
 
-def _tried_twice(asked: AskedPolicy, trial: _Trial, fresh: Contents) -> tuple[AskedPolicy, str, Sequence[str]]:
+def _tried_twice(asked: AskedPolicy, trial: _PolicyTrial, fresh: Contents) -> tuple[AskedPolicy, str, Sequence[str]]:
     """A policy, asked about the same short episodes in several orders: each of them has to be answered the same.
 
     Args:
@@ -142,7 +151,7 @@ def _listed(names: Sequence[str]) -> str:
     return shown if len(names) <= 3 else f"{shown}, ..."
 
 
-def _chosen_batch(asked: AskedPolicy, trial: _Trial, batch_size: int | None) -> Chosen:
+def _chosen_batch(asked: AskedPolicy, trial: _PolicyTrial, batch_size: int | None) -> Chosen:
     """How many rows are asked together."""
     if isinstance(asked, Seeded):
         whose = "generators of its own" if asked.own else "the process's generators"
@@ -161,7 +170,7 @@ def _chosen_batch(asked: AskedPolicy, trial: _Trial, batch_size: int | None) -> 
     return Chosen(asked, batch, False, how)
 
 
-class _Trial:
+class _PolicyTrial:
     """Asks a policy about a few observations.
 
     Args:
@@ -246,7 +255,7 @@ class _Trial:
         objects = [layout.take_objects(self.observations[number]) for number in which] if layout.objects else None
         observations = layout.batched(rows, objects, copy=False)
         masks = np.array([self.masks[number] for number in which]) if policy.masked else None
-        turn = Turn(draws_of(policy.noise, [noise_of(0, number) for number in which]), [None] * batch, masks)
+        turn = PolicyCall(draws_of(policy.noise, [noise_of(0, number) for number in which]), [None] * batch, masks)
         return partial((policy.raw if raw else policy.bind)(observations, batch), turn)
 
     def is_alone(self, policy: AskedPolicy, batch: int) -> bool:

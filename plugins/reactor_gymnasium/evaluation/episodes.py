@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gymnasium.wrappers import TimeLimit
 
 from reactor_gymnasium.environments.gym_rows import REAL_DONE, GymRows
-from reactor_gymnasium.environments.player import Episode, EpisodeLog, EpisodePlayer, Numbered
+from reactor_gymnasium.environments.player import EndedEpisode, EpisodeLog, EpisodePlayer, Numbered
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking, seed_of
@@ -103,7 +103,7 @@ class NumberedPlayer(EpisodePlayer):
         return found
 
 
-def played(episode: Episode) -> Episode:
+def played(episode: EndedEpisode) -> EndedEpisode:
     """An episode as it is told of: with the sum and length of a ``Monitor`` or ``RecordEpisodeStatistics``, where there is one."""
     total, length = episode.info.pop(_WHOLE, (episode.total, episode.length))
     return episode._replace(total=total, length=length)

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from reactor_gymnasium.arguments import check_travel, checked_executor, checked_number, encode_makers, make_probe
-from reactor_gymnasium.environments.player import Episode
+from reactor_gymnasium.environments.player import EndedEpisode
 from reactor_gymnasium.evaluation.choosing import Chosen, choose_batch
 from reactor_gymnasium.evaluation.contents import Contents, contents, hashed, hashes, replaced
 from reactor_gymnasium.evaluation.log import LogFile, check_log
@@ -34,7 +34,7 @@ from reactor_rl.plugin import check_timeout, expected_gain, global_random_state,
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
 
-__all__ = ["Evaluator", "env_maker", "evaluate", "progress"]
+__all__ = ["PolicyEvaluator", "env_maker", "evaluate", "progress"]
 
 START = 2.0
 """Seconds that helpers must save, for the time that they take to start."""
@@ -112,7 +112,7 @@ def evaluate(
         >>> len(report), bool(report.lengths.min() > 20)
         (20, True)
     """
-    with Evaluator(
+    with PolicyEvaluator(
         env, num_envs=num_envs, workers=workers, executor=executor, max_steps=max_steps, step_timeout=step_timeout,
         restarts=restarts, start_method=start_method,
     ) as evaluator:  # fmt: skip
@@ -122,7 +122,7 @@ def evaluate(
         )  # fmt: skip
 
 
-class Evaluator:
+class PolicyEvaluator:
     """Environments that stay for several evaluations; a context manager. Arguments as for :func:`evaluate`."""
 
     def __init__(
@@ -218,7 +218,7 @@ class Evaluator:
                     update = stack.enter_context(progress(episodes, "episode", shown=progress_bar))
                     update(len(known))
 
-                    def ended(done: Sequence[Episode]) -> None:
+                    def ended(done: Sequence[EndedEpisode]) -> None:
                         known.update({one.number: one for one in done})
                         if file is not None:
                             file.add(done)
@@ -247,8 +247,8 @@ class Evaluator:
         )
 
     def _play(
-        self, chosen: Chosen, context: PolicyContext, probe: Any, seed: int, episodes: int, known: dict[int, Episode],
-        ended: Callable[[Sequence[Episode]], None],
+        self, chosen: Chosen, context: PolicyContext, probe: Any, seed: int, episodes: int, known: dict[int, EndedEpisode],
+        ended: Callable[[Sequence[EndedEpisode]], None],
     ) -> None:  # fmt: skip
         """Play what is not known yet."""
         left, restarts = self.restarts, 0
@@ -300,7 +300,7 @@ class Evaluator:
         if program is not None:
             program.run.close()
 
-    def __enter__(self) -> Evaluator:
+    def __enter__(self) -> PolicyEvaluator:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from reactor_gymnasium.environments.player import Episode
+from reactor_gymnasium.environments.player import EndedEpisode
 
 __all__ = ["LogFile", "check_log"]
 
@@ -68,7 +68,7 @@ class LogFile:
 
     def __init__(self, path: Path, about: Mapping[str, Any], *, goes_on: bool) -> None:
         self.path = path
-        self.known: list[Episode] = []
+        self.known: list[EndedEpisode] = []
         self.file: BinaryIO | None = None
         check_log(path, goes_on=goes_on)
         head = json.dumps({_KEY: dict(about)}).encode() + b"\n"
@@ -87,7 +87,7 @@ class LogFile:
             file.close()
             raise
 
-    def add(self, episodes: Sequence[Episode]) -> None:
+    def add(self, episodes: Sequence[EndedEpisode]) -> None:
         """Write episodes down."""
         if not episodes or self.file is None:
             return
@@ -123,7 +123,7 @@ def _not_ours(path: Path, why: str) -> ValueError:
     return ValueError(f"{path} is not a log of an evaluation, and stays as it is: {why}. Pass another path to resume")
 
 
-def _episodes_in(path: Path, head: bytes) -> tuple[list[Episode], int]:
+def _episodes_in(path: Path, head: bytes) -> tuple[list[EndedEpisode], int]:
     """The episodes of a log, and where its last whole line ends: 0 if it is empty.
 
     Args:
@@ -133,7 +133,7 @@ def _episodes_in(path: Path, head: bytes) -> tuple[list[Episode], int]:
     Raises:
         ValueError: If it is the log of another evaluation, or no log.
     """
-    episodes: dict[int, Episode] = {}
+    episodes: dict[int, EndedEpisode] = {}
     with path.open("rb") as file:
         first = file.readline(_LONGEST)
         if not first or (len(first) > len(_HEAD) and head.startswith(first) and not first.endswith(b"\n")):
@@ -172,7 +172,7 @@ def _loaded(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return found
 
 
-def _played(path: Path, number: int, found: Mapping[str, Any]) -> Episode:
+def _played(path: Path, number: int, found: Mapping[str, Any]) -> EndedEpisode:
     """An episode of a line."""
 
     def is_number(value: Any) -> bool:
@@ -198,7 +198,7 @@ def _played(path: Path, number: int, found: Mapping[str, Any]) -> Episode:
         total = float(found["return"])
     except OverflowError as error:
         raise _not_ours(path, f"in its line {number} `return` is too large") from error
-    return Episode(0, found["episode"], total, found["length"], found["terminated"], True, found["infos"], found["digest"])
+    return EndedEpisode(0, found["episode"], total, found["length"], found["terminated"], True, found["infos"], found["digest"])
 
 
 def _check_alike(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

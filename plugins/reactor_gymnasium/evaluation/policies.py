@@ -26,11 +26,11 @@ from reactor_rl.plugin import NoiseKind, draw_rows, global_random_state
 __all__ = [
     "AskedPolicy",
     "BoundPolicy",
-    "Noise",
+    "PolicyNoise",
     "PolicyContext",
     "PredictPolicy",
     "Seeded",
-    "Turn",
+    "PolicyCall",
     "adapted",
     "counted",
     "draws_of",
@@ -45,7 +45,7 @@ GROUP = "reactor_gymnasium.policies"
 """Entry points of plugins that know how to ask the policies of their library; named after the package of those."""
 
 
-class Noise(NamedTuple):
+class PolicyNoise(NamedTuple):
     """Random numbers that a policy needs for an action.
 
     Attributes:
@@ -57,7 +57,7 @@ class Noise(NamedTuple):
     width: int = 1
 
 
-def draws_of(noise: Noise | None, generators: Sequence[np.random.Generator | None]) -> Any:
+def draws_of(noise: PolicyNoise | None, generators: Sequence[np.random.Generator | None]) -> Any:
     """The random numbers that a policy is given, see :class:`Turn`.
 
     Args:
@@ -71,7 +71,7 @@ def draws_of(noise: Noise | None, generators: Sequence[np.random.Generator | Non
     return draw_rows(noise.kind, generators, (len(generators), noise.width))
 
 
-class Turn:
+class PolicyCall:
     """The moment at which a policy is asked: everything besides observations.
 
     Attributes:
@@ -87,7 +87,7 @@ class Turn:
         self.noise, self.memory, self.masks, self.starts = noise, memory, masks, starts
 
 
-BoundPolicy = Callable[[Turn], Any]
+BoundPolicy = Callable[[PolicyCall], Any]
 """Reads the observations that it was bound to, and returns an action for each row."""
 
 
@@ -122,7 +122,7 @@ class AskedPolicy(ABC):
 
     by_row = False
     in_workers = False
-    noise: Noise | None = None
+    noise: PolicyNoise | None = None
     single = False
     masked = False
     named = ""
@@ -141,7 +141,7 @@ class AskedPolicy(ABC):
             rows: How many.
         """
 
-    def raw(self, observations: Any, rows: int) -> Callable[[Turn], Any]:
+    def raw(self, observations: Any, rows: int) -> Callable[[PolicyCall], Any]:
         """Likewise, but for what actions are chosen by, in which a difference in the last bit can be seen."""
         return self.bind(observations, rows)
 
@@ -211,12 +211,12 @@ class FunctionPolicy(AskedPolicy):
         self.function, self.context, self.asks = function, context, (function,)
         self.named = getattr(function, "__name__", type(function).__name__)
         if "random" in _parameters(function):
-            self.noise = Noise("generator")
+            self.noise = PolicyNoise("generator")
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         function, random_too, space = self.function, self.noise is not None, self.context.action_space
 
-        def ask(turn: Turn) -> Any:
+        def ask(turn: PolicyCall) -> Any:
             given = own(observations)  # it may keep it, or change it
             return counted(function(given, random=turn.noise) if random_too else function(given), rows, space, self.named)
 
@@ -235,7 +235,7 @@ class PredictPolicy(AskedPolicy):
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         predict, space, fixed, named = self.policy.predict, self.context.action_space, self.fixed, self.named
 
-        def ask(turn: Turn) -> Any:
+        def ask(turn: PolicyCall) -> Any:
             more: dict[str, Any] = dict(fixed)
             if self.stateful:
                 more["state"] = turn.memory[0] if rows == 1 else None
@@ -264,7 +264,7 @@ class Seeded(AskedPolicy):
         own: Whether it has generators of its own.
     """
 
-    noise = Noise("generator")
+    noise = PolicyNoise("generator")
     single = True
 
     def __init__(self, policy: AskedPolicy, own: bool = False) -> None:
@@ -275,10 +275,10 @@ class Seeded(AskedPolicy):
         ask, needed = self.policy.bind(observations, rows), self.policy.noise
         reached = generators_of(*self.policy.held()) if self.own else ()
 
-        def drawing(turn: Turn) -> Any:
+        def drawing(turn: PolicyCall) -> Any:
             generators = turn.noise
             word = int(generators[0].integers(2**32))
-            inner = Turn(draws_of(needed, generators), turn.memory, turn.masks, turn.starts)
+            inner = PolicyCall(draws_of(needed, generators), turn.memory, turn.masks, turn.starts)
             with _generators, global_random_state(), seeded(reached, word):
                 _seed_process(word)
                 return ask(inner)

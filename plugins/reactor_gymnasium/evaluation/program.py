@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from reactor_gymnasium.environments.player import Episode
+from reactor_gymnasium.environments.player import EndedEpisode
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking
 from reactor_gymnasium.evaluation.choosing import Chosen
@@ -87,7 +87,7 @@ class EpisodeProgram:
             executor=executor, workers=workers, context=method, fingerprint="off", placement=placement, tick_timeout=step_timeout
         )
 
-    def play(self, chosen: Chosen, seed: int, episodes: Iterable[int], ended: Callable[[Sequence[Episode]], object]) -> None:
+    def play(self, chosen: Chosen, seed: int, episodes: Iterable[int], ended: Callable[[Sequence[EndedEpisode]], object]) -> None:
         """Play episodes.
 
         Args:
@@ -112,7 +112,7 @@ class EpisodeProgram:
             with one_numeric_thread():
                 self._tell(chosen, seed, dealer, ended)
 
-    def _tick(self, dealer: _Dealer, ended: Callable[[Sequence[Episode]], object]) -> None:
+    def _tick(self, dealer: _Dealer, ended: Callable[[Sequence[EndedEpisode]], object]) -> None:
         run = self.run
         given = dealer.deal()
         run.set(**{f"episodes_{number}": numbers for number, numbers in given.items()})
@@ -130,7 +130,7 @@ class EpisodeProgram:
                 stacklevel=6,
             )  # fmt: skip
 
-    def _tell(self, chosen: Chosen, seed: int, dealer: _Dealer, ended: Callable[[Sequence[Episode]], object]) -> None:
+    def _tell(self, chosen: Chosen, seed: int, dealer: _Dealer, ended: Callable[[Sequence[EndedEpisode]], object]) -> None:
         """Play, with a policy that is asked here."""
         run = self.run
         asking = Asking(chosen.policy, chosen.batch, self.layout, self.num_envs, seed)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.environments.player import Episode
+from reactor_gymnasium.environments.player import EndedEpisode
 from reactor_gymnasium.evaluation.contents import hashed
 from reactor_rl.plugin import html_figure, html_table, require_module
 
@@ -182,7 +182,7 @@ class EvaluationReport:
         return f'<svg width="{WIDTH}" height="{HEIGHT + 20}" xmlns="http://www.w3.org/2000/svg" role="img">{bars}{axis}</svg>'
 
 
-def columns_of(episodes: Sequence[Episode]) -> dict[str, Array]:
+def columns_of(episodes: Sequence[EndedEpisode]) -> dict[str, Array]:
     """Infos by name: truth values if all episodes have one, integers likewise, else float64 with NaN for those without."""
     names = sorted({name for one in episodes for name in one.info})
     columns: dict[str, Array] = {}

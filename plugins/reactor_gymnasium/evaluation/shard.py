@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.gym_rows import GymRows
-from reactor_gymnasium.environments.player import Episode
+from reactor_gymnasium.environments.player import EndedEpisode
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import seed_of
@@ -43,7 +43,7 @@ class EpisodeShard(Reactor, ABC):
     episodes = Input()
     """Numbers of episodes that are to begin as soon as there is a row for them."""
     done = Output()
-    """Episodes that have ended, a list of :class:`~reactor_gymnasium.environments.player.Episode`."""
+    """Episodes that have ended, a list of :class:`~reactor_gymnasium.environments.player.EndedEpisode`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class AskingShard(EpisodeShard):
             player.ask(decode(policy), batch, seed)
         player.queue.extend(self.episodes.value)
         player.begin(player.out)
-        ended: list[Episode] = []
+        ended: list[EndedEpisode] = []
         for _ in range(STEPS):
             if player.idle:
                 break

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.gym_rows import GymRows
-from reactor_gymnasium.environments.player import Episode
+from reactor_gymnasium.environments.player import EndedEpisode
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.choosing import Chosen
 from reactor_gymnasium.evaluation.episodes import NumberedPlayer
@@ -79,7 +79,7 @@ def record_episodes(
     context: PolicyContext,
     max_steps: int | None,
     seed: int,
-    episodes: Sequence[Episode],
+    episodes: Sequence[EndedEpisode],
     folder: Path,
 ) -> dict[int, str]:
     """Play episodes again, and make videos of them.
@@ -113,7 +113,13 @@ def record_episodes(
 
 
 def _record(
-    env_fn: Callable[[], Any], chosen: Chosen, context: PolicyContext, max_steps: int | None, seed: int, episode: Episode, path: str
+    env_fn: Callable[[], Any],
+    chosen: Chosen,
+    context: PolicyContext,
+    max_steps: int | None,
+    seed: int,
+    episode: EndedEpisode,
+    path: str,
 ) -> None:
     """Play an episode again, in an environment of its own, and make a video of it."""
     layout, rows = ObservationLayout(context.observation_space, "unsafe"), GymRows(0, AutoresetMode.SAME_STEP)
@@ -143,7 +149,7 @@ def _film(rows: GymRows, player: NumberedPlayer, path: str) -> str:
     try:
         _show(film, rows)
         rows.before_reset = partial(_filming, film, rows, rows.before_reset)
-        ended: list[Episode] = []
+        ended: list[EndedEpisode] = []
         while not ended:
             ended = player.step(player.actions(), player.out)
             if not ended:

@@ -14,8 +14,8 @@ from reactor_gymnasium.environments.infos import Group
 from reactor_gymnasium.native import mujoco_v5 as v5
 
 __all__ = [
-    "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Reacher",
-    "Swimmer", "Walker2d",
+    "AntV4", "HalfCheetahV4", "HopperV4", "HumanoidV4", "HumanoidStandupV4", "InvertedDoublePendulumV4", "InvertedPendulumV4",
+    "ReacherV4", "SwimmerV4", "Walker2dV4",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -31,7 +31,7 @@ class _Healthy(v5.GymnasiumRows):
         return paid
 
 
-class HalfCheetah(v5.HalfCheetah):
+class HalfCheetahV4(v5.HalfCheetah):
     module = v5.PACKAGE + "half_cheetah_v4"
     written_from = ("7eb902f5c490",)
 
@@ -41,7 +41,7 @@ class HalfCheetah(v5.HalfCheetah):
         }  # fmt: skip
 
 
-class Walker2d(_Healthy, v5.Walker2d):
+class Walker2dV4(_Healthy, v5.Walker2d):
     module = v5.PACKAGE + "walker2d_v4"
     written_from = ("50004e1e7135",)
 
@@ -49,7 +49,7 @@ class Walker2d(_Healthy, v5.Walker2d):
         return {"x_position": self.qpos[:, 0], "x_velocity": self.velocity}
 
 
-class Hopper(_Healthy, v5.Hopper):
+class HopperV4(_Healthy, v5.Hopper):
     module = v5.PACKAGE + "hopper_v4"
     written_from = ("39d44534f8b0",)
 
@@ -57,7 +57,7 @@ class Hopper(_Healthy, v5.Hopper):
         return {"x_position": self.qpos[:, 0], "x_velocity": self.velocity}
 
 
-class Swimmer(v5.Swimmer):
+class SwimmerV4(v5.Swimmer):
     module = v5.PACKAGE + "swimmer_v4"
     written_from = ("77398652a441",)
 
@@ -69,7 +69,7 @@ class Swimmer(v5.Swimmer):
         }  # fmt: skip
 
 
-class InvertedPendulum(v5.InvertedPendulum):
+class InvertedPendulumV4(v5.InvertedPendulum):
     module = v5.PACKAGE + "inverted_pendulum_v4"
     written_from = ("875be15a1e91",)
 
@@ -81,7 +81,7 @@ class InvertedPendulum(v5.InvertedPendulum):
         return {}
 
 
-class InvertedDoublePendulum(v5.InvertedDoublePendulum):
+class InvertedDoublePendulumV4(v5.InvertedDoublePendulum):
     module = v5.PACKAGE + "inverted_double_pendulum_v4"
     written_from = ("2ff90335a78e",)
     forces = 3
@@ -93,7 +93,7 @@ class InvertedDoublePendulum(v5.InvertedDoublePendulum):
         return {}
 
 
-class Reacher(v5.Reacher):
+class ReacherV4(v5.Reacher):
     module = v5.PACKAGE + "reacher_v4"
     written_from = ("1f2605c03993",)
     axes = 3
@@ -107,7 +107,7 @@ class Reacher(v5.Reacher):
         np.add(self.distance, self.effort, out=self.rewards)
 
 
-class Ant(_Healthy, v5.Ant):
+class AntV4(_Healthy, v5.Ant):
     module = v5.PACKAGE + "ant_v4"
     written_from = ("823596739dbd",)
     untouched = 0
@@ -133,7 +133,7 @@ class Ant(_Healthy, v5.Ant):
         }  # fmt: skip
 
 
-class Humanoid(_Healthy, v5.Humanoid):
+class HumanoidV4(_Healthy, v5.Humanoid):
     module = v5.PACKAGE + "humanoid_v4"
     written_from = ("ae1cfe63c4cb",)
 
@@ -153,7 +153,7 @@ class Humanoid(_Healthy, v5.Humanoid):
         }  # fmt: skip
 
 
-class HumanoidStandup(v5.HumanoidStandup):
+class HumanoidStandupV4(v5.HumanoidStandup):
     module = v5.PACKAGE + "humanoidstandup_v4"
     written_from = ("8ef0271129bb",)
 

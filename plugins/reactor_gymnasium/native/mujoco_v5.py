@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.native.simulated import Field, MujocoRows
+from reactor_gymnasium.native.simulated import GatheredField, MujocoRows
 
 __all__ = [
     "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher",
@@ -347,7 +347,7 @@ class Humanoid(HumanoidStandup):
     def bind(self) -> None:
         super().bind()
         envs: Any = self.envs
-        self.mass, self.centers = Field([[env.model.body_mass] for env in envs]), self.field(lambda data: data.xipos)
+        self.mass, self.centers = GatheredField([[env.model.body_mass] for env in envs]), self.field(lambda data: data.xipos)
 
     def center(self) -> Array:
         """Where each row's center of mass is."""

@@ -93,8 +93,8 @@ _OURS = {
     "toy_text.taxi:TaxiEnv": "toy_text:Taxi",
     "toy_text.blackjack:BlackjackEnv": "toy_text:Blackjack",
     **{
-        f"mujoco.{file}_{version}:{name}Env": f"mujoco_{version}:{name}"
-        for version in ("v5", "v4")
+        f"mujoco.{file}_{version}:{name}Env": f"mujoco_{version}:{name}{suffix}"
+        for version, suffix in (("v5", ""), ("v4", "V4"))
         for file, name in {
             "half_cheetah": "HalfCheetah", "hopper": "Hopper", "walker2d": "Walker2d", "swimmer": "Swimmer", "ant": "Ant",
             "humanoid": "Humanoid", "humanoidstandup": "HumanoidStandup", "inverted_pendulum": "InvertedPendulum",

@@ -29,7 +29,7 @@ from reactor_gymnasium.native import guards
 from reactor_gymnasium.native.kernel import GENERATOR, REFUSED, ROOTS, BlockKernel, Taken
 from reactor_rl.plugin import code_of, global_random_state
 
-__all__ = ["Field", "MujocoRows"]
+__all__ = ["GatheredField", "MujocoRows"]
 
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
@@ -60,7 +60,7 @@ STEPS, ROWS, WIDEST = 36, 2, 10.0
 """Of the comparison: steps, rows, and how far actions go where there is no bound."""
 
 
-class Field:
+class GatheredField:
     """Numbers of every row's data, which are gathered into one array.
 
     Args:
@@ -94,7 +94,7 @@ class Field:
         return self.all
 
 
-class _Form(NamedTuple):
+class _StepForm(NamedTuple):
     """The results of a step in Python, and all that it leaves behind: each value's type or, of an array, its dtype and shape."""
 
     observation: Any
@@ -134,7 +134,7 @@ class MujocoRows(BlockKernel):
 
     trusted: ClassVar[bool] = False
     """Whether its first steps are not compared, for somebody else does so."""
-    _forms: ClassVar[dict[Any, _Form]] = {}
+    _forms: ClassVar[dict[Any, _StepForm]] = {}
     _kept: ClassVar[dict[type, list[str]]] = {}  # names of attributes that environments have, and that their code mentions
     _differences: ClassVar[dict[Any, str | None]] = {}
 
@@ -234,7 +234,7 @@ class MujocoRows(BlockKernel):
         return random.uniform(low, high, (n, *space.shape)).astype(cls.actions[0])
 
     @classmethod
-    def _learn(cls, env: Any) -> _Form:
+    def _learn(cls, env: Any) -> _StepForm:
         """The results of a step of such an environment: a copy takes one."""
         key = cls, cls.constants(env)
         if key not in cls._forms:
@@ -250,7 +250,7 @@ class MujocoRows(BlockKernel):
             reward_form = "numpy" if isinstance(reward, np.float64) else "python"
             code = cls.comes_to()
             cls._kept[cls.original()] = sorted((code.names | code.written) & vars(twin).keys() - SIMULATION)
-            cls._forms[key] = _Form(_form_of("observation", observation), reward_form, of_infos, columns)
+            cls._forms[key] = _StepForm(_form_of("observation", observation), reward_form, of_infos, columns)
         return cls._forms[key]
 
     # ------------------------------------------------------------------ what it does
@@ -289,7 +289,7 @@ class MujocoRows(BlockKernel):
         self.qpos, self.qvel = self.state.all[:, : env.model.nq], self.state.all[:, env.model.nq :]
         self.bind()
 
-    def field(self, views: Callable[[Any], Sequence[Array] | Array]) -> Field:
+    def field(self, views: Callable[[Any], Sequence[Array] | Array]) -> GatheredField:
         """Numbers of every row's data.
 
         Args:
@@ -299,9 +299,9 @@ class MujocoRows(BlockKernel):
             ValueError: If one is a copy.
         """
         found = [views(data) for _, data, _ in self.simulations]
-        return Field([[of_row] if isinstance(of_row, np.ndarray) else of_row for of_row in found])
+        return GatheredField([[of_row] if isinstance(of_row, np.ndarray) else of_row for of_row in found])
 
-    def bodies(self, *names: str | int) -> Field:
+    def bodies(self, *names: str | int) -> GatheredField:
         """Where bodies are, three numbers each.
 
         Args:

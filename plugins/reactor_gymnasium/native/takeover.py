@@ -19,7 +19,7 @@ from reactor_gymnasium.native.functions import EachObservation, EachReward
 from reactor_gymnasium.native.guards import switched_off
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Taken, error_state
 from reactor_gymnasium.native.kernels import choose_kernel, in_words, take_over
-from reactor_gymnasium.native.watching import Watch, watch_of
+from reactor_gymnasium.native.watching import CodeWatch, watch_of
 
 __all__ = ["Takeover"]
 
@@ -60,7 +60,7 @@ class Takeover:
         self.given: tuple[Any, Failures] = None, []
         self.whole: Array | None = None
         self.at = 0 if kernels else NEVER
-        self._watch: Watch  # over what the kernel and the forms were written from, and the wrappers that are left out
+        self._watch: CodeWatch  # over what the kernel and the forms were written from, and the wrappers that are left out
         self._kind: type  # of what the kernel steps
         self._paid: type = float  # of the kernel's rewards
         self._own: Any = None  # makes an observation of a row of the kernel's, where that is no array

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from reactor_rl.plugin import Code, compiled_module
 
-__all__ = ["Watch", "watch_of"]
+__all__ = ["CodeWatch", "watch_of"]
 
 Namespace = dict[str, Any]
 
@@ -41,7 +41,7 @@ class _Entry(NamedTuple):
     module: str
 
 
-class Watch:
+class CodeWatch:
     """The code on which the work of several classes depends, as it is now.
 
     Args:
@@ -171,9 +171,9 @@ class Watch:
 
 
 @cache
-def watch_of(*codes: Code, called: tuple[Code, ...] = ()) -> Watch:
+def watch_of(*codes: Code, called: tuple[Code, ...] = ()) -> CodeWatch:
     """Watch what some classes come to, from the first call on."""
-    return Watch(*codes, called=called)
+    return CodeWatch(*codes, called=called)
 
 
 def _namespace(home: type | ModuleType) -> Namespace:

@@ -16,13 +16,13 @@ import numpy.typing as npt
 from reactor_pettingzoo.learning.seats import ACTING, REWARDS, TERMINATIONS, TRUNCATIONS, Block, Seats
 from reactor_sb3.plugin import BoundBehaviour, Field, OnPolicy, Rollout, Turn, advantages
 
-__all__ = ["JointPolicy", "Part", "turns_advantages"]
+__all__ = ["JointPolicy", "PolicySlot", "turns_advantages"]
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class PolicySlot:
     """A policy among others.
 
     Attributes:
@@ -69,7 +69,7 @@ class JointPolicy:
         seats: All agents.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[PolicySlot, ...]
     seats: Seats
 
     @property

@@ -20,7 +20,7 @@ from reactor_pettingzoo.learning.seats import Block, Seats
 from reactor_sb3.plugin import PPOLoss, copied
 from reactor_torch import FORBIDDEN
 
-__all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedLoss", "acting_alone"]
+__all__ = ["CentralisedActor", "AgentPolicies", "CentralisedPolicy", "MaskedLoss", "acting_alone"]
 
 Array = npt.NDArray[Any]
 
@@ -137,7 +137,7 @@ class CentralisedPolicy(ActorCriticPolicy):
         self.mlp_extractor.value_net = of_critic.value_net
 
 
-class Actor(nn.Module):
+class CentralisedActor(nn.Module):
     """The actor of a centralised policy, alone: from what its agent sees to a distribution of actions."""
 
     def __init__(self, policy: CentralisedPolicy) -> None:
@@ -154,7 +154,7 @@ class Actor(nn.Module):
 
 def acting_alone(policy: Any) -> Any:
     """A policy as it acts by what its agent sees: of a centralised one the actor."""
-    return Actor(policy) if isinstance(policy, CentralisedPolicy) else policy
+    return CentralisedActor(policy) if isinstance(policy, CentralisedPolicy) else policy
 
 
 def forbid(distribution: Any, masks: torch.Tensor) -> None:

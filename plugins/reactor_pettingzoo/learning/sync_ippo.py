@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from stable_baselines3.ppo import CnnPolicy, MlpPolicy, MultiInputPolicy
 
 from reactor_pettingzoo.agents import EnvFn, probe_agents, travelling
-from reactor_pettingzoo.learning.joint_policy import JointPolicy, Part
+from reactor_pettingzoo.learning.joint_policy import JointPolicy, PolicySlot
 from reactor_pettingzoo.learning.league import MAIN, OPPONENT, PLAYERS, League, Pool, sides_of
 from reactor_pettingzoo.learning.payoffs import LeagueReport, Payoffs
 from reactor_pettingzoo.learning.policies import AgentPolicies, CentralisedPolicy, MaskedLoss, acting_alone
@@ -244,7 +244,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
     def acting_by_torch(self) -> dict[str, str | None]:
         return {part.block.policy: part.policy.policy.why_torch for part in cast(JointPolicy, self.acting()[1]).parts}
 
-    def _part(self, block: Block, names: tuple[str, ...], plays: bool = False) -> Part:
+    def _part(self, block: Block, names: tuple[str, ...], plays: bool = False) -> PolicySlot:
         policy = self.policy.agents[names[0]]
         own = replace(read_policy(policy).policy, masked=block.masked)
         if block.masked and own.distribution is None:
@@ -252,7 +252,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
                 f"{type(policy).__name__} draws actions by itself, and would draw forbidden ones: its agents have masks"
             )
         learns = block.policy in self.seats.counted and not plays
-        return Part(block, OnPolicy(own, self.gamma, self.gae_lambda), tuple(f"{name}." for name in names), learns)
+        return PolicySlot(block, OnPolicy(own, self.gamma, self.gae_lambda), tuple(f"{name}." for name in names), learns)
 
     def store(self, rollouts: Rollouts) -> None:
         """Nothing is kept besides."""

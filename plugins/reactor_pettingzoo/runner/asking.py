@@ -34,7 +34,7 @@ from reactor_torch import (
     spoilt_rows,
 )
 
-__all__ = ["Asked", "asked", "illegal"]
+__all__ = ["GroupPolicy", "asked", "illegal"]
 
 Array = npt.NDArray[Any]
 LINE = 64
@@ -46,7 +46,7 @@ _TINY = 2.0**-54
 """In place of 0, which the inverse of a distribution function has no number for."""
 
 
-class Asked:
+class GroupPolicy:
     """A policy, or several of one kind, ready to be asked about all rows that they act for.
 
     Attributes:
@@ -94,7 +94,7 @@ class Asked:
 
 def asked(
     names: Sequence[Any], parts: Sequence[PolicyPart], group: AgentGroup, rows: int, greedy: bool, own: AbstractContextManager[Any]
-) -> Asked:
+) -> GroupPolicy:
     """Policies ready to be asked.
 
     Args:
@@ -175,7 +175,7 @@ class _Seen:
                 self.shown[key][...] = part.reshape(self.shown[key].shape)
 
 
-class _Networks(Asked):
+class _Networks(GroupPolicy):
     """Policies whose outputs a distribution chooses by; see :class:`~reactor_torch.Policy`. Arguments as for :func:`asked`."""
 
     sound = True
@@ -339,7 +339,7 @@ class _Drawing(_Networks):
 # ---------------------------------------------------------------------- functions
 
 
-class _Function(Asked):
+class _Function(GroupPolicy):
     """A function of observations, and of action masks where there are any, that returns actions."""
 
     keeps_room = False
@@ -401,7 +401,7 @@ def _aligned_arrays(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[Array]
 # ---------------------------------------------------------------------- at random
 
 
-class _Random(Asked):
+class _Random(GroupPolicy):
     """Any legal action, each as likely."""
 
     noise = "uniform"

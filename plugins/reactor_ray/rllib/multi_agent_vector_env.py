@@ -22,7 +22,7 @@ __all__ = ["AgentColumns", "ReactorVectorMultiAgentEnv"]
 _Bools = npt.NDArray[np.bool_]
 
 
-class _Envs(ParallelVectorEnv):
+class _RowInfoEnvs(ParallelVectorEnv):
     """Infos row by row, as environments returned them, where Gymnasium's come as columns; and who is there as a column."""
 
     _style = HostStyle(columns=True, makers_option=None, infos="rows")
@@ -76,7 +76,7 @@ class ReactorVectorMultiAgentEnv(VectorMultiAgentEnv):
 
     def __init__(self, creator: Callable[[], Any], num_envs: int, *, workers: int | None, executor: Any) -> None:
         super().__init__()
-        self._envs = _Envs(
+        self._envs = _RowInfoEnvs(
             MakesParallel(creator), num_envs, workers=workers, executor=executor, autoreset_mode=AutoresetMode.NEXT_STEP
         )
         self.num_envs, self.agents = num_envs, self._envs.agents

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import Episode, StepBuffers, note_whose_info
+from reactor_gymnasium.plugin import EndedEpisode, StepBuffers, note_whose_info
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.acting.behaviours import Behaviour, BoundBehaviour, Field, Rollout, Turn
@@ -293,7 +293,7 @@ class Actor(Reactor):
         return infos
 
     def _infos(
-        self, step: int, envs: SeededEnvs, ended: Sequence[Episode], watched: bool, normalizing: Normalizing | None
+        self, step: int, envs: SeededEnvs, ended: Sequence[EndedEpisode], watched: bool, normalizing: Normalizing | None
     ) -> Iterator[StepInfo]:
         """The infos to report of a step."""
         rows, steps = envs.rows, self.config.steps

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from reactor_gymnasium.plugin import IDLE, EnvRows, Episode, Numbered, SavedEnv, StepBuffers
+from reactor_gymnasium.plugin import IDLE, EndedEpisode, EnvRows, Numbered, SavedEnv, StepBuffers
 from reactor_rl.plugin import aligned_zeros, decode
 from reactor_sb3.acting.actor import Actor, ActorConfig
 from reactor_sb3.acting.behaviours import BoundBehaviour, Field, Rollout
@@ -268,7 +268,7 @@ class CandidateEnvs(SeededEnvs):
             log.begin(row)  # where nothing was played, steps of others have been counted
         queue.playing = [*self._playing]
 
-    def _note(self, end: Episode, record: Array, place: int, moments: _Moments | None) -> None:
+    def _note(self, end: EndedEpisode, record: Array, place: int, moments: _Moments | None) -> None:
         """Note an episode that has ended."""
         told = end.info.get("episode", {"r": end.total, "l": end.length})  # a Monitor knows of other wrappers' changes
         total, length = float(np.asarray(told["r"]).item()), int(told["l"])

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import Episode, StepBuffers
+from reactor_gymnasium.plugin import EndedEpisode, StepBuffers
 from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.acting.behaviours import Behaviour, Rollout, Turn
 from reactor_sb3.acting.normalization import Normalization
@@ -124,7 +124,7 @@ class Player:
         with self.envs.rows.opened(changes=False) as envs:
             return function(envs[0])
 
-    def play(self, steps: int, episodes: int, show: Callable[[gymnasium.Env[Any, Any]], None] | None = None) -> list[Episode]:
+    def play(self, steps: int, episodes: int, show: Callable[[gymnasium.Env[Any, Any]], None] | None = None) -> list[EndedEpisode]:
         """Take a slice of steps.
 
         Args:
@@ -142,7 +142,7 @@ class Player:
         envs.begin_round(afresh=False)
         normalizing = None if plan.normalization is None else plan.normalization.by(self.snapshot)
         actions: list[Array] = []
-        ended: list[Episode] = []
+        ended: list[EndedEpisode] = []
         envs.rows.show(self.out)
         envs.rows.raise_failure()
         ask = envs.asking(self.rollout, self.asked) if self.asked else None

@@ -24,11 +24,11 @@ from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Loss, Network, Update, squashed_sample, td_loss
 
-__all__ = ["ActorLoss", "CriticLoss", "SyncCrossQ"]
+__all__ = ["CrossQActorLoss", "CrossQCriticLoss", "SyncCrossQ"]
 
 
 @dataclass(frozen=True)
-class CriticLoss(Loss):
+class CrossQCriticLoss(Loss):
     """Squared difference of critics and what they say themselves of the next observations, all in one pass."""
 
     learns, reads, statistics = "critic", ("actor",), ("critic_loss",)
@@ -59,12 +59,12 @@ class CriticLoss(Loss):
 
 
 @dataclass(frozen=True)
-class ActorLoss(sync_sac.ActorLoss):
+class CrossQActorLoss(sync_sac.SACActorLoss):
     """That of SAC; the critics' running statistics stay as they are."""
 
     normalises = True
     by_blocks = False
-    fast = sync_sac.ActorLoss.fast
+    fast = sync_sac.SACActorLoss.fast
 
     def __call__(self, nets: Mapping[str, Any], batch: SACBatch) -> tuple[torch.Tensor, ...]:
         """The loss, and the mean log-probability, from which the entropy coefficient learns."""
@@ -147,7 +147,7 @@ class SyncCrossQ(SACTrainer, CrossQ):
 
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
-        return {"critic": CriticLoss(), "actor": ActorLoss()}
+        return {"critic": CrossQCriticLoss(), "actor": CrossQActorLoss()}
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, drawn in sb3-contrib's order, and the actor's only when it learns."""

@@ -19,11 +19,11 @@ from reactor_sb3.algorithms.sac import SACBatch, SACTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Loss, scaled, squashed_sample, td_loss, weighted_sum
 
-__all__ = ["ActorLoss", "CriticLoss", "SACBatch", "SyncSAC"]
+__all__ = ["SACActorLoss", "SACCriticLoss", "SACBatch", "SyncSAC"]
 
 
 @dataclass(frozen=True)
-class CriticLoss(Loss):
+class SACCriticLoss(Loss):
     """Half the squared difference of critics and soft targets, added up over the critics."""
 
     learns, reads, statistics = "critic", ("critic_target", "actor"), ("critic_loss",)
@@ -49,7 +49,7 @@ class CriticLoss(Loss):
 
 
 @dataclass(frozen=True)
-class ActorLoss(Loss):
+class SACActorLoss(Loss):
     """Log-probability of the actor's own actions, weighted, less the least value that a critic gives them.
 
     Attributes:
@@ -152,4 +152,4 @@ class SyncSAC(SACTrainer, SAC):
 
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
-        return {"critic": CriticLoss(), "actor": ActorLoss()}
+        return {"critic": SACCriticLoss(), "actor": SACActorLoss()}

@@ -23,7 +23,7 @@ from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Loss, Network, TransitionBatch, Update, scaled, td_loss, weighted_sum
 
-__all__ = ["ActorLoss", "CriticLoss", "SyncTD3", "TD3Batch"]
+__all__ = ["TD3ActorLoss", "TD3CriticLoss", "SyncTD3", "TD3Batch"]
 
 
 @dataclass
@@ -38,7 +38,7 @@ class TD3Batch(TransitionBatch):
 
 
 @dataclass(frozen=True)
-class CriticLoss(Loss):
+class TD3CriticLoss(Loss):
     """Squared difference of critics and targets, added up over the critics."""
 
     learns, reads, statistics = "critic", ("critic_target", "actor_target"), ("critic_loss",)
@@ -62,7 +62,7 @@ class CriticLoss(Loss):
 
 
 @dataclass(frozen=True)
-class ActorLoss(Loss):
+class TD3ActorLoss(Loss):
     """The first critic's value of the actor's own actions, negative."""
 
     learns, reads, statistics, fields = "actor", ("critic",), ("actor_loss",), ("observations",)
@@ -153,7 +153,7 @@ class SyncTD3(OffPolicyTrainer, TD3):
 
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
-        return {"critic": CriticLoss(), "actor": ActorLoss()}
+        return {"critic": TD3CriticLoss(), "actor": TD3ActorLoss()}
 
     def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The actor, and the noise that is added to its actions."""

@@ -22,11 +22,11 @@ from reactor_sb3.learned import read_actor, read_quantile_critics
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Loss, quantile_loss, quantile_targets, squashed_sample
 
-__all__ = ["ActorLoss", "CriticLoss", "SyncTQC"]
+__all__ = ["TQCActorLoss", "TQCCriticLoss", "SyncTQC"]
 
 
 @dataclass(frozen=True)
-class CriticLoss(Loss):
+class TQCCriticLoss(Loss):
     """Quantile regression on what is left of the targets' quantiles without the largest.
 
     Attributes:
@@ -62,7 +62,7 @@ class CriticLoss(Loss):
 
 
 @dataclass(frozen=True)
-class ActorLoss(sync_sac.ActorLoss):
+class TQCActorLoss(sync_sac.SACActorLoss):
     """That of SAC, with the mean of all quantiles in the place of the least value."""
 
     def value(self, critic: Any, observations: Any, actions: torch.Tensor) -> torch.Tensor:
@@ -70,7 +70,7 @@ class ActorLoss(sync_sac.ActorLoss):
         quantiles: torch.Tensor = critic(observations, actions)
         return quantiles.mean(2).mean(1)
 
-    fast = sync_sac.ActorLoss.fast
+    fast = sync_sac.SACActorLoss.fast
 
 
 class SyncTQC(SACTrainer, TQC):
@@ -144,4 +144,4 @@ class SyncTQC(SACTrainer, TQC):
                 f"top_quantiles_to_drop_per_net must be a whole number from 0 to {each - 1}, for each net has n_quantiles={each}, "
                 f"got {dropped!r}"
             )
-        return {"critic": CriticLoss(dropped * self.critic.n_critics), "actor": ActorLoss()}
+        return {"critic": TQCCriticLoss(dropped * self.critic.n_critics), "actor": TQCActorLoss()}

@@ -18,12 +18,12 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
 from reactor_sb3.environments.wrapped_alone import levels_of
 
-__all__ = ["Asked", "forget_play", "leave", "reach"]
+__all__ = ["EnvRequest", "forget_play", "leave", "reach"]
 
 _ATTRIBUTE = "_reactor_rl_reached"
 
 
-class Asked:
+class EnvRequest:
     """Something to be asked of some environments, or done with them; can be pickled.
 
     Args:
@@ -79,7 +79,7 @@ class _Reached:
         method: Callable[..., Any] = getattr(type(self.venv), what).__get__(self.venv)
         return method
 
-    def _ask(self, asked: Asked, indices: VecEnvIndices, own: Callable[[], Any]) -> Any:
+    def _ask(self, asked: EnvRequest, indices: VecEnvIndices, own: Callable[[], Any]) -> Any:
         numbers = list(self.venv._get_indices(indices))
         numbers = [range(self.venv.num_envs)[number] for number in numbers]
         answers = None
@@ -94,15 +94,15 @@ class _Reached:
 
     def env_method(self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any) -> list[Any]:
         own = partial(self._own("env_method"), method_name, *method_args, indices=indices, **method_kwargs)
-        found: list[Any] = self._ask(Asked("env_method", method_name, method_args, method_kwargs), indices, own)
+        found: list[Any] = self._ask(EnvRequest("env_method", method_name, method_args, method_kwargs), indices, own)
         return found
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        found: list[Any] = self._ask(Asked("get_attr", attr_name), indices, partial(self._own("get_attr"), attr_name, indices))
+        found: list[Any] = self._ask(EnvRequest("get_attr", attr_name), indices, partial(self._own("get_attr"), attr_name, indices))
         return found
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        self._ask(Asked("set_attr", attr_name, (value,)), indices, partial(self._own("set_attr"), attr_name, value, indices))
+        self._ask(EnvRequest("set_attr", attr_name, (value,)), indices, partial(self._own("set_attr"), attr_name, value, indices))
 
     def reset(self) -> Any:
         """See SB3; from now on until the next round its own environments answer."""

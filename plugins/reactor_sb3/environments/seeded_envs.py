@@ -17,8 +17,8 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
 from reactor_gymnasium.plugin import (
+    EndedEpisode,
     EnvRows,
-    Episode,
     EpisodeLog,
     EpisodePlayer,
     GymRows,
@@ -30,7 +30,7 @@ from reactor_gymnasium.plugin import (
 )
 from reactor_rl import RunError
 from reactor_rl.plugin import Pickled, decode, dumps
-from reactor_sb3.environments.reached import Asked
+from reactor_sb3.environments.reached import EnvRequest
 from reactor_sb3.streams import Purpose, seed_of
 
 __all__ = ["MakeRows", "SeededEnvs", "check", "kept_info", "single_envs"]
@@ -125,7 +125,7 @@ class SeededEnvs:
             self._logged[row] += len(log[-1])
         self.log.settle()
 
-    def reported(self, end: Episode) -> bool:
+    def reported(self, end: EndedEpisode) -> bool:
         """Whether an episode is told of, as in SB3: not a lost life, if a ``Monitor`` waits for the end of the game."""
         return end.over or not self._monitored[end.row] or "episode" in end.info
 
@@ -180,7 +180,7 @@ class SeededEnvs:
             ) from None
         return method
 
-    def ask(self, asked: Asked, numbers: Collection[int]) -> dict[int, Pickled]:
+    def ask(self, asked: EnvRequest, numbers: Collection[int]) -> dict[int, Pickled]:
         """Ask something of environments between two rounds.
 
         Args:
@@ -277,7 +277,7 @@ def _fitting(method: str, answer: Any, space: spaces.Space[Any], field: Array) -
     return array
 
 
-def _answer(asked: Asked, env: Env) -> Pickled:
+def _answer(asked: EnvRequest, env: Env) -> Pickled:
     try:
         found: Any = True, asked(env)
     except Exception as error:

@@ -10,7 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, Event
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_gymnasium import EvaluationReport
-from reactor_gymnasium.plugin import Evaluator, checked_number
+from reactor_gymnasium.plugin import PolicyEvaluator, checked_number
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -84,7 +84,7 @@ class ReactorEvalCallback(EvalCallback):
         self.evaluations_results, self.evaluations_timesteps, self.evaluations_length = [], [], []
         self.evaluations_successes = []
         self.seed, self.report = seed, None
-        self.evaluator = Evaluator(
+        self.evaluator = PolicyEvaluator(
             env, num_envs=num_envs, workers=workers, executor=executor, max_steps=max_steps, restarts=restarts
         )
 

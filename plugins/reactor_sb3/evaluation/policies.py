@@ -13,7 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from torch import nn
 
-from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed
+from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, PolicyCall, PolicyContext, PolicyNoise, counted, hashed
 from reactor_sb3.environments.wrapped_alone import channels_first
 from reactor_sb3.evaluation.normalizer import changes_of, normalizer_of
 from reactor_torch import (
@@ -93,15 +93,15 @@ class ReadPolicy(AskedPolicy):
         if distribution is None and not isinstance(self.space, spaces.Box):
             refuse_spoilt(source.module, f"the policy {self.named}")  # its answers are choices, of which none is NaN
         if self.random_share > 0:
-            self.noise = Noise("uniform", 2)
+            self.noise = PolicyNoise("uniform", 2)
         elif self.draws and distribution is not None and distribution.noise != "none":
-            self.noise = Noise(distribution.noise, distribution.width)
+            self.noise = PolicyNoise(distribution.noise, distribution.width)
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         find, act, fit = self.raw(observations, rows), self._acting(rows), self.policy.fitting
         share, space, named = self.random_share, self.space, self.named
 
-        def ask(turn: Turn) -> Any:
+        def ask(turn: PolicyCall) -> Any:
             actions, noise = act(find(turn), turn.noise), turn.noise
             if share > 0:
                 actions = np.where(noise[:, 0] < share, (noise[:, 1] * space.n).astype(np.int64), actions)
@@ -120,7 +120,7 @@ class ReadPolicy(AskedPolicy):
         scale = distribution.scaled(np.ones((1, distribution.width), np.float32), weights)  # once: weights stay as they are
         return lambda outputs, noise: choose(outputs, noise * scale)
 
-    def raw(self, observations: Any, rows: int) -> Callable[[Turn], Array]:
+    def raw(self, observations: Any, rows: int) -> Callable[[PolicyCall], Array]:
         """See :class:`~reactor_gymnasium.plugin.AskedPolicy`: outputs, or actions of a policy that draws them by itself."""
         policy, named, module, space = self.policy, self.named, self.module, self.space
         choices = choices_among(space) if policy.masked else ()
@@ -134,7 +134,7 @@ class ReadPolicy(AskedPolicy):
         else:
             answer = bound.begin(OneStream(np.random.default_rng(0))) if self.draws else bound.mode  # torch draws
 
-        def find(turn: Turn) -> Array:
+        def find(turn: PolicyCall) -> Array:
             look()
             if policy.masked:
                 masks[0] = _allowed(turn.masks, choices)

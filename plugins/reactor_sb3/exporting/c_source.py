@@ -35,7 +35,7 @@ _NOT_CPP = {"new": "added", "near": "close", "far": "beyond"}
 """Names in C that are words of C++, or macros of Windows."""
 
 
-class _Function(NamedTuple):
+class _CFunction(NamedTuple):
     """A function or a type: its comment, its type, its arguments and its body; of a type the body alone."""
 
     name: str
@@ -65,22 +65,22 @@ class _Function(NamedTuple):
 
 
 class _Source(NamedTuple):
-    functions: Mapping[str, _Function]
+    functions: Mapping[str, _CFunction]
     macros: Mapping[str, tuple[tuple[str, ...], str]]
 
 
 @cache
 def _source() -> _Source:
-    functions: dict[str, _Function] = {}
+    functions: dict[str, _CFunction] = {}
     macros: dict[str, tuple[tuple[str, ...], str]] = {}
     for path in sorted(Path(reactor_torch.__file__).parent.rglob("*.h")):
         text = path.read_text()
         for found in _FUNCTION.finditer(text):
             name = found["ours"] or found["plain"]
             returns = " ".join(word for word in found["head"].split() if word not in _QUALIFIERS)
-            functions[name] = _Function(name, found["comment"] or "", returns, found["arguments"], _COMMENT.sub("", found["body"]))
+            functions[name] = _CFunction(name, found["comment"] or "", returns, found["arguments"], _COMMENT.sub("", found["body"]))
         for found in _UNION.finditer(text):
-            functions[found["name"]] = _Function(found["name"], "", "", "", found["body"])
+            functions[found["name"]] = _CFunction(found["name"], "", "", "", found["body"])
         if portable := _PORTABLE.search(text):
             for name, parameters, body in _MACRO.findall(portable["macros"]):
                 macros[name] = (tuple(parameters.split(", ")) if parameters else (), body)
@@ -97,7 +97,7 @@ def functions_of(names: Iterable[str], prefix: str) -> str:
     Raises:
         FileNotFoundError: If the C source is not installed.
     """
-    functions, wanted = _source().functions, dict[str, _Function]()
+    functions, wanted = _source().functions, dict[str, _CFunction]()
 
     def want(name: str) -> None:
         function = functions.get(name)

@@ -16,7 +16,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from reactor_gymnasium.plugin import checked_number, no_traces
 from reactor_sb3.environments.copies import without_logs
 from reactor_sb3.environments.makers import EnvMaker
-from reactor_sb3.environments.reached import Asked
+from reactor_sb3.environments.reached import EnvRequest
 from reactor_sb3.streams import drawing_from
 from reactor_sb3.trainers.replay_sampler import ReplaySampler
 
@@ -78,14 +78,14 @@ class GoalEnv(DummyVecEnv):
             super().__init__([makes.of(0)])
             self.seed(0)
             self.reset()
-        self.asked: list[Asked] = []
+        self.asked: list[EnvRequest] = []
         if not self.envs[0].has_wrapper_attr("compute_reward"):
             raise ValueError(
                 "HerReplayBuffer asks the environment for the rewards of other goals, and it has no compute_reward(achieved_goal, "
                 "desired_goal, info): give it that method, for many goals at once, or use replay_buffer_class=None"
             )
 
-    def follow(self, asked: Asked) -> None:
+    def follow(self, asked: EnvRequest) -> None:
         """Do what the actors' environments were asked to do."""
         self.asked.append(asked)
         asked(self.envs[0])

@@ -25,12 +25,12 @@ from reactor_sb3.trainers.model import Model
 if TYPE_CHECKING:
     from reactor_rl import Run
 
-__all__ = ["LEARNED", "Locals", "Report", "counted", "noting_read_only"]
+__all__ = ["LEARNED", "Locals", "TrainingReport", "counted", "noting_read_only"]
 
 Array = npt.NDArray[Any]
 
 
-class Report:
+class TrainingReport:
     """The part of a trainer that looks at what a round has brought and changes nothing in it.
 
     Besides what SB3 logs there are two rates, since the last log or the beginning of ``learn()``. Spreeze (Hou et al. 2025) has its

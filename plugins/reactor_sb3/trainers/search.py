@@ -26,7 +26,7 @@ from reactor_sb3.streams import drawing_first_weights
 from reactor_sb3.trainers.finite import check_parameters
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
-from reactor_sb3.trainers.report import Report
+from reactor_sb3.trainers.report import TrainingReport
 from reactor_sb3.trainers.session import Session
 from reactor_sb3.trainers.trainer import Trainer
 from reactor_torch import Batch, FlatParameters, Loss, Update
@@ -111,7 +111,7 @@ def read_parameters(policy: torch.nn.Module, flat: FlatParameters) -> FlatParame
     return f"its {min(flat.frozen)} is frozen" if flat.frozen else flat
 
 
-class _SearchReport(Report):
+class _SearchReport(TrainingReport):
     """Counts the steps of whole episodes, when they are all over."""
 
     def round(self, model: Model, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:

@@ -24,7 +24,7 @@ from reactor_sb3.acting.player import PlayConfig
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker
-from reactor_sb3.environments.reached import Asked, forget_play
+from reactor_sb3.environments.reached import EnvRequest, forget_play
 from reactor_sb3.trainers.display import Display
 from reactor_sb3.trainers.finite import check_parameters
 from reactor_sb3.trainers.hindsight import GoalEnv
@@ -34,7 +34,7 @@ from reactor_sb3.trainers.options import RunOptions
 from reactor_sb3.trainers.placing import choose_placement, may_learn_alone, recommendations, spread, threads_of
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
 from reactor_sb3.trainers.replay import KeptArrays
-from reactor_sb3.trainers.report import Report, noting_read_only
+from reactor_sb3.trainers.report import TrainingReport, noting_read_only
 from reactor_sb3.trainers.settings import Settings, check_settings
 from reactor_torch import (
     Network,
@@ -143,7 +143,7 @@ class Session:
     _buffers: list[str]
 
     def __init__(self, evaluate_env: EnvMaker | None, watch_env: EnvMaker | None) -> None:
-        self.report, self.display, self.settings = Report(), Display(watch_env), Settings()
+        self.report, self.display, self.settings = TrainingReport(), Display(watch_env), Settings()
         self.evaluate_env = evaluate_env
         self.normalization: Normalization | None = None
         self.streams: dict[str, np.random.Generator] = {}
@@ -158,7 +158,7 @@ class Session:
         self.late_cut: Array | None = None
         self.discounts: dict[str, float] = {}
         self.unseen = False
-        self.unasked: list[tuple[Asked, tuple[int, ...]]] = []
+        self.unasked: list[tuple[EnvRequest, tuple[int, ...]]] = []
         self.changed_envs = ""
         self.threads = 1
         self.team: Team | None = None
@@ -352,7 +352,7 @@ class Session:
             self.referee.over(match)
         self.late_cut = None
 
-    def ask(self, model: Model, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
+    def ask(self, model: Model, asked: EnvRequest, numbers: Sequence[int]) -> list[Any] | None:
         """Ask the actors' environments something; see :meth:`reactor_sb3.trainers.trainer.Trainer.ask_actors`."""
         run: Run | None = model._run
         if run is None or run.stopped:

@@ -28,7 +28,7 @@ from reactor_sb3.acting.normalization import by_key
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
-from reactor_sb3.environments.reached import Asked, leave, reach
+from reactor_sb3.environments.reached import EnvRequest, leave, reach
 from reactor_sb3.policies import LIBRARIES
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.arguments import check_log_interval, plain_timesteps
@@ -340,7 +340,7 @@ class Trainer(Model):
     def _running(self) -> Run:
         return self.start()
 
-    def ask_actors(self, asked: Asked, numbers: Sequence[int]) -> list[Any] | None:
+    def ask_actors(self, asked: EnvRequest, numbers: Sequence[int]) -> list[Any] | None:
         """Ask the actors' environments of these numbers, between two rounds. ``None``: it is asked when there are actors."""
         return self.session.ask(self, asked, numbers)
 

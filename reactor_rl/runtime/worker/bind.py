@@ -18,7 +18,7 @@ from reactor_rl.runtime.worker.loop import RemoteCheck, WorkerLoop
 from reactor_rl.runtime.worker.observers import Poison, PortHashes
 from reactor_rl.runtime.worker.ports import ArrayOutput, InputHandle, LocalObjectOutput, ObjectOutput, OutputHandle, input_handle
 from reactor_rl.runtime.worker.presence import StampReader
-from reactor_rl.runtime.worker.values import OutputReader, SideBlock, Values
+from reactor_rl.runtime.worker.values import OutputReader, PortValues, SideBlock
 from reactor_rl.schedule import Exec, Signal, Wait, WaitForNode
 
 __all__ = ["RemotePorts", "bind"]
@@ -69,7 +69,7 @@ class _Binder:
         self.loop = WorkerLoop(worker, control_words(memory, plan.layout), id(memory.obj))
         order = [op.reaction for op in plan.schedule.lists[worker] if isinstance(op, Exec)]
         self.bit = {reaction: 1 << position for position, reaction in enumerate(order)}
-        self.values = Values(plan.topology, plan.layout, worker, memory, sides)
+        self.values = PortValues(plan.topology, plan.layout, worker, memory, sides)
 
     def bind(
         self, reactors: Mapping[int, bytes | Reactor], wait: Callable[[int], None], signal: Callable[[int], None]

@@ -20,7 +20,7 @@ from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.topology import InputSpec, PortRows, Topology
 
-__all__ = ["HEADER", "ObjectCells", "SideBlock", "OutputReader", "Read", "Reading", "Values"]
+__all__ = ["HEADER", "ObjectCells", "SideBlock", "OutputReader", "Read", "Reading", "PortValues"]
 
 HEADER = struct.Struct("=qq")
 _INLINE = CELL - HEADER.size
@@ -171,7 +171,7 @@ class Reading(NamedTuple):
     row_readers: tuple[Read, ...] = ()
 
 
-class Values:
+class PortValues:
     """The values of all ports, as one worker sees them.
 
     Args:

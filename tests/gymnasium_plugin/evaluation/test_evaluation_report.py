@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reactor_gymnasium import EvaluationReport
-from reactor_gymnasium.environments.player import Episode
+from reactor_gymnasium.environments.player import EndedEpisode
 from reactor_gymnasium.evaluation.report import columns_of, student
 
 REPORT = EvaluationReport(
@@ -71,7 +71,7 @@ def test_a_fingerprint_is_of_what_was_done() -> None:
 
 def test_infos_of_some_episodes_only() -> None:
     infos: list[dict[str, Any]] = [{"a": 1, "b": True, "c": 2**70}, {"a": 2, "c": 3}]
-    episodes = [Episode(0, number, 0.0, 1, True, True, info, "") for number, info in enumerate(infos)]
+    episodes = [EndedEpisode(0, number, 0.0, 1, True, True, info, "") for number, info in enumerate(infos)]
     columns = columns_of(episodes)
     assert columns["a"].dtype == np.int64 and columns["c"].dtype == np.float64
     assert columns["b"].tolist()[0] == 1.0 and math.isnan(columns["b"][1])

@@ -157,7 +157,7 @@ def test_rows_whose_observation_nobody_has_show_zeros() -> None:
 def test_a_field_is_no_copy() -> None:
     data = simulated.mujoco.MjData(simulated.mujoco.MjModel.from_xml_path(str(robots.MODEL)))
     with pytest.raises(ValueError, match="must have views of a simulation's data, got a copy of 13 numbers"):
-        simulated.Field([[data.qpos[2:].copy()]])
+        simulated.GatheredField([[data.qpos[2:].copy()]])
     with pytest.raises(ValueError, match="got a copy of 20 numbers"):
-        simulated.Field([[data.xpos[:, :2]]])
-    assert simulated.Field([[data.xpos], [data.xpos]]).now().shape == (2, 30)
+        simulated.GatheredField([[data.xpos[:, :2]]])
+    assert simulated.GatheredField([[data.xpos], [data.xpos]]).now().shape == (2, 30)

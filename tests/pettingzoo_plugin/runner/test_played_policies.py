@@ -21,7 +21,7 @@ from torch import nn
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy, evaluate, tournament
 from reactor_pettingzoo.learning import SyncIPPO
-from reactor_pettingzoo.runner.asking import Asked, asked
+from reactor_pettingzoo.runner.asking import GroupPolicy, asked
 from reactor_pettingzoo.runner.policies import PolicyPart
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -315,7 +315,7 @@ WIDE = [
 ]  # fmt: skip
 
 
-def at_random(space: spaces.Space[Any]) -> Asked:
+def at_random(space: spaces.Space[Any]) -> GroupPolicy:
     group: Any = SimpleNamespace(action_space=space)
     return asked(["all"], [PolicyPart(RandomPolicy())], group, 1, greedy=True, own=nullcontext())
 
