@@ -48,6 +48,10 @@ class NodeConfig:
     arrivals: Arrivals
     arithmetic: Arithmetic
 
+    def open(self) -> _NodeRun:
+        """Begin this part of the run, on its node."""
+        return _NodeRun(self)
+
     def packed(self) -> bytes:
         """Pickle it to be sent."""
         return cloudpickle.dumps(self)  # type: ignore[no-any-return]
@@ -57,19 +61,21 @@ class NodeHost:
     """A node, used in the thread that does its requests.
 
     Args:
-        config: Everything that it is made of, as :meth:`NodeTransport.launch` gets it.
+        config: Everything that it is made of, as :meth:`NodeTransport.launch` gets it: the pickle of a :class:`NodeConfig`, or of
+            another object whose ``open()`` returns one with ``handle(request)`` and ``end(timeout)``.
     """
 
     def __init__(self, config: bytes) -> None:
         self._packed = config
-        self._run: _NodeRun | None = None
+        self._run: Any = None
 
     def handle(self, request: NodeRequest) -> NodeReply:
         """Do a request of home, as far as possible with the messages that have arrived. Never raises."""
         try:
             if self._run is None:
-                self._run = _NodeRun(loads(self._packed))
-            return self._run.handle(request)
+                self._run = loads(self._packed).open()
+            reply: NodeReply = self._run.handle(request)
+            return reply
         except BaseException as error:  # home waits for an answer, whatever it is
             return NodeReply(error=Failure.of(-1, "(of another node)", (request.time, 0), ordinary(error)))
 
