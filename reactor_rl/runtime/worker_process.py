@@ -1,6 +1,6 @@
 """A process that carries out one function at the other end of a connection, in the same condition as a worker of a run.
 
-What takes its own time, as whole trainings do, needs no ticks: who starts it waits for several of them at once with
+What takes its own time, as whole trainings do, needs no ticks: who starts several waits for all of them with
 ``multiprocessing.connection.wait``.
 """
 
@@ -32,8 +32,7 @@ class WorkerProcess:
     """A process with numeric libraries on one thread, without the caller's ``__main__``, that ends with the caller.
 
     Args:
-        function: Called in the process with its end of the connection, a ``multiprocessing.connection.Connection``. The process
-            ends when it returns.
+        function: Called in the process with its end of the connection; the process ends when it returns.
         start_method: ``"forkserver"``, ``"spawn"`` or ``"fork"``; ``None`` for the system's best.
 
     Raises:
@@ -63,11 +62,7 @@ class WorkerProcess:
                 self._start.wait(None)
             for error in self._start.failed.values():
                 if isinstance(error, LOST):
-                    raise RunError(
-                        f"a worker, or the fork server that starts workers, was killed as it was started ({type(error).__name__})"
-                        ", or there was no room for another process (ulimit -u, or the limit of the container). Start again; a new "
-                        "server is started if necessary"
-                    ) from error
+                    raise RunError("a worker, or the fork server that starts workers, was killed as it was started") from error
                 raise error
 
     @property
@@ -81,20 +76,20 @@ class WorkerProcess:
         return self._child.ended
 
     def send(self, message: Any) -> None:
-        """Send a message, unless the process has ended: :meth:`receive` tells that."""
+        """Send a message. Does nothing if the process has ended, which :meth:`receive` tells."""
         with contextlib.suppress(OSError):
             self._line.send(message)
             while not self._line.sent(SLICE) and not self.ended:
                 pass
 
     def receive(self) -> Any:
-        """The next message, if all of it is there.
+        """The next message, without waiting.
 
         Raises:
-            TimeoutError: If it is not, and more may come.
+            TimeoutError: If not all of it is there yet.
             EOFError: If the process has ended, or has closed its connection.
         """
-        ended = self.ended  # before the look for messages, of which there are no more if there is none now
+        ended = self.ended  # before the look for messages: who has ended sends no more
         try:
             return self._line.receive(0.0)
         except TimeoutError:
@@ -106,21 +101,21 @@ class WorkerProcess:
 
 
 def end_workers(workers: Collection[WorkerProcess], grace: float) -> list[int | None]:
-    """End processes at the same time. May be called again, if it was interrupted.
+    """End processes at the same time, and return their exit statuses. May be called again, if it was interrupted.
 
     Args:
-        workers: The processes, started or not.
-        grace: Seconds that they have to end by themselves.
+        workers: The processes.
+        grace: Seconds that they have to end by themselves, once they have found their connection closed.
 
     Returns:
-        The exit status of each, ``-n`` for signal ``n``; ``None`` if it was not started, or other code has reaped it.
+        ``-n`` for signal ``n``; ``None`` if a process was not started, or other code has reaped it.
     """
     for worker in workers:
         worker._line.hang_up()
-    started = [worker for worker in workers if worker._start.stop(partial(end_all, [worker._child], 0.0))]
-    end_all([worker._child for worker in started], grace)
-    found = {worker: worker._child.status() for worker in started if worker._child.started}
-    for worker in started:
+    here = [worker for worker in workers if worker._start.stop(partial(end_all, [worker._child], 0.0))]
+    end_all([worker._child for worker in here], grace)
+    found = {worker: worker._child.status() for worker in here if worker._child.started}
+    for worker in here:
         worker._child.close()
         worker._line.close()
         worker._theirs.close()

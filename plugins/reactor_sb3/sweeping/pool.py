@@ -11,11 +11,10 @@ import multiprocessing
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 
@@ -35,7 +34,7 @@ from reactor_rl.plugin import (
 )  # fmt: skip
 from reactor_sb3.sweeping.training import Died, Ended, Reported, carried_out
 
-__all__ = ["GRACE", "Event", "NodePool", "Pool", "ProcessPool"]
+__all__ = ["GRACE", "NodePool", "ProcessPool"]
 
 Event = Reported | Ended | Died
 """A report, the end of a training, or the death of its process."""
@@ -48,22 +47,6 @@ LOOK = 0.02
 """Seconds after which home looks for replies of nodes, if its own workers send nothing."""
 GRACE = 5.0
 """Seconds that the end of all nodes may take."""
-
-
-class Pool(Protocol):
-    """Workers that carry out one training at a time each."""
-
-    size: int
-    """How many."""
-
-    def send(self, worker: int, order: bytes) -> None:
-        """Send a worker the pickle of a training that begins there, or of the answer to its last report."""
-
-    def receive(self) -> list[tuple[int, Event]]:
-        """Wait until something has happened to a training, and return by which worker, and what."""
-
-    def close(self) -> None:
-        """End all workers, whatever they do. May be called again, if it was interrupted."""
 
 
 def _serve(train: Any, setup: Callable[[], None], home: Any) -> None:
@@ -112,6 +95,7 @@ class ProcessPool:
         self._busy: set[int] = set()
 
     def send(self, worker: int, order: bytes) -> None:
+        """Send a worker the pickle of a training that begins there, or of the answer to its last report."""
         process = self._workers.get(worker)
         if process is not None and worker not in self._busy and process.ended:  # it has died since its last training
             end_workers([process], 0.0)
@@ -123,7 +107,7 @@ class ProcessPool:
         process.send(order)
 
     def receive(self, timeout: float | None = None) -> list[tuple[int, Event]]:
-        """As :meth:`Pool.receive`, but wait for at most so many seconds; then the list may be empty."""
+        """Wait until something has happened to a training, or time is over, and return by which worker, and what."""
         found: list[tuple[int, Event]] = []
         owners = {handle: worker for worker in self._busy for handle in self._workers[worker].handles}
         for worker in sorted({owners[handle] for handle in connection.wait(list(owners), timeout)}):
@@ -143,38 +127,25 @@ class ProcessPool:
         return found
 
     def close(self) -> None:
+        """End all workers, whatever they do. May be called again, if it was interrupted."""
         busy = [process for worker, process in self._workers.items() if worker in self._busy]
         end_workers(busy, 0.0)
         end_workers([process for process in self._workers.values() if process not in busy], IDLE)
         self._workers.clear()
 
 
-@dataclass(frozen=True)
-class _NodeConfig:
-    """All that a node is made of.
+class _Node:
+    """Hands on what home sends to workers of this machine, and what they send back.
 
-    Attributes:
-        train: The user's function, encoded.
-        start_method: How processes start.
+    Args:
+        train, start_method: See :class:`ProcessPool`.
         record: A file that the node must see, if the search keeps something.
     """
 
-    train: Any
-    start_method: str | None
-    record: str | None
-
-    def open(self) -> _Node:
-        """Begin, on the node."""
-        if self.record is not None and not Path(self.record).exists():
-            raise ValueError(f"path must be a folder that all machines share: {socket.gethostname()} has no {self.record}")
-        return _Node(ProcessPool(0, self.train, self.start_method))
-
-
-class _Node:
-    """Hands on what home sends to workers of this machine, and what they send back."""
-
-    def __init__(self, pool: ProcessPool) -> None:
-        self.pool = pool
+    def __init__(self, train: Any, start_method: str | None, record: str | None) -> None:
+        if record is not None and not Path(record).exists():
+            raise ValueError(f"path must be a folder that all machines share: {socket.gethostname()} has no {record}")
+        self.pool = ProcessPool(0, train, start_method)
 
     def handle(self, request: NodeRequest) -> NodeReply:
         assert request.question is not None
@@ -187,13 +158,12 @@ class _Node:
 
 
 class NodePool:
-    """Workers at home and on other nodes, in proportion to what each has.
+    """Workers at home and on other nodes, in proportion to what each has; used as a :class:`ProcessPool`.
 
     Args:
         transport: The transport to the nodes. Closing it is up to the caller.
         most: How many workers are of use.
-        train: The user's function, encoded.
-        start_method: How processes start.
+        train, start_method: See :class:`ProcessPool`.
         record: The file that the search is kept in.
 
     Raises:
@@ -206,13 +176,14 @@ class NodePool:
         self._home = ProcessPool(self.size, train, start_method)
         self._transport = transport
         self._orders: dict[int, list[tuple[int, bytes]]] = {node: [] for node in range(1, transport.nodes)}
-        self._busy: dict[int, set[int]] = {node: set() for node in range(1, transport.nodes)}
+        self._busy: dict[int, set[int]] = {node: set() for node in self._orders}
         self._called: set[int] = set()  # nodes that have not replied yet
         self._lost: set[int] = set()  # nodes that nothing was sent to since
-        config = cloudpickle.dumps(_NodeConfig(train, start_method, None if record is None else str(record.resolve())))
-        transport.launch([config] * (transport.nodes - 1))
+        config = cloudpickle.dumps(partial(_Node, train, start_method, None if record is None else str(record.resolve())))
+        transport.launch([config] * len(self._orders))
 
     def send(self, worker: int, order: bytes) -> None:
+        """See :meth:`ProcessPool.send`."""
         node = self._node_of[worker]
         if node:
             self._busy[node].add(worker)
@@ -221,17 +192,18 @@ class NodePool:
             self._home.send(worker, order)
 
     def receive(self) -> list[tuple[int, Event]]:
-        while True:
+        """See :meth:`ProcessPool.receive`."""
+        found: list[tuple[int, Event]] = []
+        while not found:
             for node, busy in self._busy.items():
                 if busy and node not in self._called:
-                    self._ask(node)
-            found = self._home.receive(LOOK)
+                    self._call(node)
+            found += self._home.receive(LOOK)
             if self._called:
                 found += self._replied(0.0)
-            if found:
-                return found
+        return found
 
-    def _ask(self, node: int) -> None:
+    def _call(self, node: int) -> None:
         """Have a node pass on orders, and say what has happened there."""
         if node in self._lost:
             self._transport.replace(node)
@@ -241,31 +213,28 @@ class NodePool:
         self._orders[node] = []
 
     def _replied(self, timeout: float) -> list[tuple[int, Event]]:
-        """What the next node says that replies, if one does in time."""
+        """What the next node says that replies in time; if it is lost, its trainings have died."""
         try:
             node, reply = self._transport.receive(timeout)
         except TimeoutError:
             return []
         except NodeLostError as error:
-            return self._died(error)
-        self._called.discard(node)
-        if reply.error is not None:
-            raise reply.error.raised()
-        found: list[tuple[int, Event]] = reply.replies[0].get()
+            node, where = error.node, self._transport.describe(error.node)
+            self._called.discard(node)
+            died = Died("NodeDiedError: its machine was lost", f"node {node}{f' ({where})' if where else ''} {error.how}")
+            found: list[tuple[int, Event]] = [(worker, died) for worker in sorted(self._busy[node])]
+            self._lost.add(node)
+            self._orders[node] = []
+        else:
+            self._called.discard(node)
+            if reply.error is not None:
+                raise reply.error.raised()
+            found = reply.replies[0].get()
         self._busy[node] -= {worker for worker, event in found if not isinstance(event, Reported)}
         return found
 
-    def _died(self, error: NodeLostError) -> list[tuple[int, Event]]:
-        """The death of all trainings of a node that is lost."""
-        node, where = error.node, self._transport.describe(error.node)
-        self._called.discard(node)
-        self._lost.add(node)
-        self._orders[node] = []
-        lost, self._busy[node] = self._busy[node], set()
-        died = Died("NodeDiedError: its machine was lost", f"node {node}{f' ({where})' if where else ''} {error.how}")
-        return [(worker, died) for worker in sorted(lost)]
-
     def close(self) -> None:
+        """See :meth:`ProcessPool.close`."""
         self._home.close()
         until = time.monotonic() + GRACE
         while self._called and time.monotonic() < until:  # who replies can be ended well

@@ -25,7 +25,7 @@ from reactor_rl.plugin import (
     transport_for,
     usable_cores,
 )  # fmt: skip
-from reactor_sb3.sweeping.pool import GRACE, NodePool, Pool, ProcessPool
+from reactor_sb3.sweeping.pool import GRACE, NodePool, ProcessPool
 from reactor_sb3.sweeping.records import Record
 from reactor_sb3.sweeping.report import SearchReport
 from reactor_sb3.sweeping.search import Search
@@ -156,7 +156,7 @@ def sweep(
             _carry_out_here(search, sent)
         else:
             most = min(in_flight, trials) * seeds
-            pool: Pool
+            pool: ProcessPool | NodePool
             if transport is not None:
                 pool = NodePool(transport, most, sent, start_method, record.path)
             else:
@@ -190,7 +190,7 @@ def _carry_out_here(search: Search, train: Any) -> None:
         search.advance()
 
 
-def _carry_out(search: Search, pool: Pool, restarts: int) -> None:
+def _carry_out(search: Search, pool: ProcessPool | NodePool, restarts: int) -> None:
     """Carry out all trainings, each by the first worker that is free."""
     free = list(range(pool.size))
     doing: dict[int, Training] = {}
