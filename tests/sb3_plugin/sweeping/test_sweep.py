@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import optuna
@@ -28,7 +28,7 @@ from reactor_rl.federation.in_process import InProcess
 from reactor_sb3 import SearchReport, SuccessiveHalving, Trial, sweep
 from reactor_sb3.replacing import locked
 from reactor_sb3.sweeping.optuna_pruner import OptunaPruner
-from reactor_sb3.sweeping.training import _Reporting
+from reactor_sb3.sweeping.training import Ended, Job
 from reactor_sb3.sweeping.trials import SearchedTrial
 
 FOLDER = str(Path(__file__).parent.parent)
@@ -60,6 +60,39 @@ def test_a_trial_is_judged_after_those_before_it() -> None:
     first.first.unjudged = None
     assert pruner.stops([first], 0, second, 100, 1) is not None
     assert first.attributes[100] and second.attributes[100]
+
+
+class Seeing(optuna.pruners.BasePruner):
+    """Notes what it is shown whenever it is asked."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
+        found = [(one.number, one.state, max(one.intermediate_values)) for one in study.get_trials()]
+        self.seen.append((trial.number, trial.last_step, found))
+        return False
+
+
+def test_a_pruner_is_shown_trials_as_they_were() -> None:
+    """In the calling thread those before have ended, which it must not see of the last three of them."""
+    Seeing.seen.clear()
+    searched(prune=Seeing(), executor="inline", trials=7)
+    assert len(Seeing.seen) == 7 * len(STEPS)
+    for number, step, found in Seeing.seen:
+        ended = [(one, TrialState.COMPLETE, STEPS[-1]) for one in range(number - 3)]
+        assert found == ended + [(one, TrialState.RUNNING, step) for one in range(max(0, number - 3), number + 1)]
+
+
+def test_trials_are_shown_as_they_were_whoever_reports_first() -> None:
+    Seeing.seen.clear()
+    pruner, trials = OptunaPruner(Seeing()), [SearchedTrial(number, {}, {}, {}) for number in range(3)]
+    for trial in trials:
+        trial.first.reports[100] = 1.0
+    trials[0].first.end = Ended("complete", 1.0)
+    for number, ended in ((2, 1), (1, 0)):
+        pruner.stops(trials[:number], ended, trials[number], 100, 1)
+    states = [[state for _, state, _ in found] for _, _, found in Seeing.seen]
+    assert states == [[TrialState.COMPLETE, TrialState.RUNNING, TrialState.RUNNING], [TrialState.RUNNING] * 2]
 
 
 @pytest.mark.parametrize("prune", ["none", "halving", "median"])
@@ -552,7 +585,9 @@ def test_a_search_is_carried_out_by_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("last", "every", "passed"), [(-1, None, 0), (256, None, 1), (600, None, 2), (256, 100, 2), (-1, 100, 0)])
 def test_a_training_that_goes_on_has_reported_already(last: int, every: int | None, passed: int) -> None:
-    trial: Any = SimpleNamespace(_last=last, _job=SimpleNamespace(rungs=(256, 512)))
-    reporting = _Reporting(trial, None, None, every)
-    reporting._on_training_start()
-    assert reporting.passed == passed
+    reports = {} if last < 0 else {last: 1.0}
+    trial = Trial(Job(0, 0, 0, {}, (256, 512), reports, None, None, 1, 0), lambda report: False)
+    callback: Any = trial.callback(every=every)
+    callback.model = SimpleNamespace(num_timesteps=max(last, 0))
+    callback.on_training_start({}, {})
+    assert callback.passed == passed
