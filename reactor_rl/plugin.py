@@ -7,7 +7,6 @@ from reactor_rl.autotune import Choice, expected_gain, parallel_executor, settle
 from reactor_rl.cli.commands import UsageError, open_target
 from reactor_rl.drawing.draw import html_figure, html_table
 from reactor_rl.errors import Failure
-from reactor_rl.federation.apart import SplitTransport
 from reactor_rl.federation.cut import On, spread_workers
 from reactor_rl.federation.in_process import check_nodes, transport_for
 from reactor_rl.federation.node import NodeHost
@@ -17,6 +16,7 @@ from reactor_rl.noise import NoiseKind, draw_rows, drawn_noise
 from reactor_rl.optional import compiled_kernel, compiled_module, require_extra, require_module
 from reactor_rl.pickling import Handed, Pickled, decode, dumps, encode, loads
 from reactor_rl.runtime.guards import FORKED, POISONED, InterruptGuard, holding, when_forked
+from reactor_rl.runtime.helpers import how_it_ended
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.module_settings import names_modules, warn_caller
@@ -24,7 +24,9 @@ from reactor_rl.runtime.numeric_threads import one_numeric_thread
 from reactor_rl.runtime.plan import aligned_zeros
 from reactor_rl.runtime.run import RunOwner, Snapshot
 from reactor_rl.runtime.supervisor import check_timeout
+from reactor_rl.runtime.worker.main import Reply
 from reactor_rl.runtime.worker.state import WorkerState
+from reactor_rl.runtime.worker_process import WorkerProcess, end_workers
 from reactor_rl.schedule import DEFAULT_COST, longest_first
 from reactor_rl.settings import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.topology import Topology
@@ -59,8 +61,11 @@ __all__ = [
     "WorkerState",
     "Pickled",
     "RunOwner",
+    "Reply",
+    "how_it_ended",
     "Snapshot",
-    "SplitTransport",
+    "WorkerProcess",
+    "end_workers",
     "Target",
     "Topology",
     "Tracing",

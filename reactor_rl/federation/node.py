@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -49,27 +50,29 @@ class NodeConfig:
     arithmetic: Arithmetic
 
     def packed(self) -> bytes:
-        """Pickle it to be sent."""
-        return cloudpickle.dumps(self)  # type: ignore[no-any-return]
+        """Pickle it to be sent, as what :class:`NodeHost` begins."""
+        return cloudpickle.dumps(partial(_NodeRun, self))  # type: ignore[no-any-return]
 
 
 class NodeHost:
     """A node, used in the thread that does its requests.
 
     Args:
-        config: Everything that it is made of, as :meth:`NodeTransport.launch` gets it.
+        config: Everything that it is made of, as :meth:`NodeTransport.launch` gets it: the pickle of a function without arguments
+            that begins it, and returns an object with ``handle(request)`` and ``end(timeout)``.
     """
 
     def __init__(self, config: bytes) -> None:
         self._packed = config
-        self._run: _NodeRun | None = None
+        self._run: Any = None
 
     def handle(self, request: NodeRequest) -> NodeReply:
         """Do a request of home, as far as possible with the messages that have arrived. Never raises."""
         try:
             if self._run is None:
-                self._run = _NodeRun(loads(self._packed))
-            return self._run.handle(request)
+                self._run = loads(self._packed)()
+            reply: NodeReply = self._run.handle(request)
+            return reply
         except BaseException as error:  # home waits for an answer, whatever it is
             return NodeReply(error=Failure.of(-1, "(of another node)", (request.time, 0), ordinary(error)))
 

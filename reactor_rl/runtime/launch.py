@@ -35,6 +35,7 @@ __all__ = [
     "wait_for_all",
     "begin",
     "context_named",
+    "end_all",
     "end_server",
     "environment",
     "may_start_processes",
@@ -130,6 +131,17 @@ def wait_for_all(children: Sequence[ChildProcess], seconds: float | None) -> lis
     return []
 
 
+def end_all(children: Sequence[ChildProcess], grace: float | None) -> None:
+    """Wait for processes to end; after ``grace`` seconds terminate them, and kill those that resist."""
+    alive = wait_for_all(children, grace)
+    for kill in (False, True):
+        for child in alive:
+            child.end(kill=kill)
+        alive = wait_for_all(alive, 1.0 if kill else TERMINATED)
+
+
+TERMINATED = 0.3
+"""Seconds that a process gets to end after it was terminated, before it is killed."""
 _NAME = "reactor_rl worker"
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # a child has none of the threads that may hold it

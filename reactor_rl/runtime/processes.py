@@ -28,6 +28,7 @@ from reactor_rl.runtime.launch import (
     ChildProcess,
     begin,
     context_named,
+    end_all,
     end_server,
     environment,
     new_process,
@@ -45,14 +46,14 @@ from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import note_differing, run_helper
 from reactor_rl.runtime.worker.values import SideBlock
 
-__all__ = ["NO_HISTORY", "REPLAYING", "REVIVED", "ProcessesExecutor"]
+__all__ = ["LOST", "NO_HISTORY", "REPLAYING", "REVIVED", "ProcessStart", "ProcessesExecutor", "settle"]
 
 REPLAYING = "replaying"
 """Message that a helper sends from time to time while it is being brought back and makes progress."""
 REVIVED = "revived"
 """Message that a helper sends once it has taken the dead one's place and is ready."""
 
-_LOST = (ConnectionError, EOFError, ChildProcessError)
+LOST = (ConnectionError, EOFError, ChildProcessError)
 """Errors by which a start fails if the new process, or the fork server, was killed."""
 
 NO_HISTORY = "no history"
@@ -62,8 +63,6 @@ LATEST = 5.0
 """Seconds that the interpreter waits at its exit for processes that are still being started, before they are ended."""
 ENDED = 5.0
 """Most seconds until it is known that the fork server was killed."""
-TERMINATED = 0.3
-"""Seconds that a helper gets to end after it was terminated, before it is killed."""
 
 
 class ProcessesExecutor:
@@ -78,7 +77,7 @@ class ProcessesExecutor:
         self._context = context_named(context)
         self.settings = ModuleSettings()  # of the caller's modules, when it starts helpers
         self._processes: list[ChildProcess] = []
-        self._start: _Start | None = None
+        self._start: ProcessStart | None = None
         self._lines: list[Line] = []
         self._changing = threading.RLock()  # held by a thread that puts processes in the place of others, or releases them
         self._stopped = False
@@ -106,7 +105,7 @@ class ProcessesExecutor:
             self._lines.append(mine)
             self._processes.append(child)
             jobs.append((worker, child, theirs))
-        self._start = start = _Start(self._context, jobs)
+        self._start = start = ProcessStart(self._context, jobs)
         if method == "fork":  # the thread that forks is the child's main thread
             start.run()
         else:
@@ -155,7 +154,7 @@ class ProcessesExecutor:
         """
         failed = {} if self._start is None else self._start.failed.copy()
         for error in failed.values():
-            if not isinstance(error, _LOST):
+            if not isinstance(error, LOST):
                 with shortages_named("start the workers"):
                     raise error
         return [
@@ -221,7 +220,7 @@ class ProcessesExecutor:
             self._processes[worker - 1].close()
             self._lines[worker - 1].close()
             self._processes[worker - 1], self._lines[worker - 1] = child, mine
-        self._start = start = _Start(self._context, [(worker, child, theirs) for worker, (child, _, theirs) in made.items()])
+        self._start = start = ProcessStart(self._context, [(worker, child, theirs) for worker, (child, _, theirs) in made.items()])
         start.in_background()
 
     def _new(self, worker: int, load: Any, channels: Mapping[Pair, Channel]) -> tuple[ChildProcess, Line, Any]:
@@ -276,12 +275,7 @@ class ProcessesExecutor:
         signal_all(self.channels)
 
     def _end(self, grace: float | None) -> None:
-        processes = self._processes.copy()
-        alive = wait_for_all(processes, grace)
-        for kill in (False, True):
-            for child in alive:
-                child.end(kill=kill)
-            alive = wait_for_all(alive, 1.0 if kill else TERMINATED)
+        end_all(self._processes.copy(), grace)
         holding(self._changing)(self._release)()
 
     def _release(self) -> None:
@@ -302,8 +296,8 @@ _Job = tuple[int, ChildProcess, Any]
 """A worker, its process, and its end of the pipe, which is closed here once the process has it."""
 
 
-class _Start:
-    """Starts the helpers' processes, if possible in a thread of its own.
+class ProcessStart:
+    """Starts processes, if possible in a thread of its own.
 
     A KeyboardInterrupt strikes only in the main thread, so it cannot leave a process that was started but is not known.
     """
@@ -331,7 +325,7 @@ class _Start:
                     break
                 try:
                     child.start(self._context)
-                except _LOST as error:  # the next one gets another fork server
+                except LOST as error:  # the next one gets another fork server
                     self.failed[worker] = error
                 except Exception as error:
                     self.failed[worker] = error
@@ -378,18 +372,11 @@ def _main(
     arithmetic: Arithmetic,
 ) -> None:
     """Run a worker process."""
-    take_environment(variables)  # before any code of the user is loaded
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C
-    numeric_threads.for_good()
-    pickling.for_good()
     for (source, target), channel in channels.items():
         if 0 in (source, target):  # only this helper needs its name
             channel.unlink_attached()
     try:
-        with shortages_named(f"start worker {worker}"):
-            _watch(caller)
-        take(arithmetic, alone=True)
+        settle(f"worker {worker}", caller, variables, arithmetic)
         plan, reactors, setup, settings, history = loads(load) if isinstance(load, bytes) else load
         for function in setup:
             function()
@@ -419,6 +406,25 @@ def _main(
         return loop
 
     run_helper(plan, worker, memory, sides, reactors, channels, line, spin, None if history is None else revive)
+
+
+def settle(who: str, caller: int, variables: dict[str, str], arithmetic: Arithmetic) -> None:
+    """Put a new process into the condition of a worker, before any code of the user is loaded.
+
+    Args:
+        who: A name for it, for errors.
+        caller: Process id of the caller, with which it ends.
+        variables: The environment; see :func:`~reactor_rl.runtime.launch.environment`.
+        arithmetic: Settings of the caller.
+    """
+    take_environment(variables)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C
+    numeric_threads.for_good()
+    pickling.for_good()
+    with shortages_named(f"start {who}"):
+        _watch(caller)
+    take(arithmetic, alone=True)
 
 
 def _watch(caller: int) -> None:

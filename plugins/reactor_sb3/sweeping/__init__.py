@@ -1,1 +1,1 @@
-"""Searching hyperparameters: whole trainings are reactors, and a study is the same on any number of workers."""
+"""Searching hyperparameters: whole trainings in processes of their own, and a study that is the same on any number of them."""

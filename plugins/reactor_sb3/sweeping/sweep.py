@@ -5,43 +5,41 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from reactor_gymnasium.plugin import checked_number, env_maker, progress
-from reactor_rl import NodeDiedError, RecoveryWarning, WorkerDiedError
+from reactor_rl import RecoveryWarning
 from reactor_rl.plugin import (
     CHOICES,
     ExecutorName,
     check_nodes,
+    decode,
+    dumps,
     encode,
     may_start_processes,
     require_extra,
     transport_for,
     usable_cores,
 )  # fmt: skip
-from reactor_sb3.sweeping.pruning import Contender, Pruner, pruner_of
+from reactor_sb3.sweeping.pool import GRACE, NodePool, ProcessPool
 from reactor_sb3.sweeping.records import Record
-from reactor_sb3.sweeping.report import SearchReport, TrialReport
-from reactor_sb3.sweeping.rooms import GRACE, seats_on
-from reactor_sb3.sweeping.seats import InlineSeat, ProcessSeat, Seat, close_all
-from reactor_sb3.sweeping.training import MODEL, Ended, Job, Reported, Trial
+from reactor_sb3.sweeping.report import SearchReport
+from reactor_sb3.sweeping.search import Search
+from reactor_sb3.sweeping.training import Ended, Reported, Trial, carried_out
+from reactor_sb3.sweeping.trials import Training
 
 if TYPE_CHECKING:
     import optuna
 
-    from reactor_sb3.sweeping.drawing import Drawing, Space
+    from reactor_sb3.sweeping.study import Space
 
 __all__ = ["sweep"]
 
 CHOICES_HERE = ", ".join(repr(one) for one in CHOICES if one not in ("threads", "ray")) + " or 'ray'"
-POLL = 0.02
-"""Seconds in which the caller looks at each worker once."""
 
 
 def sweep(
@@ -116,7 +114,8 @@ def sweep(
         (12, True)
     """
     with require_extra("sweep", "sweep"):
-        from reactor_sb3.sweeping.drawing import Drawing, space_of
+        from reactor_sb3.sweeping.optuna_pruner import pruner_of
+        from reactor_sb3.sweeping.study import OrderedStudy, space_of
     if not callable(train):
         raise TypeError(f"train must be a function of a trial, got {train!r}")
     for name, number, least in (
@@ -134,9 +133,9 @@ def sweep(
     if env is not None:
         env_maker(env)  # for its errors
     pruner, plain = pruner_of(prune), space_of(space)
-    drawing = Drawing(space, sampler, seed, direction, study, kept=path is not None)
+    ordered = OrderedStudy(space, sampler, seed, direction, study, kept=path is not None)
     about = {
-        "space": plain, "sampler": drawing.sampler, "direction": drawing.direction, "seeds": seeds, "seed": seed,
+        "space": plain, "sampler": ordered.sampler, "direction": ordered.direction, "seeds": seeds, "seed": seed,
         "in_flight": in_flight, "prune": repr(pruner), "env": None if env is None else env_maker(env)[1], "episodes": episodes,
     }  # fmt: skip
     try:
@@ -150,247 +149,72 @@ def sweep(
             stack.callback(transport.close, GRACE)
         record = stack.enter_context(Record(path, about))
         update = stack.enter_context(progress(trials, "trial", shown=progress_bar))
-        search = _Search(drawing, record, pruner, trials, seeds, seed, in_flight, env, episodes, update)
+        search = Search(ordered, record, pruner, trials, seeds, seed, in_flight, env, episodes, update)
         search.advance()
-        drawing.check_all_told(search.told)
-        useful = min(in_flight * seeds, trials * seeds)
-        seats: list[Seat]
-        if transport is not None:
-            seats = seats_on(transport, useful, sent, start_method, record.path)
-        elif executor == "inline" or (executor == "auto" and not may_start_processes()):
-            seats = [InlineSeat(sent, search.judged_at_once)]
+        ordered.check_all_told(search.told)
+        if executor == "inline" or (executor == "auto" and not may_start_processes()):
+            _carry_out_here(search, sent)
         else:
-            seats = [ProcessSeat(sent, start_method) for _ in range(min(workers or usable_cores(), useful))]
-        stack.callback(close_all, seats)
-        _carry_out(search, seats, restarts)
+            most = min(in_flight, trials) * seeds
+            pool: ProcessPool | NodePool
+            if transport is not None:
+                pool = NodePool(transport, most, sent, start_method, record.path)
+            else:
+                pool = ProcessPool(min(workers or usable_cores(), most), sent, start_method)
+            stack.callback(pool.close)
+            _carry_out(search, pool, restarts)
     ended = tuple(one.report(record) for one in search.trials)
     return SearchReport(
-        ended, drawing.direction, seeds, seed, drawing.sampler, drawing.study if study is None else study,
+        ended, ordered.direction, seeds, seed, ordered.sampler, ordered.study if study is None else study,
         time.perf_counter() - began,
     )  # fmt: skip
 
 
-@dataclass
-class _Training:
-    """One training of a trial, and how far it is."""
+def _carry_out_here(search: Search, train: Any) -> None:
+    """Carry out all trainings in the calling thread, one after the other.
 
-    trial: _Trial
-    repeat: int
-    began: bool = False
-    deaths: int = 0
-    reports: dict[int, float] = field(default_factory=dict)  # those that were judged
-    stops: bool = False  # whether it was told to
-    end: Ended | None = None
-
-
-@dataclass
-class _Trial:
-    """A trial that was drawn."""
-
-    number: int
-    given: Mapping[str, Any]
-    contender: Contender
-    trainings: list[_Training] = field(default_factory=list)
-
-    @property
-    def outcome(self) -> tuple[str, float | None] | None:
-        """State and value of a trial that has ended: the first training's if that is not complete, else all of them count."""
-        first = self.trainings[0].end
-        if first is None or (first.state == "complete" and any(one.end is None for one in self.trainings)):
-            return None
-        if self.failure is not None:
-            return "failed", None
-        for one in self.trainings:
-            if one.end is not None and one.end.state == "pruned":
-                return "pruned", one.reports[max(one.reports)] if one.reports else None
-        return "complete", float(np.mean(self.values))
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        return tuple(one.end.value for one in self.trainings if one.end is not None and one.end.value is not None)
-
-    @property
-    def failure(self) -> Ended | None:
-        """Why it failed: the first of its trainings that did."""
-        return next((one.end for one in self.trainings if one.end is not None and one.end.state == "failed"), None)
-
-    def report(self, record: Record) -> TrialReport:
-        outcome, failure = self.outcome, self.failure
-        assert outcome is not None
-        state, value = outcome
-        folders = [record.folder_of(self.number, one.repeat) for one in self.trainings if one.end is not None and one.end.digest]
-        return TrialReport(
-            self.number, dict(self.contender.params), state, value,  # type: ignore[arg-type]
-            values=self.values if state == "complete" else (),
-            reports=tuple(dict(one.reports) for one in self.trainings if one.end is not None),
-            error="" if failure is None else failure.error, text="" if failure is None else failure.text,
-            digests=tuple(one.end.digest for one in self.trainings if one.end is not None and one.end.digest),
-            models=tuple(Path(folder) / MODEL for folder in folders if folder is not None),
-        )  # fmt: skip
-
-
-class _Search:
-    """Which trials there are, and what may begin: decided by their order alone.
-
-    Attributes:
-        trials: Those that were drawn.
-        told: How many of them have ended, and all before them.
+    Args:
+        search: The search.
+        train: The user's function, encoded: each training has a copy of its own.
     """
 
-    def __init__(
-        self, drawing: Drawing, record: Record, pruner: Pruner | None, count: int, seeds: int, seed: int, in_flight: int, env: Any,
-        episodes: int, update: Callable[[int], object],
-    ) -> None:  # fmt: skip
-        self.drawing, self.record, self.pruner, self.count = drawing, record, pruner, count
-        self.seeds, self.seed, self.in_flight, self.env, self.episodes = seeds, seed, in_flight, env, episodes
-        self.update = update
-        self.trials: list[_Trial] = []
-        self.told = 0
-
-    @property
-    def over(self) -> bool:
-        """Whether all trials have ended."""
-        return self.told == (len(self.trials) if self.drawing.stopped else self.count)
-
-    def advance(self) -> None:
-        """Draw the trials that are due, and tell which have ended: always in the same order."""
-        while True:
-            number = len(self.trials)
-            if number < self.count and number - self.told < self.in_flight and not self.drawing.stopped:
-                self._draw(number)
-            elif self.told < number and (outcome := self.trials[self.told].outcome) is not None:
-                self._tell(self.trials[self.told], *outcome)
-            else:
-                return
-
-    def _draw(self, number: int) -> None:
-        given, params, distributions = self.drawing.draw()
-        self.record.draw(number, params)
-        trial = _Trial(number, given, Contender(params, distributions))
-        trial.trainings = [_Training(trial, repeat) for repeat in range(self.seeds)]
-        self.trials.append(trial)
-        for training in trial.trainings:
-            self._remember(training)
-
-    def _remember(self, training: _Training) -> None:
-        """Put a training where the record has it."""
-        contender = training.trial.contender
-        known = training.trial.number, training.repeat
-        for step, value, stops, attributes in self.record.reports.get(known, []):
-            training.reports[step] = value
-            if training.repeat == 0:
-                contender.reports[step], contender.attributes[step] = value, attributes
-            if stops:
-                training.end = Ended("pruned")  # it may have died before it did
-        if known in self.record.ends:
-            training.end = Ended(**self.record.ends[known])
-        if training.repeat == 0:
-            contender.over = training.end is not None
-
-    def _tell(self, trial: _Trial, state: str, value: float | None) -> None:
-        contender, failure = trial.contender, trial.failure
-        contender.outcome = state, value
-        attributes: dict[str, Any] = {"values": list(trial.values)} if self.seeds > 1 and state == "complete" else {}
-        if failure is not None:
-            attributes["error"] = failure.error
-        self.drawing.tell(trial.number, state, value, trial.trainings[0].reports, attributes)
-        self.told += 1
-        self.update(1)
-
-    def ready(self) -> _Training | None:
-        """The first training that may begin."""
-        for trial in self.trials[self.told :]:
-            first = trial.trainings[0]
-            some = [first] if first.end is None else trial.trainings[1:] if first.end.state == "complete" else []
-            for training in some:
-                if training.end is None and not training.began:
-                    return training
-        return None
-
-    def job(self, training: _Training) -> Job:
-        """A training, as it is carried out."""
-        trial = training.trial
-        rungs = () if self.pruner is None else self.pruner.rungs
-        return Job(
-            trial.number, training.repeat, self.seed + training.repeat, trial.given, rungs, dict(training.reports),
-            self.record.folder_of(trial.number, training.repeat), self.env, self.episodes, self.seed,
-        )  # fmt: skip
-
-    def judged(self, training: _Training, report: Reported) -> bool | None:
-        """Whether a training that has reported is to stop; ``None`` if that cannot be told yet."""
-        trial, stops = training.trial, False
-        attributes: dict[str, Any] = {}
-        if training.repeat == 0:
-            contender = trial.contender
-            contender.reports[report.step] = report.value
-            if self.pruner is not None:
-                before = [one.contender for one in self.trials[: trial.number]]
-                ended = max(0, trial.number - self.in_flight + 1)
-                found = self.pruner.stops(before, ended, contender, report.step, self.drawing.sign)
-                if found is None:
-                    return None
-                stops, attributes = found, contender.attributes.get(report.step, {})
-        training.reports[report.step], training.stops = report.value, stops
-        self.record.report(trial.number, training.repeat, report.step, report.value, stops, attributes)
+    def ask(training: Training, report: Reported) -> bool:
+        stops = search.judged(training, report)
+        assert stops is not None, "trials before this one have ended"
         return stops
 
-    def judged_at_once(self, job: Job, report: Reported) -> bool:
-        """The same where each trial ends before the next one begins."""
-        found = self.judged(self.trials[job.trial].trainings[job.repeat], report)
-        assert found is not None, "trials before this one have ended"
-        return found
-
-    def end(self, training: _Training, end: Ended) -> None:
-        """A training has ended."""
-        self.record.end(training.trial.number, training.repeat, vars(end))
-        training.end = end
-        if training.repeat == 0:
-            training.trial.contender.over = True
-
-
-def _carry_out(search: _Search, seats: Sequence[Seat], restarts: int) -> None:
-    """Carry out all trainings, each by whoever is free."""
-    doing: dict[Seat, _Training] = {}
-    asked: dict[Seat, Reported] = {}  # who waits for an answer
     while not search.over:
-        for seat in seats:
-            if seat not in doing and (training := search.ready()) is not None:
-                training.began, doing[seat] = True, training
-                seat.begin(search.job(training))
-        for seat, report in sorted(asked.items(), key=lambda one: doing[one[0]].trial.number):
-            stops = search.judged(doing[seat], report)
-            if stops is not None:
-                del asked[seat]
-                seat.answer(stops)
-        busy = [seat for seat in doing if seat not in asked]
-        assert busy, "every training waits for another one"
-        for seat in busy:
-            event = seat.poll(max(1e-3, POLL / len(busy)))
-            if isinstance(event, Reported):
-                asked[seat] = event
-            elif event is not None:
-                _ended(search, doing.pop(seat), event, restarts)
+        training = search.next()
+        assert training is not None, "every training waits for another one"
+        search.ended(training, carried_out(decode(train), decode(encode(search.job(training))), partial(ask, training)))
         search.advance()
 
 
-def _ended(search: _Search, training: _Training, event: Ended | WorkerDiedError | NodeDiedError, restarts: int) -> None:
-    """A training has ended, or its process or its machine has died; then it begins again, if it may."""
-    if training.stops:  # whatever it has done since
-        event = Ended("pruned")
-    if isinstance(event, Ended):
-        search.end(training, event)
-        return
-    training.deaths += 1
-    why = str(event).partition(". The run is over")[0]
-    which = f"trial {training.trial.number}, training {training.repeat}"
-    if training.deaths <= restarts:
-        training.began = False
-        warnings.warn(f"{which} begins again: {why}", RecoveryWarning, stacklevel=4)
-        return
-    times = "" if training.deaths == 1 else f", {training.deaths} times"
-    if isinstance(event, NodeDiedError):
-        search.end(training, Ended("failed", error=f"NodeDiedError: its machine was lost{times}", text=why))
-        return
-    code = event.exitcode
-    how = "" if code is None else f" by signal {-code}" if code < 0 else f" with exit code {code}"
-    search.end(training, Ended("failed", error=f"WorkerDiedError: its process died{how}{times}", text=why))
+def _carry_out(search: Search, pool: ProcessPool | NodePool, restarts: int) -> None:
+    """Carry out all trainings, each by the first worker that is free."""
+    free = list(range(pool.size))
+    doing: dict[int, Training] = {}
+    asked: dict[int, Reported] = {}  # reports of workers that wait for an answer
+    while not search.over:
+        while free and (training := search.next()) is not None:
+            worker = heappop(free)
+            doing[worker] = training
+            pool.send(worker, dumps(search.job(training)))
+        for worker in sorted(asked, key=lambda worker: doing[worker].trial.number):
+            stops = search.judged(doing[worker], asked[worker])
+            if stops is not None:
+                del asked[worker]
+                pool.send(worker, dumps(stops))
+        assert len(asked) < len(doing), "every training waits for another one"
+        for worker, event in pool.receive():
+            if isinstance(event, Reported):
+                asked[worker] = event
+                continue
+            training = doing.pop(worker)
+            asked.pop(worker, None)
+            heappush(free, worker)
+            if isinstance(event, Ended):
+                search.ended(training, event)
+            elif warning := search.died(training, event, restarts):
+                warnings.warn(warning, RecoveryWarning, stacklevel=3)
+        search.advance()

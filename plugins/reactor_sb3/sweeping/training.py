@@ -24,10 +24,10 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from reactor_gymnasium import evaluate
 from reactor_gymnasium.plugin import checked_number, hashed
-from reactor_rl.plugin import global_random_state, one_numeric_thread
+from reactor_rl.plugin import global_random_state, how_it_ended, one_numeric_thread
 from reactor_sb3.environments.live_vec_env import Wrapped, shown_to_actors, wrappers_alone
 
-__all__ = ["MODEL", "Ask", "Ended", "Job", "Reported", "Trial", "carried_out"]
+__all__ = ["MODEL", "Died", "Ended", "Job", "Reported", "Trial", "carried_out"]
 
 MODEL = "model.zip"
 """File that a returned model is saved as, in the training's folder."""
@@ -91,8 +91,23 @@ class Ended:
     digest: str = ""
 
 
-Ask = Callable[[Reported], bool]
-"""Hands a report over, and returns whether the training is to stop."""
+@dataclass(frozen=True)
+class Died:
+    """The death of a training's process, or the loss of its machine.
+
+    Attributes:
+        error: The error of the trial, if that has failed by this.
+        why: The same in other words.
+    """
+
+    error: str
+    why: str
+
+    @classmethod
+    def by(cls, status: int | None) -> Died:
+        """The death of a process with an exit status, as ``multiprocessing`` has it; ``None`` if nobody knows it."""
+        how = "" if status is None else f" by signal {-status}" if status < 0 else f" with exit code {status}"
+        return cls(f"WorkerDiedError: its process died{how}", f"its process {how_it_ended(status)}")
 
 
 class Trial:
@@ -107,7 +122,7 @@ class Trial:
             no ``path``.
     """
 
-    def __init__(self, job: Job, ask: Ask) -> None:
+    def __init__(self, job: Job, ask: Callable[[Reported], bool]) -> None:
         self.number, self.repeat, self.seed, self.params = job.trial, job.repeat, job.seed, dict(job.params)
         self.folder = None if job.folder is None else Path(job.folder)
         self._job, self._ask, self._pruned = job, ask, False
@@ -243,8 +258,13 @@ def _number(value: Any, what: str) -> float:
     return found
 
 
-def carried_out(train: Callable[[Trial], Any], job: Job, ask: Ask) -> Ended:
+def carried_out(train: Callable[[Trial], Any], job: Job, ask: Callable[[Reported], bool]) -> Ended:
     """Carry a training out: with one thread, and generators of the process that are seeded, and put back afterwards.
+
+    Args:
+        train: The user's function.
+        job: The training.
+        ask: Hands a report over, and returns whether the training is to stop.
 
     Raises:
         KeyboardInterrupt: If the user has interrupted it.

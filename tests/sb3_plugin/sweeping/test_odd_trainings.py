@@ -24,10 +24,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecCheckNan, VecFrameStack, VecNormalize
 
-from reactor_rl.plugin import encode
 from reactor_sb3 import SearchReport, Trial, sweep
-from reactor_sb3.sweeping.seats import ProcessSeat
-from reactor_sb3.sweeping.training import Ended, Job
 
 SPACE = {"x": FloatDistribution(0, 4)}
 
@@ -57,28 +54,26 @@ def test_a_search_ends_whatever_a_training_has_left(train: Callable[[Trial], Any
     assert report.count("complete") == 2 and time.monotonic() - began < 50
 
 
-def idle(seat: ProcessSeat, number: int) -> Ended:
-    """A seat when a training has ended in it."""
-    seat.begin(Job(number, 0, 0, {}, (), {}, None, None, 1, 0))
-    while (event := seat.poll(1.0)) is None:
-        pass
-    assert isinstance(event, Ended)
-    return event
-
-
+@pytest.mark.timeout(60)
 @pytest.mark.faults
-@pytest.mark.parametrize("again", [False, True])
-def test_a_worker_that_dies_while_it_has_nothing_to_do_changes_nothing(again: bool) -> None:
-    seat = ProcessSeat(encode(lambda trial: float(os.getpid())), None)
-    try:
-        pid = idle(seat, 0).value
-        assert pid is not None
-        os.kill(int(pid), signal.SIGKILL)
-        if again:
-            end = idle(seat, 1)
-            assert end.state == "complete" and end.value != pid
-    finally:
-        seat.close()
+def test_a_worker_that_dies_while_it_has_nothing_to_do_changes_nothing(tmp_path: Path) -> None:
+    """Trial 0 goes on until the other worker is dead, which had trial 1, and is to have another one then."""
+
+    def train(trial: Trial) -> float:
+        pid = tmp_path / f"{trial.number}"
+        pid.with_suffix(".new").write_text(str(os.getpid()))
+        pid.with_suffix(".new").rename(pid)
+        if trial.number == 0:
+            while not (tmp_path / "1").exists():
+                time.sleep(0.01)
+            time.sleep(0.5)  # it has ended by then
+            os.kill(int((tmp_path / "1").read_text()), signal.SIGKILL)
+            time.sleep(0.5)
+        return 1.0
+
+    report = searched(train, 4, executor="processes", workers=2, in_flight=2, restarts=0)
+    pids = [(tmp_path / str(number)).read_text() for number in range(4)]
+    assert report.count("complete") == 4 and pids[1] not in (pids[0], *pids[2:])
 
 
 @pytest.mark.timeout(60)

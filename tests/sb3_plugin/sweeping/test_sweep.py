@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import optuna
@@ -22,14 +23,13 @@ from optuna.samplers import CmaEsSampler, GPSampler, GridSampler, NSGAIISampler,
 from optuna.trial import TrialState
 from swept import SPACE, STEPS, brittle, by_function, curve, mortal, mortal_ppo, small_ppo, small_trainer
 
-from reactor_rl import NodeDiedError, ProgramError, RecoveryWarning
+from reactor_rl import ProgramError, RecoveryWarning
 from reactor_rl.federation.in_process import InProcess
-from reactor_rl.plugin import encode
 from reactor_sb3 import SearchReport, SuccessiveHalving, Trial, sweep
 from reactor_sb3.replacing import locked
-from reactor_sb3.sweeping.pruning import Contender, OptunaPruner
-from reactor_sb3.sweeping.rooms import NodeSeat, seats_on
-from reactor_sb3.sweeping.training import Job, _Reporting
+from reactor_sb3.sweeping.optuna_pruner import OptunaPruner
+from reactor_sb3.sweeping.training import Ended, Job
+from reactor_sb3.sweeping.trials import SearchedTrial
 
 FOLDER = str(Path(__file__).parent.parent)
 HALVING = SuccessiveHalving((100, 200))
@@ -52,11 +52,47 @@ def searched(train: Any = curve, space: Any = SPACE, trials: int = 12, **more: A
 def test_a_trial_is_judged_after_those_before_it() -> None:
     """Whichever of them has reported first: pruners note of a trial how far it may go, and others are compared with that."""
     pruner = OptunaPruner(PRUNERS["optuna-halving"]())
-    first, second = (Contender({}, {}, {100: value}) for value in (1.0, 2.0))
+    first, second = (SearchedTrial(number, {}, {}, {}) for number in range(2))
+    for trial, value in ((first, 1.0), (second, 2.0)):
+        trial.first.reports[100], trial.first.unjudged = value, 100
     assert pruner.stops([first], 0, second, 100, 1) is None
     assert pruner.stops([], 0, first, 100, 1) is False
+    first.first.unjudged = None
     assert pruner.stops([first], 0, second, 100, 1) is not None
     assert first.attributes[100] and second.attributes[100]
+
+
+class Seeing(optuna.pruners.BasePruner):
+    """Notes what it is shown whenever it is asked."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
+        found = [(one.number, one.state, max(one.intermediate_values)) for one in study.get_trials()]
+        self.seen.append((trial.number, trial.last_step, found))
+        return False
+
+
+def test_a_pruner_is_shown_trials_as_they_were() -> None:
+    """In the calling thread those before have ended, which it must not see of the last three of them."""
+    Seeing.seen.clear()
+    searched(prune=Seeing(), executor="inline", trials=7)
+    assert len(Seeing.seen) == 7 * len(STEPS)
+    for number, step, found in Seeing.seen:
+        ended = [(one, TrialState.COMPLETE, STEPS[-1]) for one in range(number - 3)]
+        assert found == ended + [(one, TrialState.RUNNING, step) for one in range(max(0, number - 3), number + 1)]
+
+
+def test_trials_are_shown_as_they_were_whoever_reports_first() -> None:
+    Seeing.seen.clear()
+    pruner, trials = OptunaPruner(Seeing()), [SearchedTrial(number, {}, {}, {}) for number in range(3)]
+    for trial in trials:
+        trial.first.reports[100] = 1.0
+    trials[0].first.end = Ended("complete", 1.0)
+    for number, ended in ((2, 1), (1, 0)):
+        pruner.stops(trials[:number], ended, trials[number], 100, 1)
+    states = [[state for _, state, _ in found] for _, _, found in Seeing.seen]
+    assert states == [[TrialState.COMPLETE, TrialState.RUNNING, TrialState.RUNNING], [TrialState.RUNNING] * 2]
 
 
 @pytest.mark.parametrize("prune", ["none", "halving", "median"])
@@ -113,7 +149,7 @@ def test_one_study_on_nodes(nodes: int, workers: int, tmp_path: Path) -> None:
 
 
 class Careless(InProcess):
-    """Loses each of its nodes in the middle of a tick, when its time has come."""
+    """Loses each of its nodes in the middle of a request, when its time has come."""
 
     def __init__(self, nodes: int, workers: int, when: int) -> None:
         super().__init__(nodes, workers)
@@ -122,11 +158,10 @@ class Careless(InProcess):
 
     def send(self, node: int, request: Any) -> None:
         super().send(node, request)
-        if request.command == "first":
-            self.left[node] -= 1
-            if not self.left[node]:
-                self.losses += 1
-                self.lose(node)
+        self.left[node] -= 1
+        if not self.left[node]:
+            self.losses += 1
+            self.lose(node)
 
 
 @pytest.mark.parametrize("when", [1, pytest.param(3, marks=pytest.mark.faults)])
@@ -138,41 +173,36 @@ def test_lost_nodes_change_nothing(when: int, tmp_path: Path) -> None:
     prune = HALVING if when == 1 else None  # what was told to stop and is lost does not begin again
     expected = searched(prune=prune, seeds=2, executor="inline")
     transport = Careless(3, 1, when)
-    with pytest.warns(RecoveryWarning, match=r"begins again: node 1 was lost in tick \d+; it held room$"):
+    with pytest.warns(RecoveryWarning, match=r"begins again: node [12] was lost$"):
         report = searched(slow, prune=prune, seeds=2, executor=transport, path=tmp_path / "study")
     assert report.trials == expected.trials and transport.losses
 
 
 def test_trainings_that_wait_are_lost_with_their_node(tmp_path: Path) -> None:
     """And begin again on a new one, where they are asked for nothing that the old one had."""
-    transport = InProcess(2, 2)
-    seats = seats_on(transport, 4, encode(curve), None, None)[2:]
-    jobs = [Job(number, 0, 3, {"x": 1.0}, (), {}, None, None, 1, 0) for number in range(2)]
+    begun, transport = tmp_path / "begun", InProcess(2, 2)
 
-    def event(seat: NodeSeat) -> Any:
-        while (found := seat.poll(1.0)) is None:
-            pass
-        return found
+    def train(trial: Trial) -> None:
+        (tmp_path / f"{trial.number} {os.getpid()}").touch()
+        if trial.number == 0:  # at home: others wait for its first report
+            while not begun.exists():
+                time.sleep(0.01)
+        curve(trial)
 
-    try:
-        for seat, job in zip(seats, jobs, strict=True):
-            seat.begin(job)
-        reported = [event(seat) for seat in seats]
-        seats[1].answer(False)
+    def lose() -> None:
+        while len([*tmp_path.glob("[23] *")]) < 2:
+            time.sleep(0.01)
+        time.sleep(0.5)  # both have reported by then
         transport.lose(1)
-        assert isinstance(event(seats[1]), NodeDiedError)
-        seats[0].answer(False)
-        assert isinstance(event(seats[0]), NodeDiedError)
-        for seat, job in zip(seats, jobs, strict=True):
-            seat.begin(job)
-        assert [event(seat) for seat in seats] == reported
-        for seat in seats:
-            seat.answer(False)
-        assert [event(seat).step for seat in seats] == [STEPS[1]] * 2
-    finally:
-        for seat in seats:
-            seat.close()
-        transport.close(1.0)
+        begun.touch()
+
+    losing = threading.Thread(target=lose)
+    losing.start()
+    with pytest.warns(RecoveryWarning, match="begins again: node 1 was lost$"):
+        report = searched(train, prune=HALVING, executor=transport)
+    losing.join()
+    assert report.trials == searched(prune=HALVING, executor="inline").trials
+    assert len([*tmp_path.glob("[23] *")]) == 4
 
 
 def test_a_node_that_is_always_lost() -> None:
@@ -188,15 +218,15 @@ def test_a_node_that_is_always_lost() -> None:
 
 
 def test_nodes_must_see_the_record(tmp_path: Path) -> None:
-    transport = InProcess(2, 1)
-    seats = seats_on(transport, 2, encode(curve), None, tmp_path / "elsewhere")
-    try:
-        with pytest.raises(ValueError, match=r"path must be a folder that all machines share: .* has no .*elsewhere"):
-            seats[1].poll(1.0)
-    finally:
-        for seat in seats:
-            seat.close()
-        transport.close(1.0)
+    class Elsewhere(InProcess):
+        """Nodes that see no record."""
+
+        def launch(self, configs: Any) -> None:
+            (tmp_path / "study" / "trials.jsonl").unlink()
+            super().launch(configs)
+
+    with pytest.raises(ValueError, match=r"path must be a folder that all machines share: .* has no .*study"):
+        searched(executor=Elsewhere(2, 1), path=tmp_path / "study")
 
 
 def test_a_trial_is_drawn_when_others_have_ended() -> None:
@@ -555,7 +585,9 @@ def test_a_search_is_carried_out_by_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("last", "every", "passed"), [(-1, None, 0), (256, None, 1), (600, None, 2), (256, 100, 2), (-1, 100, 0)])
 def test_a_training_that_goes_on_has_reported_already(last: int, every: int | None, passed: int) -> None:
-    trial: Any = SimpleNamespace(_last=last, _job=SimpleNamespace(rungs=(256, 512)))
-    reporting = _Reporting(trial, None, None, every)
-    reporting._on_training_start()
-    assert reporting.passed == passed
+    reports = {} if last < 0 else {last: 1.0}
+    trial = Trial(Job(0, 0, 0, {}, (256, 512), reports, None, None, 1, 0), lambda report: False)
+    callback: Any = trial.callback(every=every)
+    callback.model = SimpleNamespace(num_timesteps=max(last, 0))
+    callback.on_training_start({}, {})
+    assert callback.passed == passed

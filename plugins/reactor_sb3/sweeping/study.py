@@ -1,4 +1,4 @@
-"""Optuna's side of a search: drawing trials and telling how they ended, always in one order."""
+"""Optuna's side of a search: its study is asked for trials, and told how they ended, always in one order."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from reactor_rl.plugin import global_random_state
 
-__all__ = ["Drawing", "Space", "space_of"]
+__all__ = ["STATES", "OrderedStudy", "Space", "silenced", "space_of"]
 
 Space = Mapping[str, BaseDistribution] | Callable[[optuna.Trial], Mapping[str, Any] | None]
 """Distributions by name, or a function that asks a trial of Optuna's for hyperparameters."""
 
-_STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
 def space_of(space: Any) -> Any:
@@ -86,7 +86,7 @@ def _wrong_choice(distribution: BaseDistribution, stored: bool = False) -> tuple
     return None
 
 
-class Drawing:
+class OrderedStudy:
     """A study of Optuna's in memory, that sees trials in their order alone; the user's study gets a copy of each that has ended.
 
     Args:
@@ -142,7 +142,7 @@ class Drawing:
         self.running: dict[int, optuna.Trial] = {}
 
     def _in_memory(self, sampler: BaseSampler) -> optuna.Study:
-        with _silence():
+        with silenced():
             return optuna.create_study(study_name="sweep", sampler=sampler, direction=self.direction)
 
     def _stop(self) -> None:
@@ -158,27 +158,23 @@ class Drawing:
     def _first_draws(self, sampler: BaseSampler) -> list[Any]:
         with global_random_state():
             study = self._in_memory(copy.deepcopy(sampler))
-            return [self._asked(study).params for _ in range(2)]
+            return [self._asked(study)[0].params for _ in range(2)]
 
-    def _asked(self, study: optuna.Study) -> optuna.Trial:
+    def _asked(self, study: optuna.Study) -> tuple[optuna.Trial, Any]:
+        """A trial of a study, and what the user's space has returned."""
         if isinstance(self.space, Mapping):
-            return study.ask(dict(self.space))
+            return study.ask(dict(self.space)), None
         trial = study.ask()
-        self.space(trial)
-        return trial
+        return trial, self.space(trial)
 
-    def draw(self) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, BaseDistribution]]:
-        """Draw the next trial.
+    def ask(self) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, BaseDistribution]]:
+        """Ask for the next trial.
 
         Returns:
             Its hyperparameters as trainings are given them, as they were drawn, and what they were drawn from.
         """
         with global_random_state():
-            if isinstance(self.space, Mapping):
-                trial, given = self.study.ask(dict(self.space)), None
-            else:
-                trial = self.study.ask()
-                given = self.space(trial)
+            trial, given = self._asked(self.study)
         self.running[trial.number] = trial
         if self.kept or self.stored:
             _check_kept(trial.distributions, self.stored)
@@ -207,7 +203,7 @@ class Drawing:
         for name, attribute in attributes.items():
             trial.set_user_attr(name, attribute)
         with global_random_state():
-            self.study.tell(trial, value if state == "complete" else None, _STATES[state])
+            self.study.tell(trial, value if state == "complete" else None, STATES[state])
         if self.theirs is None:
             return
         frozen = self.study.get_trials(deepcopy=False)[number]
@@ -231,26 +227,27 @@ class Drawing:
             )
 
 
-def _used(sampler: Any, depth: int = 3) -> bool:
-    """Whether a sampler of Optuna's, or one within it, knows the trials of one study, and can draw for no other one."""
-    return any(
-        getattr(part, "_study_id", None) is not None or (depth and isinstance(part, BaseSampler) and _used(part, depth - 1))
-        for part in vars(sampler).values()
-    )
-
-
-def _unseeded(sampler: Any, depth: int = 3) -> bool:
-    """Whether a sampler of Optuna's, or one within it, has a generator that will be seeded by the clock."""
+def _samplers(sampler: BaseSampler, depth: int = 3) -> Iterator[BaseSampler]:
+    """A sampler, and those within it."""
+    yield sampler
     for part in vars(sampler).values():
-        if type(part).__name__ == "LazyRandomState" and getattr(part, "_rng", part) is None:
-            return True
-        if depth and isinstance(part, BaseSampler) and _unseeded(part, depth - 1):
-            return True
-    return False
+        if depth and isinstance(part, BaseSampler):
+            yield from _samplers(part, depth - 1)
+
+
+def _used(sampler: BaseSampler) -> bool:
+    """Whether a sampler of Optuna's, or one within it, knows the trials of one study, and can draw for no other one."""
+    return any(getattr(part, "_study_id", None) is not None for one in _samplers(sampler) for part in vars(one).values())
+
+
+def _unseeded(sampler: BaseSampler) -> bool:
+    """Whether a sampler of Optuna's, or one within it, has a generator that will be seeded by the clock."""
+    parts = (part for one in _samplers(sampler) for part in vars(one).values())
+    return any(type(part).__name__ == "LazyRandomState" and getattr(part, "_rng", part) is None for part in parts)
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Let Optuna say nothing about studies that nobody has asked for."""
     logger = logging.getLogger("optuna")
     before = logger.level
