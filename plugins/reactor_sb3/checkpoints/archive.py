@@ -144,14 +144,6 @@ class Archive:
                 "where it comes from"
             )
 
-    def array_names(self) -> list[str]:
-        """Names of the arrays that nobody has asked for."""
-        return list(self._arrays)
-
-    def pickle_names(self) -> list[str]:
-        """Names of the pickles that nobody has asked for."""
-        return list(self._pickles)
-
     def array(self, name: Any) -> Array:
         """An array, which nobody else has asked for."""
         with blaming(self.path):

@@ -119,7 +119,7 @@ class Session:
         sharing: Whether these, or the team, take part in a round; ``None`` if they always do.
         in_round: Whether a round is under way that callbacks have not seen in full.
         due: Checkpoints to be written when they have.
-        made: What checkpoints of the trainer are like, see :class:`reactor_sb3.checkpoints.expected.Made`.
+        made: The templates of its checkpoints, as its constructor makes it; see :mod:`reactor_sb3.checkpoints.content`.
         parts: The networks as they were when a round began.
         structure: What they, and the policy, consisted of when the learner's side was made of them.
         changed: What they consisted of when the run was started, if they have changed since; ``None`` if they have not.
@@ -167,7 +167,7 @@ class Session:
         self.sharing: Sharing | None = None
         self.draws = True
         self.due: list[str | os.PathLike[str]] = []
-        self.made: Any = None
+        self.made: dict[str, Any] | None = None
         self._running: tuple[ProgramConfig, dict[str, Any] | None] | None = None
         self.changed: Structure | None = None
 
@@ -318,12 +318,12 @@ class Session:
         self.structure.let_move()  # blocks were planned, and costs measured
         return run
 
-    def expected_run(self, model: Model) -> dict[str, Any]:
-        """The template of the saved state of the run; see :func:`reactor_sb3.checkpoints.expected.expected_run`."""
+    def run_template(self, model: Model) -> dict[str, Any]:
+        """The template of the saved state of the run; see :func:`reactor_sb3.checkpoints.run_state.run_template`."""
         assert self._running is not None
         config, template = self._running
         if template is None:
-            template = checkpoint.expected_run(config, model.wants_infos)
+            template = checkpoint.run_template(config, model.wants_infos)
             self._running = config, template
         return template
 
