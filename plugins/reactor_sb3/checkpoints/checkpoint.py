@@ -7,10 +7,9 @@ way that :mod:`reactor_gymnasium.environments.saving` has seen to work for it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
@@ -27,8 +26,8 @@ from reactor_sb3.checkpoints.made_from import (
     environment_of,
     saved_environment,
 )
-from reactor_sb3.checkpoints.run_state import check_outline, go_on, run_state, run_template
-from reactor_sb3.checkpoints.templates import ANYTHING, LARGE, check, like
+from reactor_sb3.checkpoints.run_state import OUTLINE, go_on, run_state, run_template
+from reactor_sb3.checkpoints.templates import ANYTHING, LARGE, check, like, want
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
 from reactor_sb3.plain import plain
 from reactor_sb3.trainers.arguments import taken_over
@@ -36,7 +35,7 @@ from reactor_sb3.trainers.display import WATCHING, checked_place
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import DEVICES, check_devices, check_executor, check_places
 
-__all__ = ["PLACES", "check_loadable", "load", "run_template", "save", "templates_of"]
+__all__ = ["PLACES", "check_loadable", "load", "save", "templates_of"]
 
 PLACES = (
     "n_learners", "workers", "executor", "nodes", "start_method", "restarts", "round_timeout", "verbose", "tensorboard_log",
@@ -49,7 +48,12 @@ def _check_outline(cls: Any, state: Any, size: int) -> None:
     """Refuse what no trainer of a class could be made from, or only one that is larger than the file says."""
     check(state, dict.fromkeys(("arguments", "environment", *ENTRIES, "run"), ANYTHING), "state")
     check_made_from(cls, state, size)
-    check_outline(state["run"], state["arguments"])
+    if (run := state["run"]) is not None:
+        check(run, OUTLINE, "state.run")
+        actors = state["arguments"].get("n_actors", 1)
+        others = len(run["reactors"]) - actors - (state["arguments"].get("evaluate_every") is not None)
+        # Whether there is a referee is known when there is a program.
+        want(others in (0, 1), "state.run.reactors", f"those of {actors} actors", list(run["reactors"]))
 
 
 def _check_entries(state: dict[str, Any], templates: Mapping[str, Any]) -> None:
@@ -100,7 +104,7 @@ def _state_to_write(model: Model) -> dict[str, Any]:
         # Statistics are those of the environments that the user has set since.
         _check_entries(state, {**session.made, "normalization": like(state["normalization"])})
         if state["run"] is not None:
-            check(state["run"], session.run_template(model), "state.run")
+            check(state["run"], run_template(session.config, model.wants_infos), "state.run")
     except CorruptError as error:
         said = f"a checkpoint of this {type(model).__name__} could not be read again: {error}. Nothing was written"
         raise TypeError(said) from None
@@ -127,32 +131,17 @@ def _ways(run: dict[str, Any] | None) -> dict[str, int]:
 # ---------------------------------------------------------------------- resuming
 
 
-@contextlib.contextmanager
-def _fitting(path: str | os.PathLike[str]) -> Iterator[None]:
-    """As :func:`archive.blaming`, where the caller has given an environment, which may be the one that does not fit."""
-    try:
-        with archive.blaming(path):
-            yield
-    except CorruptError as error:
-        raise ValueError(f"env= is not like the environment of the run that was saved, or {error}") from error
-
-
 def check_loadable(cls: Any, path: Any) -> None:
     """Refuse what ``load()`` cannot load, of files that are named.
 
     Raises:
         ValueError: If it is a checkpoint, damaged, or something else.
     """
-    beside = f"{path}.zip" if isinstance(path, (str, os.PathLike)) else path  # which SB3 looks for too
-    if archive.DOCUMENT in archive.entries(path) | archive.entries(beside):  # whole or not
-        raise ValueError(
-            f"{path} is a checkpoint: it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that "
-            "save() has written"
-        )
     if isinstance(path, (str, os.PathLike)):
+        instead = f"it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that save() has written"
         for one in (os.fspath(path), f"{os.fspath(path)}.zip"):  # in SB3's order
             if os.path.isfile(one):
-                archive.check_whole(one)
+                archive.check_saved(one, instead)
                 break
 
 
@@ -194,7 +183,7 @@ def _load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, 
     venv = env if isinstance(env, VecEnv) else spare_envs(maker_of(env), count)  # what is wrong with them is not its fault either
     if normalized is None and unwrap_vec_normalize(venv) is not None:
         raise ValueError("the run that was saved has no VecNormalize: pass the vector environment without it")
-    with _fitting(path) if given_env else archive.blaming(path):
+    with archive.blaming(path, "env= is not like the environment of the run that was saved" if given_env else "no checkpoint"):
         if normalized is not None and unwrap_vec_normalize(venv) is None:
             venv = normalized_again(venv, normalized)
         spare = cls._wrap_env(venv)

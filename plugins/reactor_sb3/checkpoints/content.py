@@ -18,12 +18,12 @@ from stable_baselines3.common.save_util import recursive_getattr
 from reactor_sb3 import streams
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import put_statistics, statistics_state
-from reactor_sb3.checkpoints.templates import COUNT, NUMBER, REAL, ArrayOf, Each, Kind, check, like, stream, want, whole
+from reactor_sb3.checkpoints.templates import COUNT, NUMBER, REAL, ArrayOf, Each, Kind, check, exactly, like, stream, want, whole
 from reactor_sb3.plain import plain
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.replay import BLOCKWISE
 
-__all__ = ["ENTRIES", "columns", "filled_columns", "same_lengths", "templates_of"]
+__all__ = ["ENTRIES", "columns", "filled_columns", "templates_of"]
 
 Array = npt.NDArray[Any]
 _SEEDS = 2**63
@@ -65,12 +65,10 @@ def _counter(name: str, fresh: Any) -> Kind:
     if name == "_base_seed":
         return whole(0, _SEEDS)
     if name == "_total_timesteps":  # learn(float("inf")) goes on until a callback ends it
-        return Kind("a number from 0 on", lambda value: type(value) in (int, float) and value >= 0)
-    # Nothing is learned yet at -1; and a last round that does not fit into what was asked for ends after it.
-    below = name in ("_learned_timesteps", "_current_progress_remaining")
-    said = f"a {'finite' if isinstance(fresh, float) else 'whole'} number{'' if below else ' from 0 on'}"
-    kinds = (int, float) if isinstance(fresh, float) else (int,)
-    return Kind(said, lambda value: NUMBER.fits(value) and type(value) in kinds and (below or value >= 0))
+        return REAL
+    if name in ("_learned_timesteps", "_current_progress_remaining"):
+        return NUMBER  # below 0 before anything is learned, and after a last round that went past the end
+    return NUMBER if isinstance(fresh, float) else COUNT
 
 
 def _put_counters(model: Model, saved: dict[str, Any]) -> None:
@@ -126,7 +124,7 @@ def _optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 def _setting(name: str, fresh: Any) -> Any:
     """The template of a setting of a group of parameters."""
     if name == "params":
-        return Kind(str(fresh), lambda value: type(value) is list and value == fresh)
+        return exactly(fresh)
     if type(fresh) in (bool, type(None)):  # a choice of how to compute, which is made at the first update
         return Kind("True, False or None", lambda value: type(value) in (bool, type(None)))
     return NUMBER if type(fresh) is int else like(fresh)
@@ -156,40 +154,13 @@ def _remembered(fresh: Any) -> Any:
 # ---------------------------------------------------------------------- what was seen
 
 
-def _put_episodes(model: Model, saved: list[Any]) -> None:
-    model.ep_info_buffer = deque(saved, model._stats_window_size)
-
-
-def _put_successes(model: Model, saved: list[Any]) -> None:
-    model.ep_success_buffer = deque(saved, model._stats_window_size)
+def _put_window(name: str) -> Callable[[Model, Any], None]:
+    return lambda model, saved: setattr(model, name, deque(saved, model._stats_window_size))
 
 
 def _put_evaluations(model: Model, saved: list[Any]) -> None:
     found = [Evaluation(timesteps, tuple(returns), tuple(lengths)) for timesteps, returns, lengths in saved]
     model.session.report.evaluations = found
-
-
-def _episode(saved: Any, name: str) -> None:
-    check(saved, dict, name)
-    for key in ("r", "l"):
-        check(saved.get(key), _ONE_NUMBER, f"{name}.{key}")
-
-
-_ONE_NUMBER = Kind(
-    "a number",
-    lambda value: NUMBER.fits(value) or (type(value) is np.ndarray and value.size == 1 and value.dtype.kind in "iuf"),
-)
-
-
-def _evaluation(saved: Any, name: str) -> None:
-    check(saved, [COUNT, Each(REAL), Each(COUNT)], name)
-    want(len(saved[1]) > 0, f"{name}.1", "returns of episodes", saved[1])
-    same_lengths(saved[1], saved[2], name)
-
-
-def same_lengths(returns: list[Any], lengths: list[Any], name: str) -> None:
-    """Refuse episodes that do not all have a return and a length."""
-    want(len(returns) == len(lengths), name, f"lengths of {len(returns)} episodes", lengths)
 
 
 def _put_statistics(model: Model, saved: Any) -> None:
@@ -241,11 +212,11 @@ def _replay_template(model: Any) -> Any:
         return type(None)
     if type(buffer) not in BLOCKWISE:
         return {"whole": type(buffer)}
-    kind, size = type(buffer).__name__, buffer.buffer_size
+    size = buffer.buffer_size
+    same = {"kind": exactly(type(buffer).__name__), "size": exactly(size)}
     arrays = {name: ArrayOf.of(column) for name, column in columns(buffer).items()}
 
     def is_one(saved: Any, name: str) -> None:
-        same = {"kind": Kind(kind, lambda value: value == kind), "size": Kind(str(size), lambda value: value == size)}
         check(saved, {**same, "pos": whole(0, size), "full": bool, "columns": dict}, name)
         filled = _filled(size, saved["pos"], saved["full"])
         # Nothing of that size is made before the columns are known to have it.
@@ -292,15 +263,15 @@ ENTRIES = {
         lambda model: model.session.generator.get_state(), lambda model, saved: model.session.generator.set_state(saved)
     ),
     "episodes": Entry(
-        lambda model: [dict(info) for info in model.ep_info_buffer or ()], _put_episodes, lambda _: Each(_episode)
+        lambda model: [dict(info) for info in model.ep_info_buffer or ()], _put_window("ep_info_buffer"), lambda _: Each(dict)
     ),
     "successes": Entry(
-        lambda model: [float(one) for one in model.ep_success_buffer or ()], _put_successes, lambda _: Each(REAL)
+        lambda model: [float(one) for one in model.ep_success_buffer or ()], _put_window("ep_success_buffer"), lambda _: Each(REAL)
     ),
     "evaluations": Entry(
         lambda model: [[one.timesteps, list(one.returns), list(one.lengths)] for one in model.evaluations],
         _put_evaluations,
-        lambda _: Each(_evaluation),
+        lambda _: Each([COUNT, Each(REAL), Each(COUNT)]),
     ),
     "normalization": Entry(lambda model: statistics_state(model._vec_normalize_env), _put_statistics),
     "replay_buffer": Entry(_replay, _put_replay, _replay_template),

@@ -27,7 +27,7 @@ from reactor_sb3.checkpoints.templates import ANYTHING, check
 from reactor_sb3.plain import plain
 from reactor_torch import differentiating
 
-__all__ = ["FORMAT", "check_format", "read", "take", "warn_if_elsewhere", "write"]
+__all__ = ["check_format", "read", "take", "warn_if_elsewhere", "write"]
 
 Array = npt.NDArray[Any]
 FORMAT = 10
@@ -73,7 +73,7 @@ def read(
         path: Where it is.
         look: Refuses states that cannot have been saved; is given the state and the bytes of the file.
         reader: Who asks, see :func:`write`.
-        loader: What loads a file that ``save()`` has written.
+        loader: What loads a file of SB3's ``save()``.
         allow_pickle: Whether checkpoints that hold pickles are read at all.
 
     Returns:
@@ -84,12 +84,7 @@ def read(
         ValueError: If it is damaged or something else.
         ImportError: If a pickle needs what cannot be imported here.
     """
-    if {"data", "policy.pth"} <= archive.entries(path):
-        raise ValueError(
-            f"{path} was written by save(): it has weights and settings, and no run to go on with. Use {loader}, or a checkpoint "
-            f"with {reader}"
-        )
-    with archive.opened(path, allow_pickle=allow_pickle) as opened:
+    with archive.opened(path, allow_pickle=allow_pickle, loader=loader) as opened:
         document = opened.document
         check_format(document)
         if document.get("reader") != reader:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import NoneType
 from typing import Any
@@ -22,7 +21,7 @@ from reactor_sb3.checkpoints.templates import check, like, want, whole
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.trainers.arguments import plain_argument, taken_over
 from reactor_sb3.trainers.model import Model
-from reactor_sb3.trainers.options import MOST_THREADS, check_arguments
+from reactor_sb3.trainers.options import check_arguments
 
 __all__ = ["arguments_now", "check_amounts", "check_made_from", "check_policy", "environment_of", "saved_environment"]
 
@@ -125,9 +124,6 @@ def check_made_from(cls: Any, state: Mapping[str, Any], size: int) -> None:
     for name, count in (("n_actors", actors), ("envs_per_actor", envs)):
         check(count, whole(1), name)
     want(actors * envs <= size, "n_actors", f"at most {size} environments", (actors, envs))
-    for name in ("learner_threads", "n_learners"):
-        if arguments.get(name) is not None:
-            check(arguments[name], whole(1, MOST_THREADS + 1), name)
     evaluate_env = arguments.get("evaluate_env")
     want(isinstance(evaluate_env, EnvMaker | None), "evaluate_env", "what makes an environment", evaluate_env)
     try:
@@ -176,8 +172,13 @@ def check_policy(cls: Any, arguments: Mapping[str, Any], env: VecEnv, weights: A
         kwargs = {"use_sde": arguments["use_sde"], **kwargs}
     policy_class = cls.policy_aliases[name]
     outline = type(policy_class.__name__, (policy_class,), {"device": torch.device("meta")})
-    with torch.device("meta"), _unchecked_distributions():
-        state = outline(env.observation_space, env.action_space, lambda _: 1e-3, **kwargs).state_dict()
+    checked = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)  # there are no values to check
+    try:
+        with torch.device("meta"):
+            state = outline(env.observation_space, env.action_space, lambda _: 1e-3, **kwargs).state_dict()
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(checked)
     check(weights, like(dict(state)), "policy")
     batch = arguments.get("batch_size", 1)
     check(batch, whole(1), "batch_size")
@@ -185,14 +186,3 @@ def check_policy(cls: Any, arguments: Mapping[str, Any], env: VecEnv, weights: A
     if batch * row * 4 > _LARGEST_BATCH:
         most = _LARGEST_BATCH // (4 * row)
         raise RefusedError(f"wants batch_size={batch}: with allow_pickle=False it may be {most} at most, for these networks")
-
-
-@contextlib.contextmanager
-def _unchecked_distributions() -> Iterator[None]:
-    """Let torch make distributions of what has no values to check."""
-    checked = torch.distributions.Distribution._validate_args
-    torch.distributions.Distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        torch.distributions.Distribution.set_default_validate_args(checked)

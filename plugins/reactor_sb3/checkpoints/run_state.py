@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from reactor_rl.plugin import Pickled, WorkerState, decode, dumps, loads
 from reactor_sb3.acting.player import remembered
-from reactor_sb3.checkpoints.content import ENTRIES, same_lengths
+from reactor_sb3.checkpoints.content import ENTRIES
 from reactor_sb3.checkpoints.templates import (
     ANYTHING,
     COUNT,
@@ -30,7 +30,7 @@ from reactor_sb3.checkpoints.templates import (
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig, program_of, saved_parts
 
-__all__ = ["check_outline", "go_on", "run_state", "run_template", "saved_env"]
+__all__ = ["OUTLINE", "go_on", "run_state", "run_template", "saved_env"]
 
 
 def run_state(model: Model) -> dict[str, Any] | None:
@@ -63,22 +63,9 @@ def _lasting(state: dict[str, Any]) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------- what may stand there
 
-_OUTLINE = {
+OUTLINE = {
     "reactors": dict, "outputs": dict, "clock": (COUNT, COUNT), "sent": bool, "afresh": bool, "asked": Each(Pickled),
 }  # fmt: skip
-
-
-def check_outline(run: Any, arguments: Mapping[str, Any]) -> None:
-    """Refuse a run of another number of actors than a trainer's arguments say, before there is a trainer.
-
-    Raises:
-        CorruptError: If it is one.
-    """
-    if run is not None:
-        check(run, _OUTLINE, "state.run")
-        others = len(run["reactors"]) - arguments.get("n_actors", 1) - (arguments.get("evaluate_every") is not None)
-        # Whether there is a referee is known when there is a program.
-        want(others in (0, 1), "state.run.reactors", f"of {arguments.get('n_actors', 1)} actors", list(run["reactors"]))
 
 
 def run_template(config: ProgramConfig, whole_infos: bool) -> dict[str, Any]:
@@ -105,45 +92,33 @@ def run_template(config: ProgramConfig, whole_infos: bool) -> dict[str, Any]:
     drawn = {**evaluator, "drawn": stream}
     kinds: dict[str, Any] = {
         "Actor": actor,
-        "Evaluator": partial(_player, template=drawn if actors.policy.draws else evaluator),
-        "referee": partial(_player, template=drawn),
+        "Evaluator": drawn if actors.policy.draws else evaluator,
+        "referee": drawn,
     }
     topology = program_of(config.saved).topology()
     named = saved_parts(topology, topology)
     ports = {name: topology.outputs[index] for name, index in named.outputs.items()}
     return {
-        **_OUTLINE,
+        **OUTLINE,
         "reactors": {name: kinds.get(name, kinds[topology.reactors[index].kind]) for name, index in named.reactors.items()},
         "outputs": {
             name: {
                 "stamps": Each(whole(-1)),
-                "slots": _objects(whole_infos) if port.dtype is None else _slots(ArrayOf("array", port.dtype, port.shape)),
+                "slots": _slots(port, whole_infos),
             }
             for name, port in ports.items()
         },
     }
 
 
-def _player(saved: Any, name: str, template: dict[str, Any]) -> None:
-    check(saved, template, name)
-    same_lengths(saved["returns"], saved["lengths"], name)
-
-
-def _slots(array: ArrayOf) -> Callable[[Any, str], None]:
-    def are_some(saved: Any, name: str) -> None:
-        check(saved, Each(array), name)
-        want(len(saved) > 0, name, "some arrays", saved)
-
-    return are_some
-
-
-def _objects(kept: bool) -> Callable[[Any, str], None]:
-    def are_some(saved: Any, name: str) -> None:
-        if saved is not None:
-            want(kept, name, "None", saved)
-            check(saved, Each(Kind("a pickle or None", lambda one: one is None or type(one) is Pickled)), name)
-
-    return are_some
+def _slots(port: Any, whole_infos: bool) -> Kind:
+    """The template of what is under way at a port: arrays, or infos, which are objects, where somebody wants any."""
+    if port.dtype is None:
+        kinds = (type(None), Pickled) if whole_infos else ()
+        said = "None or pickles" if whole_infos else "None"
+        return Kind(said, lambda slots: slots is None or (type(slots) is list and all(type(one) in kinds for one in slots)))
+    array = ArrayOf("array", port.dtype, port.shape)
+    return Kind(f"a list of {array}", lambda slots: type(slots) is list and len(slots) > 0 and all(map(array.fits, slots)))
 
 
 def saved_env(actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> Callable[[Any, str], None]:

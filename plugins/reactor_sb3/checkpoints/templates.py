@@ -24,7 +24,10 @@ import torch
 
 from reactor_sb3.checkpoints.archive import CorruptError
 
-__all__ = ["ANYTHING", "COUNT", "LARGE", "NUMBER", "REAL", "ArrayOf", "Each", "Kind", "check", "like", "stream", "want", "whole"]
+__all__ = [
+    "ANYTHING", "COUNT", "LARGE", "NUMBER", "REAL", "ArrayOf", "Each", "Kind", "check", "exactly", "like", "stream",
+    "want", "whole",
+]  # fmt: skip
 
 LARGE = 2**62
 
@@ -60,6 +63,10 @@ class ArrayOf:
         """Describe an array or a tensor."""
         return cls("tensor" if isinstance(value, torch.Tensor) else "array", value.dtype, tuple(value.shape))
 
+    def fits(self, value: Any) -> bool:
+        """Whether a value is one of them."""
+        return _is_array(value) and ArrayOf.of(value) == self
+
     def __str__(self) -> str:
         return f"{_a(str(self.dtype).removeprefix('torch.'))} {self.kind} of shape {self.shape}"
 
@@ -90,7 +97,7 @@ def check(value: Any, template: Any, name: str) -> None:
         case Kind(said, fits):
             want(fits(value), name, said, value)
         case ArrayOf():
-            want(_is_array(value) and ArrayOf.of(value) == template, name, template, value)
+            want(template.fits(value), name, template, value)
         case Each(item):
             want(type(value) is list, name, "a list", value)
             for number, part in enumerate(value):
@@ -165,6 +172,11 @@ def whole(low: int, below: int = LARGE) -> Kind:
     """Whole numbers from ``low`` on."""
     said = f"a whole number from {low} on" if below == LARGE else f"a whole number from {low} to {below - 1}"
     return Kind(said, lambda value: type(value) is int and low <= value < below)
+
+
+def exactly(value: Any) -> Kind:
+    """One value."""
+    return Kind(repr(value), lambda other: type(other) is type(value) and other == value)
 
 
 ANYTHING = Kind("anything", lambda _: True)

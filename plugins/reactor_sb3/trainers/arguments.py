@@ -74,7 +74,7 @@ class _Numbers(NamedTuple):
         return self._replace(low=-math.inf, high=math.inf, above=False, endless=True)
 
     def __str__(self) -> str:
-        said = "a whole number" if self.whole else "a finite number" if self.low == -math.inf else "a number"
+        said = "a whole number" if self.whole else "a finite number" if self.low == -math.inf and not self.endless else "a number"
         if self.low > -math.inf:
             said += f" above {self.low}" if self.above else f" from {self.low}"
             if self.high < math.inf:
