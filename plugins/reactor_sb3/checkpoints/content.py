@@ -21,7 +21,7 @@ from reactor_sb3.acting.normalization import put_statistics, statistics_state
 from reactor_sb3.checkpoints.templates import COUNT, NUMBER, REAL, ArrayOf, Each, Kind, check, exactly, like, stream, want, whole
 from reactor_sb3.plain import plain
 from reactor_sb3.trainers.model import Model
-from reactor_sb3.trainers.replay import BLOCKWISE
+from reactor_sb3.trainers.replay import BLOCKWISE, arrays_of
 
 __all__ = ["ENTRIES", "columns", "filled_columns", "templates_of"]
 
@@ -173,14 +173,7 @@ def _put_statistics(model: Model, saved: Any) -> None:
 
 def columns(buffer: Any) -> dict[str, Array]:
     """The arrays of a replay buffer, by name; infos, which are objects, only where it keeps them."""
-    arrays: dict[str, Array] = {}
-    for name, value in sorted(vars(buffer).items()):
-        if isinstance(value, np.ndarray):
-            if not value.dtype.hasobject or getattr(buffer, "copy_info_dict", True):
-                arrays[name] = value
-        elif isinstance(value, dict):
-            arrays.update({f"{name}.{key}": part for key, part in value.items() if isinstance(part, np.ndarray)})
-    return arrays
+    return arrays_of(buffer) | ({"infos": buffer.infos} if getattr(buffer, "copy_info_dict", False) else {})
 
 
 def filled_columns(buffer: Any) -> dict[str, Array]:

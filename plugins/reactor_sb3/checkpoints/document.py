@@ -112,9 +112,9 @@ def check_format(document: Mapping[str, Any]) -> None:
     if document.get("format") == FORMAT:
         return
     wrote = document.get("versions")
-    by = _named(wrote, "reactor_rl") if isinstance(wrote, dict) else "another version"
+    by = f"reactor_rl {_named(wrote, 'reactor_rl')}" if isinstance(wrote, dict) else "another version"
     raise RefusedError(
-        f"has the checkpoint format {_named(document, 'format')} of reactor_rl {by}, and this version reads {FORMAT}: finish the "
+        f"has the checkpoint format {_named(document, 'format')} of {by}, and this version reads {FORMAT}: finish the "
         "run with that version, or save() its model there and load() that file here"
     )
 

@@ -339,6 +339,18 @@ def test_no_more_work_than_ends_some_day(argument: dict[str, int], small: Path, 
         PQN.resume(path, allow_pickle=False)
 
 
+@pytest.mark.parametrize(
+    ("argument", "value", "said"),
+    [("gamma", "x", "gamma must be a number, got 'x'"), ("n_epochs", 1.5, "n_epochs must be a whole number .*, got 1.5"),
+     ("q_lambda", float("nan"), "q_lambda must be a number, got nan"), ("unknown", 1, "unexpected keyword argument 'unknown'")],
+)  # fmt: skip
+@pytest.mark.parametrize("allow_pickle", [True, False])
+def test_arguments_of_other_kinds(allow_pickle: bool, argument: str, value: Any, said: str, small: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "edited.zip", with_arguments(read(small), **{argument: {"is": value}}))
+    with pytest.raises(CorruptError, match=rf"edited\.zip is damaged or no checkpoint \(.*{said}"):
+        PQN.resume(path, allow_pickle=allow_pickle, executor="inline")
+
+
 def test_no_more_critics_than_there_are_weights(tmp_path: Path) -> None:
     with SyncSAC("MlpPolicy", "Pendulum-v1", buffer_size=100, n_actors=1, executor="inline") as model:
         model.save_checkpoint(tmp_path / "run.zip")
