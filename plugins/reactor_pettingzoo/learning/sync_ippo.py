@@ -100,7 +100,6 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         "MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy, "MultiInputPolicy": MultiInputPolicy,
     }  # fmt: skip
     default_log_name: ClassVar[str] = "IPPO"
-    checkpoint_format: ClassVar[int] = 9
     policy: AgentPolicies
     seats: Seats
 

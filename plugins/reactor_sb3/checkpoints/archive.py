@@ -23,7 +23,7 @@ import numpy.typing as npt
 from reactor_sb3.plain import plain
 from reactor_sb3.replacing import replacing
 
-__all__ = ["DOCUMENT", "Archive", "CorruptError", "RefusedError", "blaming", "check_whole", "entries", "opened", "write"]
+__all__ = ["DOCUMENT", "Archive", "CorruptError", "RefusedError", "blaming", "check_saved", "opened", "write"]
 
 Array = npt.NDArray[Any]
 DOCUMENT = "manifest.json"
@@ -69,25 +69,21 @@ def write(
             archive.writestr(f"pickles/{entry}", data)
 
 
-def entries(path: Any) -> frozenset[str]:
-    """Names of what is in a zip; none if it is something else, damaged, or not there."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return frozenset(archive.namelist())
-    except MemoryError:
-        raise
-    except Exception:  # zipfile alone raises a dozen kinds
-        return frozenset()
+def check_saved(path: str | os.PathLike[str], instead: str) -> None:
+    """Refuse a file that is none of SB3's ``save()``, or in which something is not what was written.
 
-
-def check_whole(path: str | os.PathLike[str]) -> None:
-    """Refuse a file of SB3's ``save()`` that cannot be read to the end, or in which something is not what was written.
+    Args:
+        path: Where it is.
+        instead: What to do with a checkpoint.
 
     Raises:
         FileNotFoundError: If it does not exist.
-        CorruptError: If it is one, or no zip.
+        CorruptError: If it is damaged or something else.
+        RefusedError: If it is a checkpoint, damaged or not.
     """
     with open(path, "rb") as file, blaming(path, "no file that save() has written"), zipfile.ZipFile(file) as archive:
+        if DOCUMENT in archive.namelist():
+            raise RefusedError(f"is a checkpoint: {instead}")
         if (damaged := archive.testzip()) is not None:
             raise CorruptError(f"{damaged} is not what was written")
         if "data" not in archive.namelist():
@@ -106,36 +102,36 @@ class Archive:
         CorruptError: If an entry is not as it would have been written.
     """
 
-    def __init__(self, archive: zipfile.ZipFile, size: int, path: str | os.PathLike[str], *, allow_pickle: bool) -> None:
+    def __init__(
+        self, archive: zipfile.ZipFile, size: int, path: str | os.PathLike[str], *, allow_pickle: bool, loader: str
+    ) -> None:
+        if {"data", "policy.pth"} <= set(archive.namelist()):
+            raise RefusedError(f"was written by save(): it has weights and settings, and no run to go on with. Use {loader}")
         self._archive, self.size, self.path, self._allow_pickle = archive, size, path, allow_pickle
-        self._arrays: dict[str, zipfile.ZipInfo] = {}
-        self._pickles: dict[str, zipfile.ZipInfo] = {}
-        document: zipfile.ZipInfo | None = None
-        total = 0
+        self._unread: dict[str, zipfile.ZipInfo] = {}
         for info in archive.infolist():
-            kind, _, entry = info.filename.partition("/")
+            name = info.filename
             if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size or info.flag_bits & 1:
-                raise CorruptError(f"{info.filename} is compressed or encrypted, which nothing in a checkpoint is")
-            if info.filename == DOCUMENT and document is None:
-                document = info
-            elif kind == "arrays" and entry.endswith(".npy") and entry.removesuffix(".npy") not in self._arrays:
-                self._arrays[entry.removesuffix(".npy")] = info
-            elif kind == "pickles" and entry and entry not in self._pickles:
-                self._pickles[entry] = info
-            else:
-                raise CorruptError(f"{info.filename} is there twice, or belongs to something else")
-            total += info.file_size
-        if document is None:
-            raise CorruptError(f"it has no {DOCUMENT}")
+                raise CorruptError(f"{name} is compressed or encrypted, which nothing in a checkpoint is")
+            if name in self._unread or not (name == DOCUMENT or name.startswith(("arrays/", "pickles/"))):
+                raise CorruptError(f"{name} is there twice, or belongs to something else")
+            self._unread[name] = info
+        total = sum(info.file_size for info in self._unread.values())
         if total > size:
             raise CorruptError(f"its entries are larger than the file ({total} bytes, {size} bytes)")
-        if self._pickles:
-            self._needs_pickle(", ".join(sorted(self._pickles)))
-        self.document: Any = json.loads(archive.read(document))
+        pickles = sorted(name.removeprefix("pickles/") for name in self._unread if name.startswith("pickles/"))
+        if pickles:
+            self._needs_pickle(", ".join(pickles))
+        self.document: Any = json.loads(archive.read(self._taken(DOCUMENT)))
         if not isinstance(self.document, dict):
             raise CorruptError(f"{DOCUMENT} is not an object")
-        if self.document.pop("pickles", None) != sorted(self._pickles):
+        if self.document.pop("pickles", None) != pickles:
             raise CorruptError(f'"pickles" in {DOCUMENT} does not name the pickles that there are')
+
+    def _taken(self, entry: str) -> zipfile.ZipInfo:
+        if entry not in self._unread:
+            raise CorruptError(f"there is no {entry[:100]}, or it is wanted twice")
+        return self._unread.pop(entry)
 
     def _needs_pickle(self, names: str) -> None:
         if not self._allow_pickle:
@@ -144,39 +140,30 @@ class Archive:
                 "where it comes from"
             )
 
-    def array_names(self) -> list[str]:
-        """Names of the arrays that nobody has asked for."""
-        return list(self._arrays)
-
-    def pickle_names(self) -> list[str]:
-        """Names of the pickles that nobody has asked for."""
-        return list(self._pickles)
-
-    def array(self, name: Any) -> Array:
+    def array(self, name: str) -> Array:
         """An array, which nobody else has asked for."""
         with blaming(self.path):
-            info = _taken(self._arrays, name)
+            info = self._taken(f"arrays/{name}.npy")
             with self._archive.open(info) as file:
                 return _read(file, info)
 
-    def pickled(self, name: Any) -> bytes:
+    def pickled(self, name: str) -> bytes:
         """A pickle, which nobody else has asked for.
 
         Raises:
             RefusedError: If there must not be any.
         """
-        self._needs_pickle(str(name)[:100])
+        self._needs_pickle(name[:100])
         with blaming(self.path):
-            return self._archive.read(_taken(self._pickles, name))
+            return self._archive.read(self._taken(f"pickles/{name}"))
 
     def check_all_read(self) -> None:
         """Refuse entries that nobody has asked for."""
-        left = [*self._arrays, *self._pickles]
-        if left:
-            raise CorruptError(f"nothing in {DOCUMENT} belongs to {left[0]}")
+        for entry in self._unread:
+            raise CorruptError(f"nothing in {DOCUMENT} belongs to {entry}")
 
 
-def _read(file: IO[bytes], info: zipfile.ZipInfo) -> Array:
+def _read(file: Any, info: zipfile.ZipInfo) -> Array:
     shape, fortran, dtype = _header(file)
     count = 1
     for length in shape:
@@ -187,7 +174,12 @@ def _read(file: IO[bytes], info: zipfile.ZipInfo) -> Array:
     if dtype.hasobject or dtype.itemsize == 0 or count * dtype.itemsize != info.file_size - file.tell():
         raise CorruptError(f"{info.filename} is not an array of shape {shape} and {dtype}")
     flat = np.empty(count, dtype)
-    _fill(file, flat)
+    room, at = flat.view(np.uint8) if count else np.empty(0, np.uint8), 0
+    while at < len(room):
+        if not (length := file.readinto(room[at : at + _CHUNK].data)):
+            raise CorruptError(f"{info.filename} ends early")
+        at += length
+    file.read(1)  # the end, where its sum is checked
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
@@ -202,25 +194,6 @@ def _header(file: IO[bytes]) -> tuple[tuple[Any, ...], bool, np.dtype[Any]]:
     if type(header) is not dict or header.keys() != {"descr", "fortran_order", "shape"} or type(header["shape"]) is not tuple:
         raise CorruptError("an array does not say what it is")
     return header["shape"], header["fortran_order"] is True, np.lib.format.descr_to_dtype(header["descr"])
-
-
-def _taken(unread: dict[str, zipfile.ZipInfo], name: Any) -> zipfile.ZipInfo:
-    if type(name) is not str or name not in unread:
-        raise CorruptError(f"there is no {str(name)[:100]!r}, or it is wanted twice")
-    return unread.pop(name)
-
-
-def _fill(file: IO[bytes], flat: Array) -> None:
-    """Read to the end of an entry, which checks its sum."""
-    room, at = flat.view(np.uint8) if flat.size else np.empty(0, np.uint8), 0
-    while at < len(room):
-        data = file.read(min(_CHUNK, len(room) - at))
-        if not data:
-            raise CorruptError("an array ends early")
-        room[at : at + len(data)] = np.frombuffer(data, np.uint8)
-        at += len(data)
-    if file.read(1):
-        raise CorruptError("an array is too long")
 
 
 @contextlib.contextmanager
@@ -255,17 +228,18 @@ def blaming(path: str | os.PathLike[str], otherwise: str = "no checkpoint") -> I
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str], *, allow_pickle: bool) -> Iterator[Archive]:
+def opened(path: str | os.PathLike[str], *, allow_pickle: bool, loader: str = "load()") -> Iterator[Archive]:
     """Open an archive, which executes nothing. What goes wrong in the block is the file's fault, see :func:`blaming`.
 
     Args:
         path: Where it is.
         allow_pickle: Whether archives that hold pickles are read at all.
+        loader: What loads a file of SB3's ``save()``.
 
     Raises:
         FileNotFoundError: If the file does not exist.
         CorruptError: If it is damaged or something else.
-        RefusedError: If it holds pickles and they are not allowed.
+        RefusedError: If it holds pickles and they are not allowed, or ``save()`` has written it.
     """
     with open(path, "rb") as file, blaming(path), zipfile.ZipFile(file) as archive:
-        yield Archive(archive, os.fstat(file.fileno()).st_size, path, allow_pickle=allow_pickle)
+        yield Archive(archive, os.fstat(file.fileno()).st_size, path, allow_pickle=allow_pickle, loader=loader)

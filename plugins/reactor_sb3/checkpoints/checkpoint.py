@@ -7,87 +7,58 @@ way that :mod:`reactor_gymnasium.environments.saving` has seen to work for it.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import platform
-import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
-import numpy as np
-import stable_baselines3
-import torch
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
-import reactor_rl
 from reactor_sb3.acting.normalization import normalized_again
-from reactor_sb3.checkpoints import archive
-from reactor_sb3.checkpoints.alike import alike, anything, want
-from reactor_sb3.checkpoints.archive import RefusedError
-from reactor_sb3.checkpoints.document import Bag, take
-from reactor_sb3.checkpoints.expected import check_outline, expected_run
-from reactor_sb3.checkpoints.saved_arguments import check_amounts, check_arguments, check_policy
-from reactor_sb3.checkpoints.state import go_on, made_of, restore, state_to_write
+from reactor_sb3.checkpoints import archive, document
+from reactor_sb3.checkpoints.archive import CorruptError, RefusedError
+from reactor_sb3.checkpoints.content import ENTRIES, templates_of
+from reactor_sb3.checkpoints.made_from import (
+    arguments_now,
+    check_amounts,
+    check_made_from,
+    check_policy,
+    environment_of,
+    saved_environment,
+)
+from reactor_sb3.checkpoints.run_state import OUTLINE, go_on, run_state, run_template
+from reactor_sb3.checkpoints.templates import ANYTHING, LARGE, check, like, want
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
+from reactor_sb3.plain import plain
 from reactor_sb3.trainers.arguments import taken_over
 from reactor_sb3.trainers.display import WATCHING, checked_place
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import DEVICES, check_devices, check_executor, check_places
-from reactor_torch import differentiating
 
-__all__ = [
-    "PLACES",
-    "RUN_FORMAT",
-    "check_loadable",
-    "expected_run",
-    "load",
-    "machine",
-    "made_of",
-    "save",
-    "versions",
-    "warn_if_elsewhere",
-]
+__all__ = ["PLACES", "check_loadable", "load", "save", "templates_of"]
 
-
-def versions() -> dict[str, str]:
-    """Versions of what computes."""
-    return {
-        "reactor_rl": reactor_rl.__version__, "stable_baselines3": stable_baselines3.__version__, "torch": str(torch.__version__),
-        "gymnasium": gymnasium.__version__, "numpy": np.__version__,
-    }  # fmt: skip
-
-
-def machine() -> dict[str, str]:
-    """The parts of this machine that decide about the last bit of a sum, besides the versions."""
-    return {
-        "processor": platform.machine(),
-        "vector instructions (torch)": torch.backends.cpu.get_cpu_capability(),
-        "learner's layers": differentiating(),
-    }
-
-
-def warn_if_elsewhere(path: str | os.PathLike[str], document: dict[str, Any], stacklevel: int) -> None:
-    """One warning of all that may give other numbers here."""
-    now = versions() | machine()
-    then = document["versions"] | document["machine"]
-    different = ", ".join(f"{name} {then[name][:100]} (now {now[name]})" for name in now if then[name] != now[name])
-    if different:
-        warnings.warn(
-            f"{path} was written with {different}; numbers may differ in their last bits from those that an uninterrupted run "
-            "would have given there",
-            stacklevel=stacklevel + 1,
-        )
-
-
-RUN_FORMAT = "run 1"
-"""In the place of a trainer's ``checkpoint_format``, in the files of :mod:`reactor_sb3.checkpoints.saved_run`."""
 PLACES = (
     "n_learners", "workers", "executor", "nodes", "start_method", "restarts", "round_timeout", "verbose", "tensorboard_log",
     *WATCHING,
 )  # fmt: skip
 """Arguments that never change results: where a run is, how long it waits, where it writes. Only a trusted file has a say."""
+
+
+def _check_outline(cls: Any, state: Any, size: int) -> None:
+    """Refuse what no trainer of a class could be made from, or only one that is larger than the file says."""
+    check(state, dict.fromkeys(("arguments", "environment", *ENTRIES, "run"), ANYTHING), "state")
+    check_made_from(cls, state, size)
+    if (run := state["run"]) is not None:
+        check(run, OUTLINE, "state.run")
+        actors = state["arguments"].get("n_actors", 1)
+        others = len(run["reactors"]) - actors - (state["arguments"].get("evaluate_every") is not None)
+        # Whether there is a referee is known when there is a program.
+        want(others in (0, 1), "state.run.reactors", f"those of {actors} actors", list(run["reactors"]))
+
+
+def _check_entries(state: dict[str, Any], templates: Mapping[str, Any]) -> None:
+    for name, template in templates.items():
+        check(state[name], template, f"state.{name}")
 
 
 # ---------------------------------------------------------------------- saving
@@ -102,17 +73,42 @@ def save(path: str | os.PathLike[str], model: Model) -> None:
         OSError: If it cannot be written.
     """
     model.session.check_remade(model)
-    bag, state = Bag(), state_to_write(model)
-    document = {
-        "format": type(model).checkpoint_format,
-        "algorithm": type(model).__name__,
-        "versions": versions(),
-        "machine": machine(),
-        "timesteps": state["counters"]["num_timesteps"],
-        "environments": _ways(state["run"]),
-        "state": bag.put("state", state),
-    }
-    archive.write(path, document, bag.arrays, bag.pickles)
+    state = _state_to_write(model)
+    name = type(model).__name__
+    document.write(
+        path,
+        state,
+        algorithm=name,
+        reader=f"{name}.resume()",
+        timesteps=state["counters"]["num_timesteps"],
+        environments=_ways(state["run"]),
+    )
+
+
+def _state_to_write(model: Model) -> dict[str, Any]:
+    """Everything that the coming rounds depend on, between two rounds, held against what it will be held against when it is read.
+
+    Raises:
+        TypeError: If it could not be read again, naming what is wrong.
+    """
+    session = model.session
+    try:
+        values = {
+            "arguments": arguments_now(model),
+            "environment": environment_of(session.makes),
+            **{name: entry.of(model) for name, entry in ENTRIES.items()},
+            "run": run_state(model),
+        }
+        state = {name: plain(value) for name, value in values.items()}
+        _check_outline(type(model), state, LARGE)
+        # Statistics are those of the environments that the user has set since.
+        _check_entries(state, {**session.made, "normalization": like(state["normalization"])})
+        if state["run"] is not None:
+            check(state["run"], run_template(session.config, model.wants_infos), "state.run")
+    except CorruptError as error:
+        said = f"a checkpoint of this {type(model).__name__} could not be read again: {error}. Nothing was written"
+        raise TypeError(said) from None
+    return state
 
 
 def _ways(run: dict[str, Any] | None) -> dict[str, int]:
@@ -135,32 +131,17 @@ def _ways(run: dict[str, Any] | None) -> dict[str, int]:
 # ---------------------------------------------------------------------- resuming
 
 
-@contextlib.contextmanager
-def _fitting(path: str | os.PathLike[str]) -> Iterator[None]:
-    """As :func:`archive.blaming`, where the caller has given an environment, which may be the one that does not fit."""
-    try:
-        with archive.blaming(path):
-            yield
-    except archive.CorruptError as error:
-        raise ValueError(f"env= is not like the environment of the run that was saved, or {error}") from error
-
-
 def check_loadable(cls: Any, path: Any) -> None:
     """Refuse what ``load()`` cannot load, of files that are named.
 
     Raises:
         ValueError: If it is a checkpoint, damaged, or something else.
     """
-    beside = f"{path}.zip" if isinstance(path, (str, os.PathLike)) else path  # which SB3 looks for too
-    if archive.DOCUMENT in archive.entries(path) | archive.entries(beside):  # whole or not
-        raise ValueError(
-            f"{path} is a checkpoint: it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that "
-            "save() has written"
-        )
     if isinstance(path, (str, os.PathLike)):
+        instead = f"it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that save() has written"
         for one in (os.fspath(path), f"{os.fspath(path)}.zip"):  # in SB3's order
             if os.path.isfile(one):
-                archive.check_whole(one)
+                archive.check_saved(one, instead)
                 break
 
 
@@ -177,33 +158,18 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
 def _load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> Model:
     check_places(changed)  # what is wrong with them is not the file's fault
     given_env = env is not None
-    if {"data", "policy.pth"} <= archive.entries(path):
-        raise ValueError(
-            f"{path} was written by save(): it has weights and settings, and no run to go on with. Use {cls.__name__}.load(), or "
-            "resume() with a file that save_checkpoint() has written"
-        )
-    with archive.opened(path, allow_pickle=allow_pickle) as opened:
-        document = opened.document
-        if document.get("format") == RUN_FORMAT:
-            raise RefusedError(f"is a run of {str(document.get('algorithm'))[:100]}: use resume_run()")
-        right, known = document.get("algorithm"), cls.checkpoint_format
-        if isinstance(right, str) and right != cls.__name__:
-            raise RefusedError(f"is a checkpoint of {right[:100]}, not of {cls.__name__}: use {right[:100]}.resume()")
-        if document.get("format") != known:
-            raise RefusedError(f"has the checkpoint format {str(document.get('format'))[:20]}, this version reads {known}")
-        like = {
-            "format": known, "algorithm": cls.__name__, "versions": versions(), "machine": machine(), "timesteps": 0,
-            **dict.fromkeys(("environments", "state"), anything),
-        }  # fmt: skip
-        alike(document, like, "the manifest")
-        state = take(document["state"], opened)
-        opened.check_all_read()
-        check_outline(state, opened.size)
-        check_arguments(cls, state["arguments"])
+
+    def look(state: Any, size: int) -> None:
+        _check_outline(cls, state, size)
         if not allow_pickle:
             check_amounts(state["arguments"])
-        if env is None:
-            env = _saved_env(state["environment"], allow_pickle)
+
+    manifest, state = document.read(
+        path, look, reader=f"{cls.__name__}.resume()", loader=f"{cls.__name__}.load()", allow_pickle=allow_pickle
+    )
+    if env is None:
+        with archive.blaming(path):
+            env = saved_environment(state["environment"], allow_pickle)
     arguments = _of_the_file(state["arguments"], changed, allow_pickle)
     given = {**arguments, **changed}
     if changed:
@@ -217,28 +183,36 @@ def _load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, 
     venv = env if isinstance(env, VecEnv) else spare_envs(maker_of(env), count)  # what is wrong with them is not its fault either
     if normalized is None and unwrap_vec_normalize(venv) is not None:
         raise ValueError("the run that was saved has no VecNormalize: pass the vector environment without it")
-    with _fitting(path) if given_env else archive.blaming(path):
+    with archive.blaming(path, "env= is not like the environment of the run that was saved" if given_env else "no checkpoint"):
         if normalized is not None and unwrap_vec_normalize(venv) is None:
             venv = normalized_again(venv, normalized)
         spare = cls._wrap_env(venv)
         arguments = {**arguments, "env": spare, **changed}
         if not allow_pickle:
-            policy = str(arguments.get("policy"))
-            want(policy in cls.policy_aliases, "the policy's name")
-            check_policy(cls.policy_aliases[policy], cls.usual_policy_kwargs, arguments, spare, state["policy"])
+            check_policy(cls, arguments, spare, state["policy"])
         with taken_over():
             model: Model = cls(**arguments)
-        restore(model, state)
-    warn_if_elsewhere(path, document, stacklevel=4)
+        _restore(model, state)
+    document.warn_if_elsewhere(path, manifest, stacklevel=4)
     try:
-        go_on(model, state)
+        go_on(model, state["run"], state["replay_buffer"], state["normalization"])
     except BaseException as error:
         model.close()
-        if isinstance(error, archive.CorruptError):
+        if isinstance(error, CorruptError):
             with archive.blaming(path):
                 raise
         raise
     return model
+
+
+def _restore(model: Model, state: dict[str, Any]) -> None:
+    """Make a trainer that was just made what a state says, but for its run and what it has learned from."""
+    _check_entries(state, model.session.made)
+    for name, entry in ENTRIES.items():
+        if name != "replay_buffer":
+            entry.put(model, state[name])
+    if state["run"] is not None:
+        check(state["run"], run_template(model.program_config(), model.wants_infos), "state.run")
 
 
 def _of_the_file(saved: Mapping[str, Any], changed: Mapping[str, Any], allow_pickle: bool) -> dict[str, Any]:
@@ -247,17 +221,3 @@ def _of_the_file(saved: Mapping[str, Any], changed: Mapping[str, Any], allow_pic
     if "executor" in changed and changed["executor"] != arguments.get("executor"):
         arguments.pop("nodes", None)
     return arguments
-
-
-def _saved_env(environment: dict[str, Any], allow_pickle: bool) -> Any:
-    """The maker of a checkpoint's environments."""
-    if "factory" in environment:
-        want(callable(environment["factory"]), "what makes an environment")
-        return environment["factory"]
-    module, colon, _ = environment["id"].rpartition(":")
-    if colon and not allow_pickle and sys.modules.get(module) is None:
-        raise RefusedError(
-            f"makes its environment from {environment['id'][:100]!r}, and with allow_pickle=False nothing is imported for it: "
-            f"import {module[:100]} first, or pass env="
-        )
-    return environment["id"]

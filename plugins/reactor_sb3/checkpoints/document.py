@@ -1,26 +1,165 @@
-"""Values as plain data: what JSON can hold is in the document of an archive, arrays and pickles are in entries of their own."""
+"""The one document of a checkpoint: who wrote it, and its state as plain data. Arrays and pickles have entries of their own.
+
+A checkpoint of a trainer and a run of one of SB3's own algorithms differ only in what their state is, and in who reads them.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
+import platform
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle
+import gymnasium
 import numpy as np
 import numpy.typing as npt
+import stable_baselines3
 import torch
 
+import reactor_rl
 from reactor_rl.plugin import Pickled
-from reactor_sb3.checkpoints.archive import Archive, CorruptError
+from reactor_sb3.checkpoints import archive
+from reactor_sb3.checkpoints.archive import Archive, CorruptError, RefusedError
+from reactor_sb3.checkpoints.templates import ANYTHING, check
 from reactor_sb3.plain import plain
+from reactor_torch import differentiating
 
-__all__ = ["Bag", "check_written", "take"]
+__all__ = ["check_format", "read", "take", "warn_if_elsewhere", "write"]
 
 Array = npt.NDArray[Any]
+FORMAT = 10
 _PLAIN = (type(None), bool, int, float, str)
 
 
-class Bag:
+def write(
+    path: str | os.PathLike[str],
+    state: Mapping[str, Any],
+    *,
+    algorithm: str,
+    reader: str,
+    timesteps: int,
+    environments: Mapping[str, int],
+) -> None:
+    """Write a checkpoint. Whenever the process ends, what is at ``path`` is the old file or the new one, whole.
+
+    Args:
+        path: Where.
+        state: Its content.
+        algorithm: Name of the algorithm.
+        reader: Who goes on with it: ``"SyncDQN.resume()"``.
+        timesteps: Steps that were taken.
+        environments: How many environments were saved in which way.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    content = _Content()
+    document = {
+        "format": FORMAT, "algorithm": algorithm, "reader": reader, "versions": _versions(), "machine": _machine(),
+        "timesteps": timesteps, "environments": dict(environments), "state": content.put("state", dict(state)),
+    }  # fmt: skip
+    archive.write(path, document, content.arrays, content.pickles)
+
+
+def read(
+    path: str | os.PathLike[str], look: Callable[[Any, int], None], *, reader: str, loader: str, allow_pickle: bool
+) -> tuple[dict[str, Any], Any]:
+    """Read a checkpoint.
+
+    Args:
+        path: Where it is.
+        look: Refuses states that cannot have been saved; is given the state and the bytes of the file.
+        reader: Who asks, see :func:`write`.
+        loader: What loads a file of SB3's ``save()``.
+        allow_pickle: Whether checkpoints that hold pickles are read at all.
+
+    Returns:
+        The document, and the state.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If it is damaged or something else.
+        ImportError: If a pickle needs what cannot be imported here.
+    """
+    with archive.opened(path, allow_pickle=allow_pickle, loader=loader) as opened:
+        document = opened.document
+        check_format(document)
+        if document.get("reader") != reader:
+            raise RefusedError(f"is a checkpoint of {_named(document, 'algorithm')}: use {_named(document, 'reader')}")
+        check(document, _DOCUMENT, archive.DOCUMENT)
+        state = take(document["state"], lambda kind, name: _stored(opened, kind, name))
+        opened.check_all_read()
+        look(state, opened.size)
+    return document, state
+
+
+_DOCUMENT = {
+    "format": int, "algorithm": str, "reader": str, "timesteps": int, "environments": dict, "state": ANYTHING,
+    "versions": dict.fromkeys(("reactor_rl", "stable_baselines3", "torch", "gymnasium", "numpy"), str),
+    "machine": dict.fromkeys(("processor", "vector instructions (torch)", "learner's layers"), str),
+}  # fmt: skip
+
+
+def check_format(document: Mapping[str, Any]) -> None:
+    """Refuse what another version has written.
+
+    Raises:
+        RefusedError: If it has. Says with which version to go on.
+    """
+    if document.get("format") == FORMAT:
+        return
+    wrote = document.get("versions")
+    by = f"reactor_rl {_named(wrote, 'reactor_rl')}" if isinstance(wrote, dict) else "another version"
+    raise RefusedError(
+        f"has the checkpoint format {_named(document, 'format')} of {by}, and this version reads {FORMAT}: finish the "
+        "run with that version, or save() its model there and load() that file here"
+    )
+
+
+def _named(document: Mapping[str, Any], name: str) -> str:
+    return str(document.get(name))[:100]
+
+
+# ---------------------------------------------------------------------- what computed
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what computes."""
+    return {
+        "reactor_rl": reactor_rl.__version__, "stable_baselines3": stable_baselines3.__version__, "torch": str(torch.__version__),
+        "gymnasium": gymnasium.__version__, "numpy": np.__version__,
+    }  # fmt: skip
+
+
+def _machine() -> dict[str, str]:
+    """The parts of this machine that decide about the last bit of a sum, besides the versions."""
+    return {
+        "processor": platform.machine(),
+        "vector instructions (torch)": torch.backends.cpu.get_cpu_capability(),
+        "learner's layers": differentiating(),
+    }
+
+
+def warn_if_elsewhere(path: str | os.PathLike[str], document: Mapping[str, Any], stacklevel: int) -> None:
+    """One warning of all that may give other numbers here."""
+    now = _versions() | _machine()
+    then = document["versions"] | document["machine"]
+    different = ", ".join(f"{name} {then[name][:100]} (now {now[name]})" for name in now if then[name] != now[name])
+    if different:
+        warnings.warn(
+            f"{path} was written with {different}; numbers may differ in their last bits from those that an uninterrupted run "
+            "would have given there",
+            stacklevel=stacklevel + 1,
+        )
+
+
+# ---------------------------------------------------------------------- values as plain data
+
+
+class _Content:
     """The content of an archive that is to be written, value by value.
 
     Attributes:
@@ -57,37 +196,15 @@ class Bag:
         return {"pickle": name}
 
 
-def check_written(written: Any) -> None:
-    """Refuse what cannot stand for a value, without reading any array or pickle.
+def take(written: Any, stored: Callable[[str, str], Any]) -> Any:
+    """The value that stands in a document.
 
-    Raises:
-        CorruptError: If it cannot.
-    """
-    if type(written) is not dict or len(written) != 1:
-        raise CorruptError("a value is not one kind with its content")
-    ((kind, value),) = written.items()
-    match kind, value:
-        case "list" | "tuple", list():
-            parts = value
-        case "dict", list() if all(type(pair) is list and len(pair) == 2 and type(pair[0]) in (str, int) for pair in value):
-            parts = [part for _, part in value]
-        case "is", _ if type(value) in _PLAIN:
-            parts = []
-        case "tensor" | "array" | "pickle" | "pickled", str():
-            parts = []
-        case _:
-            raise CorruptError(f"a checkpoint cannot hold {str(kind)[:100]!r} of {type(value).__name__}")
-    for part in parts:
-        check_written(part)
-
-
-def take(written: Any, archive: Archive) -> Any:
-    """The inverse of :meth:`Bag.put`.
+    Args:
+        written: What stands for it.
+        stored: Called for each array and pickle, with its kind (``"tensor"``, ``"array"``, ``"pickled"``, ``"pickle"``) and name.
 
     Raises:
         CorruptError: If no value could have become this.
-        RefusedError: If it needs a pickle and the archive must not have any.
-        ImportError: If a pickle needs what cannot be imported here.
     """
     if type(written) is not dict or len(written) != 1:
         raise CorruptError("a value is not one kind with its content")
@@ -95,31 +212,32 @@ def take(written: Any, archive: Archive) -> Any:
     match kind, value:
         case "is", _ if type(value) in _PLAIN:
             return value
-        case "tensor", str():
-            return torch.from_numpy(archive.array(value))
-        case "array", str():
-            return archive.array(value)
+        case "tensor" | "array" | "pickled" | "pickle", str():
+            return stored(kind, value)
         case "list", list():
-            return [take(part, archive) for part in value]
+            return [take(part, stored) for part in value]
         case "tuple", list():
-            return tuple([take(part, archive) for part in value])
+            return tuple([take(part, stored) for part in value])
         case "dict", list():
-            return _dict(value, archive)
-        case "pickled", str():
-            return Pickled(archive.pickled(value))
-        case "pickle", str():
-            data = archive.pickled(value)
-            try:
-                return pickle.loads(data)
-            except AttributeError as error:
-                raise ImportError(f"a checkpoint needs what is not defined here: {error}") from error
+            taken: dict[Any, Any] = {}
+            for pair in value:
+                if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in (str, int) or pair[0] in taken:
+                    raise CorruptError("a dict is not made of keys, each of them once, and values")
+                taken[pair[0]] = take(pair[1], stored)
+            return taken
     raise CorruptError(f"a checkpoint cannot hold {str(kind)[:100]!r} of {type(value).__name__}")
 
 
-def _dict(pairs: list[Any], archive: Archive) -> dict[Any, Any]:
-    taken: dict[Any, Any] = {}
-    for pair in pairs:
-        if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in (str, int) or pair[0] in taken:
-            raise CorruptError("a dict is not made of keys, each of them once, and values")
-        taken[pair[0]] = take(pair[1], archive)
-    return taken
+def _stored(opened: Archive, kind: str, name: str) -> Any:
+    """An array or pickle of an archive."""
+    if kind == "pickled":
+        return Pickled(opened.pickled(name))
+    if kind == "array":
+        return opened.array(name)
+    if kind == "tensor":
+        return torch.from_numpy(opened.array(name))
+    data = opened.pickled(name)
+    try:
+        return pickle.loads(data)
+    except AttributeError as error:
+        raise ImportError(f"a checkpoint needs what is not defined here: {error}") from error

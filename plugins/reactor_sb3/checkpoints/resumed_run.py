@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import warnings
 from copy import deepcopy
@@ -17,8 +18,8 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_sb3.checkpoints.archive import blaming
-from reactor_sb3.checkpoints.checkpoint import warn_if_elsewhere
-from reactor_sb3.checkpoints.saved_run import SavedRun, read, saved_levels, wrapper_again
+from reactor_sb3.checkpoints.document import warn_if_elsewhere
+from reactor_sb3.checkpoints.saved_run import put_into, read, saved_levels, wrapper_again
 from reactor_sb3.environments.vec_env import ReactorVecEnv
 from reactor_sb3.trainers.options import check_devices
 
@@ -74,12 +75,12 @@ def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places
         raise TypeError(f"resume_run() cannot change {', '.join(wrong)}: the run would no longer be the same")
     if env is not None and places:
         raise TypeError(f"{', '.join(sorted(places))} belong to the constructor of the environments, and there is an env=")
-    saved = read(path)
-    device = saved.document["device"]
-    if torch.device(device).type == "cuda":
-        check_devices({"device": device})
+    document, saved = read(path)
     with blaming(path):
-        makers, kinds = saved.makers()
+        on_gpu = torch.device(saved["device"]).type == "cuda"
+        makers, kinds = pickle.loads(saved["made from"].data)
+    if on_gpu:
+        check_devices({"device": saved["device"]})
     ours: VecEnv
     if env is not None:
         ours = BaseAlgorithm._wrap_env(env)  # which has images transposed
@@ -95,15 +96,15 @@ def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places
         if env is None:
             ours.close()
         raise
-    warn_if_elsewhere(path, saved.document, stacklevel=2)
-    _warn_of_threads(path, saved.document["threads"])
+    warn_if_elsewhere(path, document, stacklevel=2)
+    _warn_of_threads(path, saved["threads"])
     return run
 
 
-def _warn_of_threads(path: str | os.PathLike[str], then: Any) -> None:
+def _warn_of_threads(path: str | os.PathLike[str], then: int) -> None:
     """SB3's algorithms learn by torch, whose sums have another order with another number of threads."""
     now = torch.get_num_threads()
-    if type(then) is int and then != now:
+    if then != now:
         warnings.warn(
             f"{path} was written where torch had {then} thread{'s' * (then != 1)}, and here it has {now}: weights may differ in "
             f"their last bits from those of an uninterrupted run. Call torch.set_num_threads({then}) before run.learn()",
@@ -111,7 +112,7 @@ def _warn_of_threads(path: str | os.PathLike[str], then: Any) -> None:
         )
 
 
-def _resumed(path: str | os.PathLike[str], saved: SavedRun, env: VecEnv, kinds: list[Any]) -> ResumedRun:
+def _resumed(path: str | os.PathLike[str], saved: dict[str, Any], env: VecEnv, kinds: list[Any]) -> ResumedRun:
     levels = saved_levels(env)
     if [type(level) for level in levels[:-1]] != kinds:
         theirs, here = (" of ".join([kind.__name__ for kind in some] or ["none"]) for some in (kinds, map(type, levels[:-1])))
@@ -119,12 +120,12 @@ def _resumed(path: str | os.PathLike[str], saved: SavedRun, env: VecEnv, kinds: 
     venv = levels[-1]
     assert isinstance(venv, ReactorVecEnv)
     with blaming(path):
-        states = saved.states()
+        states: list[bytes] = pickle.loads(saved["environments"].data)
     if len(states) != venv.num_envs:
         raise ValueError(f"there are {venv.num_envs} environments, and the run that was saved has {len(states)}")
     venv.put_back(states)  # what is wrong with the environments is not the file's fault
     with blaming(path):
-        return ResumedRun(*saved.put_into(levels))
+        return ResumedRun(*put_into(levels, saved))
 
 
 class ResumedRun:

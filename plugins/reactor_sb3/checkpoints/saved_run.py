@@ -13,7 +13,7 @@ import io
 import os
 import pickle
 import random
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -24,63 +24,30 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from reactor_rl.plugin import Pickled
-from reactor_sb3.checkpoints import archive
-from reactor_sb3.checkpoints.alike import want
-from reactor_sb3.checkpoints.archive import RefusedError
-from reactor_sb3.checkpoints.checkpoint import RUN_FORMAT, machine, versions
-from reactor_sb3.checkpoints.parts import columns, replay_state
+from reactor_sb3.checkpoints import document
+from reactor_sb3.checkpoints.content import columns, filled_columns
+from reactor_sb3.checkpoints.templates import COUNT, check
 from reactor_sb3.environments.copies import LogPickler
 from reactor_sb3.environments.vec_env import ReactorVecEnv
 from reactor_sb3.environments.wrapped_alone import levels_of
 from reactor_sb3.trainers.replay import BLOCKWISE
 from reactor_sb3.trainers.trainer import Trainer
 
-__all__ = ["SavedRun", "read", "saved_levels", "state_of_run", "wrapper_again", "write"]
+__all__ = ["put_into", "read", "saved_levels", "state_of_run", "wrapper_again", "write"]
 
 Array = npt.NDArray[Any]
+_READER = "resume_run()"
 _OF_THE_VEC_ENV = ("observation_space", "action_space", "reset_infos", "_seeds", "_options")
 _OF_A_WRAPPER = ("venv", "class_attributes")  # not saved: the one is a level of its own, the other the class's
 _OF_THE_PROCESS = ("_logger", "_custom_logger")  # of the model; likewise: where to log is said when it goes on
-
-
-class SavedRun(NamedTuple):
-    """The content of a file of a run. Only its methods execute what is pickled in it.
-
-    Attributes:
-        document: What can be read of it.
-        columns: The filled parts of the replay buffer's arrays, by name.
-        made_from: Pickle of what makes the environments (``None``: nothing does), and of the wrappers' classes.
-        environments: Pickle of the environments' states.
-        model: Pickle of the model and the wrappers.
-    """
-
-    document: dict[str, Any]
-    columns: dict[str, Array]
-    made_from: bytes
-    environments: bytes
-    model: bytes
-
-    def makers(self) -> tuple[list[Pickled] | None, list[type[VecEnvWrapper]]]:
-        """The makers of the environments, and the classes of what is wrapped around them, the outermost first."""
-        makers, kinds = pickle.loads(self.made_from)
-        return makers, kinds
-
-    def states(self) -> list[bytes]:
-        """The state of each environment."""
-        states: list[bytes] = pickle.loads(self.environments)
-        return states
-
-    def put_into(self, levels: list[VecEnv]) -> tuple[BaseAlgorithm, dict[str, Any]]:
-        """Make wrappers what they were. Returns the model, with the outermost as its own, and the states of the generators."""
-        state = _Unpickler(io.BytesIO(self.model), levels, self.columns).load()
-        for level, attributes in zip(levels, state["levels"], strict=True):
-            vars(level).update(attributes)
-        model: BaseAlgorithm = state["class"].__new__(state["class"])
-        vars(model).update(state["model"], _custom_logger=False)
-        buffer: Any = getattr(model, "replay_buffer", None)
-        if hasattr(buffer, "set_env"):  # hindsight asks the environments for rewards
-            buffer.set_env(model.env)
-        return model, state["generators"]
+_STATE = {
+    "device": str,
+    "threads": COUNT,
+    "columns": dict,  # the filled parts of the replay buffer's arrays, by name
+    "made from": Pickled,  # what makes the environments (None: nothing does), and the wrappers' classes
+    "environments": Pickled,
+    "model": Pickled,  # and the wrappers
+}
 
 
 def saved_levels(env: Any) -> list[VecEnv]:
@@ -98,8 +65,8 @@ def saved_levels(env: Any) -> list[VecEnv]:
     return levels
 
 
-def state_of_run(model: BaseAlgorithm) -> tuple[dict[str, Array], dict[str, bytes]]:
-    """All that the coming rollouts depend on, between two of them: arrays and pickles.
+def state_of_run(model: BaseAlgorithm) -> dict[str, Any]:
+    """All that the coming rollouts depend on, between two of them.
 
     Raises:
         TypeError: If it is not a model, or has no environment, of a kind whose runs can be saved.
@@ -114,13 +81,14 @@ def state_of_run(model: BaseAlgorithm) -> tuple[dict[str, Array], dict[str, byte
     venv = levels[-1]
     assert isinstance(venv, ReactorVecEnv)
     buffer = getattr(model, "replay_buffer", None)
-    arrays, filled = {}, {}
+    standing: dict[int, tuple[Any, ...]] = {id(level): ("level", number) for number, level in enumerate(levels)}
+    filled = {}
     if type(buffer) in BLOCKWISE:  # infos, which are objects, are pickled with the buffer
         arrays = {name: column for name, column in columns(buffer).items() if not column.dtype.hasobject}
-        kept = replay_state(buffer, whole=False)["columns"]
-        filled = {name: kept[name] for name in arrays}
+        standing |= {id(column): ("column", name, column.shape, column.dtype) for name, column in arrays.items()}
+        filled = {name: column for name, column in filled_columns(buffer).items() if name in arrays}
     out = io.BytesIO()
-    _Pickler(out, levels, arrays).dump({
+    LogPickler(out, standing).dump({
         "class": type(model),
         "model": {name: value for name, value in vars(model).items() if name not in _OF_THE_PROCESS},
         "levels": [
@@ -129,10 +97,13 @@ def state_of_run(model: BaseAlgorithm) -> tuple[dict[str, Array], dict[str, byte
         ],
         "generators": _generators(model),
     })  # fmt: skip
-    return filled, {
-        "made from": cloudpickle.dumps((venv.saved_makers(), [type(level) for level in levels[:-1]])),
-        "environments": pickle.dumps(venv.saved_envs()),
-        "model": out.getvalue(),
+    return {
+        "device": str(model.device),
+        "threads": torch.get_num_threads(),
+        "columns": filled,
+        "made from": Pickled(cloudpickle.dumps((venv.saved_makers(), [type(level) for level in levels[:-1]]))),
+        "environments": Pickled(pickle.dumps(venv.saved_envs())),
+        "model": Pickled(out.getvalue()),
     }
 
 
@@ -154,35 +125,37 @@ def write(path: str | os.PathLike[str], model: BaseAlgorithm) -> None:
         Exception: See :func:`state_of_run`.
         OSError: If it cannot be written.
     """
-    arrays, pickles = state_of_run(model)
-    document = {
-        "format": RUN_FORMAT, "algorithm": type(model).__name__, "versions": versions(), "machine": machine(),
-        "timesteps": model.num_timesteps, "device": str(model.device), "threads": torch.get_num_threads(),
-    }  # fmt: skip
-    archive.write(path, document, arrays, pickles)
+    document.write(
+        path,
+        state_of_run(model),
+        algorithm=type(model).__name__,
+        reader=_READER,
+        timesteps=model.num_timesteps,
+        environments={"state": model.n_envs},
+    )
 
 
-def read(path: str | os.PathLike[str]) -> SavedRun:
-    """Read a file of a run, which executes nothing.
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read a file of a run, which executes nothing. Returns the document, and the state.
 
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If it is damaged or something else.
     """
-    if {"data", "policy.pth"} <= archive.entries(path):
-        raise ValueError(f"{path} was written by save(): it has weights and settings, and no run to go on with. Use load()")
-    with archive.opened(path, allow_pickle=True) as opened:
-        document = opened.document
-        if document.get("format") != RUN_FORMAT:
-            if isinstance(document.get("format"), int):
-                raise RefusedError(f"is a checkpoint of a trainer: use {str(document.get('algorithm'))[:100]}.resume()")
-            raise RefusedError(f"has the format {str(document.get('format'))[:20]}, this version reads {RUN_FORMAT}")
-        document.setdefault("threads", None)  # earlier files do not say
-        want(document.keys() == {"format", "algorithm", "versions", "machine", "timesteps", "device", "threads"}, "the manifest")
-        filled = {name: opened.array(name) for name in opened.array_names()}
-        saved = SavedRun(document, filled, *(opened.pickled(name) for name in ("made from", "environments", "model")))
-        opened.check_all_read()
-    return saved
+    return document.read(path, lambda state, _: check(state, _STATE, "state"), reader=_READER, loader="load()", allow_pickle=True)
+
+
+def put_into(levels: list[VecEnv], saved: dict[str, Any]) -> tuple[BaseAlgorithm, dict[str, Any]]:
+    """Make wrappers what they were. Returns the model, with the outermost as its own, and the states of the generators."""
+    state = _Unpickler(io.BytesIO(saved["model"].data), levels, saved["columns"]).load()
+    for level, attributes in zip(levels, state["levels"], strict=True):
+        vars(level).update(attributes)
+    model: BaseAlgorithm = state["class"].__new__(state["class"])
+    vars(model).update(state["model"], _custom_logger=False)
+    buffer: Any = getattr(model, "replay_buffer", None)
+    if hasattr(buffer, "set_env"):  # hindsight asks the environments for rewards
+        buffer.set_env(model.env)
+    return model, state["generators"]
 
 
 def wrapper_again(kind: type[VecEnvWrapper], venv: VecEnv) -> VecEnvWrapper:
@@ -192,23 +165,9 @@ def wrapper_again(kind: type[VecEnvWrapper], venv: VecEnv) -> VecEnvWrapper:
     return wrapper
 
 
-class _Pickler(LogPickler):
-    """The vector environment and its wrappers stand for those where it is loaded, arrays of a buffer for what is in the file."""
-
-    def __init__(self, file: io.BytesIO, levels: list[VecEnv], arrays: dict[str, Array]) -> None:
-        super().__init__(file, protocol=5)
-        self._levels = {id(level): number for number, level in enumerate(levels)}
-        self._names = {id(array): name for name, array in arrays.items()}
-
-    def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
-        if id(obj) in self._levels:
-            return "level", self._levels[id(obj)]
-        if id(obj) in self._names:
-            return "column", self._names[id(obj)], obj.shape, obj.dtype
-        return None
-
-
 class _Unpickler(pickle.Unpickler):
+    """The vector environment and its wrappers are those where it is loaded, arrays of a buffer are what is in the file."""
+
     def __init__(self, file: io.BytesIO, levels: list[VecEnv], filled: dict[str, Array]) -> None:
         super().__init__(file)
         self._levels, self._filled = levels, filled

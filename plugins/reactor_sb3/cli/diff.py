@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from reactor_rl.plugin import UsageError
 from reactor_sb3.checkpoints.archive import Archive, opened
-from reactor_sb3.checkpoints.document import check_written
+from reactor_sb3.checkpoints.document import check_format, take
 
 __all__ = ["Difference", "differences", "main"]
 
 _LONGEST = 60
-_Pair = tuple[Any, Any]
 
 
 class Difference(NamedTuple):
@@ -64,60 +64,47 @@ def differences(a: str, b: str) -> Iterator[Difference]:
         FileNotFoundError: If one of them is not there.
         ValueError: If one of them is damaged or no checkpoint.
     """
+    states = []
     for path in (a, b):  # what is wrong with one is not the other's fault
         with opened(path, allow_pickle=True) as archive:
-            if "state" in archive.document:
-                check_written(archive.document["state"])
+            check_format(archive.document)
+            states.append(take(archive.document.pop("state", None), _Stored))
     with opened(a, allow_pickle=True) as first, opened(b, allow_pickle=True) as second:
         for name in first.document | second.document:
-            if name not in ("versions", "machine"):
+            if name not in ("versions", "machine", "state"):
                 pair = first.document.get(name), second.document.get(name)
-                if name == "state" and None not in pair:
-                    yield from _values(name, pair, (first, second))
-                elif pair[0] != pair[1]:
+                if pair[0] != pair[1]:
                     yield Difference(name, _said(*pair))
-        if "state" not in first.document | second.document:  # of SaveRun, which says nothing of its other entries
-            yield from _entries(first, second)
+        yield from _values("state", states[0], states[1], (first, second))
 
 
-def _entries(first: Archive, second: Archive) -> Iterator[Difference]:
-    for kind in ("array", "pickle"):
-        names, others = (getattr(archive, f"{kind}_names")() for archive in (first, second))
-        for name in dict.fromkeys([*names, *others]):
-            if name not in names or name not in others:
-                yield Difference(f"{kind} {name}", f"only in the {'first' if name in names else 'second'}")
-            elif kind == "array":
-                if said := _of_arrays(first.array(name), second.array(name)):
-                    yield Difference(f"array {name}", said)
-            elif (one := first.pickled(name)) != (other := second.pickled(name)):
-                yield Difference(f"pickle {name}", f"pickles of {len(one)} and {len(other)} bytes differ")
+@dataclass(frozen=True)
+class _Stored:
+    """An array or pickle that has an entry of its own."""
+
+    kind: str
+    name: str
 
 
-def _values(entry: str, pair: _Pair, archives: tuple[Archive, Archive]) -> Iterator[Difference]:
-    """Two values of documents, each a kind with its content, see :class:`reactor_sb3.checkpoints.document.Bag`."""
-    (kind, one), (other_kind, other) = (next(iter(value.items())) for value in pair)
-    if kind != other_kind:
-        yield Difference(entry, f"{kind} here, {other_kind} there")
-        return
-    match kind:
-        case "dict" | "list" | "tuple":
-            parts, others = (dict(value) if kind == "dict" else dict(enumerate(value)) for value in (one, other))
-            for key in parts | others:
-                if key in parts and key in others:
-                    yield from _values(f"{entry}.{key}", (parts[key], others[key]), archives)
-                else:
-                    yield Difference(f"{entry}.{key}", f"only in the {'first' if key in parts else 'second'}")
-        case "tensor" | "array":
-            said = _of_arrays(archives[0].array(one), archives[1].array(other))
-            if said:
-                yield Difference(entry, said)
-        case "pickled" | "pickle":
-            pickles = archives[0].pickled(one), archives[1].pickled(other)
-            if pickles[0] != pickles[1]:
-                yield Difference(entry, f"pickles of {len(pickles[0])} and {len(pickles[1])} bytes differ")
-        case _:
-            if repr(one) != repr(other):  # NaN is like itself, and 1 is not like 1.0
-                yield Difference(entry, _said(one, other))
+def _values(entry: str, one: Any, other: Any, archives: tuple[Archive, Archive]) -> Iterator[Difference]:
+    """Two values of documents, in which arrays and pickles are :class:`_Stored`."""
+    if isinstance(one, (dict, list, tuple)) and type(one) is type(other):
+        parts, others = (value if isinstance(value, dict) else dict(enumerate(value)) for value in (one, other))
+        for key in parts | others:
+            if key in parts and key in others:
+                yield from _values(f"{entry}.{key}", parts[key], others[key], archives)
+            else:
+                yield Difference(f"{entry}.{key}", f"only in the {'first' if key in parts else 'second'}")
+    elif not isinstance(one, _Stored) or not isinstance(other, _Stored) or one.kind != other.kind:
+        if repr(one) != repr(other):  # NaN is like itself, and 1 is not like 1.0
+            yield Difference(entry, _said(one, other))
+    elif one.kind in ("tensor", "array"):
+        if said := _of_arrays(archives[0].array(one.name), archives[1].array(other.name)):
+            yield Difference(entry, said)
+    else:
+        pickles = archives[0].pickled(one.name), archives[1].pickled(other.name)
+        if pickles[0] != pickles[1]:
+            yield Difference(entry, f"pickles of {len(pickles[0])} and {len(pickles[1])} bytes differ")
 
 
 def _of_arrays(one: Any, other: Any) -> str:

@@ -11,8 +11,9 @@ import io
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import cloudpickle
@@ -35,7 +36,7 @@ class Copies:
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         out = io.BytesIO()
-        LogPickler(out, protocol=5).dump(env)
+        LogPickler(out).dump(env)
         self.pickled = out.getvalue()
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
@@ -44,7 +45,19 @@ class Copies:
 
 
 class LogPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles open logs of episodes so that they go on where they are."""
+    """Pickles open logs of episodes so that they go on where they are.
+
+    Args:
+        file: Where to.
+        standing: What is not pickled but named, by its ``id()``: whoever loads the pickle has it.
+    """
+
+    def __init__(self, file: io.BytesIO, standing: Mapping[int, tuple[Any, ...]] = MappingProxyType({})) -> None:
+        super().__init__(file, protocol=5)
+        self._standing = standing
+
+    def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
+        return self._standing.get(id(obj))
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, ResultsWriter):

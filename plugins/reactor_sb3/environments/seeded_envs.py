@@ -33,7 +33,7 @@ from reactor_rl.plugin import Pickled, decode, dumps
 from reactor_sb3.environments.reached import EnvRequest
 from reactor_sb3.streams import Purpose, seed_of
 
-__all__ = ["MakeRows", "SeededEnvs", "check", "kept_info", "single_envs"]
+__all__ = ["MakeRows", "SeededEnvs", "kept_info", "single_envs"]
 
 Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
@@ -203,7 +203,7 @@ class SeededEnvs:
     # ------------------------------------------------------------------ saving
 
     def saved(self) -> list[dict[str, Any]]:
-        """All that the coming steps of each depend on: plain numbers, and a pickle or an array; see :func:`check`."""
+        """All that the coming steps of each depend on: plain numbers, and a pickle or an array, see ``saved_env()``."""
         return [self._saved(row) for row in range(len(self.makers))]
 
     def _saved(self, row: int) -> dict[str, Any]:
@@ -301,33 +301,3 @@ def _uncounted(env_fn: Callable[[], Env]) -> Env:
     if type(env) is not Monitor or env.results_writer is not None or not env.allow_early_resets:
         return env
     return env if env.info_keywords or env.reset_keywords else env.env
-
-
-def _are_actions(taken: Array, actions: gymnasium.Space[Any]) -> bool:
-    """Whether an environment may have been given them. A bound of a ``Box`` may be missed by a last bit, where one is reckoned."""
-    match actions:
-        case spaces.Box():
-            return bool(np.isfinite(taken).all())
-        case spaces.Discrete(n=choices, start=first):
-            return bool(((taken >= first) & (taken < first + choices)).all())
-        case spaces.Dict(spaces=parts):
-            return all(_are_actions(taken[name], part) for name, part in parts.items())
-    return all(map(actions.contains, taken))
-
-
-def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:
-    """Refuse what :meth:`SeededEnvs.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled."""
-    if type(saved) is dict and {"way", "episode", "length", "total"} <= saved.keys() and type(saved["total"]) in (int, float):
-        episode, length = saved["episode"], saved["length"]
-        begun = type(episode) is int and type(length) is int and 0 <= episode < 2**62 and 0 <= length < 2**62
-        match saved["way"], {name: value for name, value in saved.items() if name not in ("way", "episode", "length", "total")}:
-            case None, {**more} if not more and (begun or (episode, length) == (-1, 0)):
-                return
-            case "state", {"state": Pickled(), "logged": logged, **more} if begun and not more:
-                if type(logged) is int and 0 <= logged < 2**62:
-                    return
-            case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
-                alike = taken.dtype == dtype and taken.shape[1:] == (actions.shape or ())
-                if 0 <= seed < 2**31 and taken.ndim and alike and _are_actions(taken, actions):
-                    return
-    raise ValueError("the saved state of an environment is not one")

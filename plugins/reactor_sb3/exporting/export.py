@@ -12,7 +12,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.vec_env import VecNormalize
 
-from reactor_sb3.checkpoints.archive import DOCUMENT, check_whole, entries
+from reactor_sb3.checkpoints.archive import check_saved
 from reactor_sb3.exporting.c_header import header_of
 from reactor_sb3.exporting.onnx_model import onnx_of
 from reactor_sb3.exporting.reading import read
@@ -75,11 +75,7 @@ def loaded_policy(path: str | os.PathLike[str]) -> BasePolicy:
         OSError: If it cannot be read.
         ValueError: If it is a checkpoint, or none that ``save()`` has written.
     """
-    if DOCUMENT in entries(path):
-        raise ValueError(
-            f"{path} is a checkpoint: resume it, with the class that has written it, and pass the model to reactor_sb3.export()"
-        )
-    check_whole(path)
+    check_saved(path, "resume it, with the class that has written it, and pass the model to reactor_sb3.export()")
     data, params, _ = load_from_zip_file(Path(path), device="cpu")
     assert data is not None and params is not None
     parameters: Any = params["policy"]

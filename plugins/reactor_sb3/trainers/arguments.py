@@ -1,7 +1,7 @@
 """Check the numbers among a trainer's arguments by tables of their limits, and convert them to Python's.
 
-A model of an older version may have been trained with others, and has to go on. So the arguments that are taken over from a file
-(:func:`taken_over`) are not held against the tables.
+A model may have been trained with others, by an older version or because an attribute was set, and has to go on. So of arguments
+that are taken over from a file (:func:`taken_over`) only the kinds are held against the tables, and no limits.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ __all__ = ["check_log_interval", "check_numbers", "plain_argument", "plain_times
 
 LARGEST_SEED = 2**32 - 1
 """The largest seed of numpy's global generator, which SB3 seeds too."""
+_LARGEST = 2**62 - 1
 
 _taken_over: ContextVar[bool] = ContextVar("taken_over", default=False)
 
@@ -66,8 +67,14 @@ class _Numbers(NamedTuple):
             and value <= self.high
         )
 
+    def unlimited(self) -> _Numbers:
+        """The same kind of numbers, whatever their size; whole ones that fit into 63 bits."""
+        if self.whole:
+            return self._replace(low=-_LARGEST, high=_LARGEST, above=False)
+        return self._replace(low=-math.inf, high=math.inf, above=False, endless=True)
+
     def __str__(self) -> str:
-        said = "a whole number" if self.whole else "a finite number" if self.low == -math.inf else "a number"
+        said = "a whole number" if self.whole else "a finite number" if self.low == -math.inf and not self.endless else "a number"
         if self.low > -math.inf:
             said += f" above {self.low}" if self.above else f" from {self.low}"
             if self.high < math.inf:
@@ -159,7 +166,7 @@ def plain_timesteps(total_timesteps: Any) -> Any:
 
 @contextlib.contextmanager
 def taken_over() -> Iterator[None]:
-    """In the block, the arguments of trainers that are made are those of a file."""
+    """In the block, arguments are those of a file, which is read or written."""
     token = _taken_over.set(True)
     try:
         yield
@@ -175,14 +182,15 @@ def check_numbers(arguments: Mapping[str, Any], defaults: Mapping[str, Any], *, 
         defaults: Of those that have one. What is ``None`` by default may be ``None``.
         ours: Whether the algorithm is one of ours; in another one some names may mean something else.
     """
-    if _taken_over.get():
-        return
+    unlimited = _taken_over.get()
     numbers = _NUMBERS | _LEARNED if "target_entropy" in arguments else _NUMBERS
     if not ours:
         arguments = {name: value for name, value in arguments.items() if name in _OF_EVERY_TRAINER}
     for name, value in arguments.items():
-        if name in numbers and not (value is None and (defaults.get(name, 0) is None or name in _WITHOUT)):
-            _want(name, value, numbers[name])
+        if name in numbers and not (value is None and (unlimited or defaults.get(name, 0) is None or name in _WITHOUT)):
+            _want(name, value, numbers[name].unlimited() if unlimited else numbers[name])
+    if unlimited:
+        return
     if "train_freq" in arguments:
         _check_train_freq(arguments["train_freq"])
     if "exploration_fraction" in arguments and "replay_buffer_class" in arguments:  # SB3's schedule divides by it

@@ -54,8 +54,6 @@ class Model(RunOwner, BaseAlgorithm):
 
     log_unit: ClassVar[str] = "episodes"
     """Unit of ``log_interval``."""
-    checkpoint_format: ClassVar[int] = 8
-    """Of the checkpoints that it writes and reads."""
 
     @abstractmethod
     def start(self) -> Any:

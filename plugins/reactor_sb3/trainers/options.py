@@ -6,8 +6,8 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from functools import cache, wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, cast, get_args, get_type_hints
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, cast, get_args
 
 import gymnasium
 import torch
@@ -27,10 +27,10 @@ __all__ = [
     "Options",
     "RunOptions",
     "SplitOptions",
+    "check_arguments",
     "check_devices",
     "check_executor",
     "check_places",
-    "constructor_hints",
     "constructor_names",
     "keeps_arguments",
     "most_actors",
@@ -210,7 +210,6 @@ def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concate
     and those that make no sense are refused.
     """
     signature = _with_options(init)
-    ours = init.__module__.partition(".")[0] in _OURS
     positions = list(signature.parameters)[1:]
 
     @wraps(init)
@@ -225,7 +224,7 @@ def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concate
         kwargs = cast(Any, {name: plain_argument(name, value) for name, value in kwargs.items()})
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
-        check_numbers(bound.arguments, {name: one.default for name, one in signature.parameters.items()}, ours=ours)
+        _check_numbers_of(signature, init.__module__, bound.arguments)
         vars(self)["given"] = {name: value for name, value in bound.arguments.items() if name != "self"}
         vars(self)["arguments"] = {name: value for name, value in bound.arguments.items() if name not in NOT_KEPT}
         init(self, *args, **kwargs)
@@ -261,14 +260,18 @@ def constructor_names(cls: type[Any]) -> set[str]:
     return set(inspect.signature(cls).parameters) - NOT_KEPT
 
 
-@cache
-def constructor_hints(cls: Any) -> dict[str, Any]:
-    """The types of a constructor's arguments, those of its options included; empty where only a type checker understands them."""
-    try:
-        options = _options_of(cls.__init__)
-        return {**get_type_hints(cls.__init__), **({} if options is None else get_type_hints(options))}
-    except NameError:
-        return {}
+def check_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> None:
+    """Refuse numbers among arguments that the constructor of a class would refuse.
+
+    Raises:
+        ValueError: Naming it.
+    """
+    _check_numbers_of(inspect.signature(cls), cls.__init__.__module__, arguments)
+
+
+def _check_numbers_of(signature: inspect.Signature, module: str, arguments: Mapping[str, Any]) -> None:
+    defaults = {name: one.default for name, one in signature.parameters.items()}
+    check_numbers(arguments, defaults, ours=module.partition(".")[0] in _OURS)
 
 
 # ---------------------------------------------------------------------- checks

@@ -12,7 +12,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.records import Observations, by_step
 
-__all__ = ["BLOCKWISE", "KeptArrays", "store"]
+__all__ = ["BLOCKWISE", "KeptArrays", "arrays_of", "store"]
 
 Array = npt.NDArray[Any]
 
@@ -53,7 +53,7 @@ class KeptArrays:
                 return self._version
         if type(buffer) not in BLOCKWISE:
             return 0
-        found = _arrays_of(buffer)
+        found = arrays_of(buffer)
         if buffer is not self._buffer:
             self._buffer, self._known = buffer, found
         elif steps == self._steps and all(found.get(name) is known for name, known in self._known.items()):
@@ -66,7 +66,8 @@ class KeptArrays:
         return self._version
 
 
-def _arrays_of(buffer: ReplayBuffer) -> dict[str, Any]:
+def arrays_of(buffer: ReplayBuffer) -> dict[str, Any]:
+    """The arrays of a replay buffer, by name; infos, which are objects, are not among them."""
     arrays: dict[str, Any] = {}
     values = vars(buffer)
     for name in ARRAYS:

@@ -119,7 +119,8 @@ class Session:
         sharing: Whether these, or the team, take part in a round; ``None`` if they always do.
         in_round: Whether a round is under way that callbacks have not seen in full.
         due: Checkpoints to be written when they have.
-        made: What checkpoints of the trainer are like, see :class:`reactor_sb3.checkpoints.expected.Made`.
+        config: The configuration of the run's program, ``None`` before there is a run.
+        made: The templates of its checkpoints, as its constructor makes it; see :mod:`reactor_sb3.checkpoints.content`.
         parts: The networks as they were when a round began.
         structure: What they, and the policy, consisted of when the learner's side was made of them.
         changed: What they consisted of when the run was started, if they have changed since; ``None`` if they have not.
@@ -167,8 +168,8 @@ class Session:
         self.sharing: Sharing | None = None
         self.draws = True
         self.due: list[str | os.PathLike[str]] = []
-        self.made: Any = None
-        self._running: tuple[ProgramConfig, dict[str, Any] | None] | None = None
+        self.made: dict[str, Any] | None = None
+        self.config: ProgramConfig | None = None
         self.changed: Structure | None = None
 
     # ------------------------------------------------------------------ what the policy consists of
@@ -306,7 +307,7 @@ class Session:
             recover=_replacing(model.restarts, config, choice.executor),
             tick_timeout=model.round_timeout,
         )
-        self._running = config, None
+        self.config = config
         self.advice = recommendations(config, choice)
         self.display.plan = config.viewing
         self.saved_parts = saved_parts(program.topology(), program_of(config.saved).topology())
@@ -317,15 +318,6 @@ class Session:
         self.settings.begin(model, config)
         self.structure.let_move()  # blocks were planned, and costs measured
         return run
-
-    def expected_run(self, model: Model) -> dict[str, Any]:
-        """The template of the saved state of the run; see :func:`reactor_sb3.checkpoints.expected.expected_run`."""
-        assert self._running is not None
-        config, template = self._running
-        if template is None:
-            template = checkpoint.expected_run(config, model.wants_infos)
-            self._running = config, template
-        return template
 
     def tick(self, model: Model, run: Run, watched: bool) -> None:
         """Sample a round, and learn from one."""

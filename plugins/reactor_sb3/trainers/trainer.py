@@ -276,7 +276,7 @@ class Trainer(Model):
         self.session.draws = self.nets.draws or any(cls.__module__.partition(".")[0] not in _KNOWN for cls in type(self).__mro__)
         self.session.made_from(self, parts)
         if self.session.made is None:
-            self.session.made = checkpoint.made_of(self)
+            self.session.made = checkpoint.templates_of(self)
 
     def look(self) -> None:
         """Take over what somebody has changed about the policy since the last round.

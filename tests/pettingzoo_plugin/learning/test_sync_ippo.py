@@ -592,17 +592,6 @@ def test_resumed_by_repeating_typed_actions(tmp_path: Path) -> None:
         assert outcome(resumed.learn(128, reset_num_timesteps=False)) == expected
 
 
-def test_checkpoints_of_another_format_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of before, whose rounds are laid out in another way."""
-    with make("turns") as model:
-        model.learn(64)
-        with monkeypatch.context() as patched:
-            patched.setattr(SyncIPPO, "checkpoint_format", 8)
-            model.save_checkpoint(tmp_path / "run.zip")
-    with pytest.raises(ValueError, match="has the checkpoint format 8, this version reads 9"):
-        SyncIPPO.resume(tmp_path / "run.zip")
-
-
 KILLED = """
 import sys
 from killing import Dying

@@ -47,9 +47,10 @@ from trainers import (
 )
 
 from reactor_rl import ProgramError
-from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN, SyncPPO
+from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN, SyncPPO, resume_run
 from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.archive import CorruptError
+from reactor_sb3.cli.diff import differences
 from reactor_sb3.replacing import replacing
 from reactor_torch import differentiating, kernels
 
@@ -450,7 +451,7 @@ def test_it_is_an_ordinary_zip(tmp_path: Path) -> None:
         assert archive.testzip() is None
         manifest = json.loads(archive.read("manifest.json"))
         names = set(archive.namelist())
-    assert manifest["format"] == 8 and manifest["algorithm"] == "SyncDQN" and manifest["timesteps"] == 192
+    assert manifest["format"] == 10 and manifest["algorithm"] == "SyncDQN" and manifest["timesteps"] == 192
     assert manifest["versions"]["torch"] == torch.__version__
     assert manifest["pickles"] and {f"pickles/{name}" for name in manifest["pickles"]} == {
         n for n in names if n.startswith("pickles/")
@@ -728,10 +729,12 @@ def changed_manifest(path: Path, **changes: Any) -> Path:
 
 def test_other_files(tmp_path: Path) -> None:
     path = saved("dqn", tmp_path / "run.zip")
-    with pytest.raises(ValueError, match=r"is a checkpoint of SyncDQN, not of PQN: use SyncDQN\.resume\(\)"):
+    with pytest.raises(ValueError, match=r"run\.zip is a checkpoint of SyncDQN: use SyncDQN\.resume\(\)"):
         PQN.resume(path)
-    with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 8"):
-        SyncDQN.resume(changed_manifest(path, format=99))
+    older = r"changed\.zip has the checkpoint format 8 of reactor_rl [0-9.]+, and this version reads 10: finish the run with that"
+    for reader in (SyncDQN.resume, PQN.resume, resume_run, partial(differences, str(path))):
+        with pytest.raises(ValueError, match=older):
+            list(reader(str(changed_manifest(path, format=8))))
     manifest = json.loads(zipfile.ZipFile(path).read("manifest.json"))
     versions, machine = ({**manifest["versions"], "torch": "1.0"}, {**manifest["machine"], "learner's layers": "a slide rule"})
     with pytest.warns(UserWarning, match="was written with") as given:

@@ -13,7 +13,7 @@ import pickle
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from trainers import EVALUATED, new
 from reactor_rl.pickling import Pickled
 from reactor_sb3 import PQN, SyncDQN, SyncSAC
 from reactor_sb3.checkpoints.archive import CorruptError, RefusedError
-from reactor_sb3.environments import seeded_envs
+from reactor_sb3.checkpoints.run_state import saved_env
 
 Entries = dict[str, bytes]
 Node = tuple[Any, Any]
@@ -273,7 +273,7 @@ def test_an_entry_that_nobody_reads_is_not_unpacked(whole: Path, tmp_path: Path)
         SyncDQN.resume(path, allow_pickle=False)
     assert peak() - before < 50_000
     entries["arrays/more.npy"] = npy(np.zeros(3))
-    with pytest.raises(CorruptError, match=r"nothing in manifest\.json belongs to more"):
+    with pytest.raises(CorruptError, match=r"nothing in manifest\.json belongs to arrays/more\.npy"):
         SyncDQN.resume(write(tmp_path / "more.zip", entries), allow_pickle=False)
 
 
@@ -294,7 +294,7 @@ def test_nothing_is_made_larger_than_the_file_says(argument: str, value: Any, wh
         if pair[0] == argument:
             pair[1] = value
     before = peak(reset=True)
-    with pytest.raises((CorruptError, RefusedError), match=r"cannot have been saved|more memory than there is|Error|at most"):
+    with pytest.raises((CorruptError, RefusedError), match=r"must be|more memory than there is|Error|at most"):
         SyncDQN.resume(write(tmp_path / "edited.zip", with_manifest(entries, manifest)), allow_pickle=False, executor="inline")
     assert peak() - before < 100_000
 
@@ -339,12 +339,24 @@ def test_no_more_work_than_ends_some_day(argument: dict[str, int], small: Path, 
         PQN.resume(path, allow_pickle=False)
 
 
+@pytest.mark.parametrize(
+    ("argument", "value", "said"),
+    [("gamma", "x", "gamma must be a number, got 'x'"), ("n_epochs", 1.5, "n_epochs must be a whole number .*, got 1.5"),
+     ("q_lambda", float("nan"), "q_lambda must be a number, got nan"), ("unknown", 1, "unexpected keyword argument 'unknown'")],
+)  # fmt: skip
+@pytest.mark.parametrize("allow_pickle", [True, False])
+def test_arguments_of_other_kinds(allow_pickle: bool, argument: str, value: Any, said: str, small: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "edited.zip", with_arguments(read(small), **{argument: {"is": value}}))
+    with pytest.raises(CorruptError, match=rf"edited\.zip is damaged or no checkpoint \(.*{said}"):
+        PQN.resume(path, allow_pickle=allow_pickle, executor="inline")
+
+
 def test_no_more_critics_than_there_are_weights(tmp_path: Path) -> None:
     with SyncSAC("MlpPolicy", "Pendulum-v1", buffer_size=100, n_actors=1, executor="inline") as model:
         model.save_checkpoint(tmp_path / "run.zip")
     kwargs = {"dict": [["n_critics", {"is": 10**12}]]}
     path = write(tmp_path / "edited.zip", with_arguments(read(tmp_path / "run.zip"), policy_kwargs=kwargs))
-    with pytest.raises(CorruptError, match="the number of critics"):
+    with pytest.raises(CorruptError, match=r"the number of critics must be a whole number from 1 to [0-9]+, got 1000000000000"):
         SyncSAC.resume(path, allow_pickle=False)
 
 
@@ -370,7 +382,7 @@ def test_nothing_is_imported(whole: Path, tmp_path: Path, monkeypatch: pytest.Mo
     for pair in of(manifest["state"], "arguments")["dict"]:
         if pair[0] == "evaluate_env":
             pair[1] = {"is": "module_of_a_file:Filed-v0"}
-    with pytest.raises(CorruptError, match="where evaluations take place"):
+    with pytest.raises(CorruptError, match="evaluate_env must be what makes an environment, got 'module_of_a_file:Filed-v0'"):
         SyncDQN.resume(write(path, with_manifest(entries, manifest)), allow_pickle=False)
     assert "module_of_a_file" not in sys.modules
 
@@ -381,17 +393,34 @@ NEITHER: dict[str, Any] = {"way": None, "episode": -1, "length": 0, "total": 0.0
 
 
 def test_what_an_environment_is_put_back_from() -> None:
-    for good in REPLAYED, SAVED, NEITHER, {**NEITHER, "episode": 3}:
-        seeded_envs.check(good, Discrete(2), np.dtype(np.int64))
-    changed: list[Callable[[], Any]] = [
-        lambda: {**SAVED, "state": b"bytes"}, lambda: {**SAVED, "state": np.zeros(3, np.uint8)}, lambda: {**SAVED, "way": "replay"},
-        lambda: {**SAVED, "episode": -1}, lambda: {**SAVED, "length": True}, lambda: {**SAVED, "more": 1},
-        lambda: {**SAVED, "logged": -1}, lambda: {**SAVED, "logged": True}, lambda: {**SAVED, "logged": 2**62},
-        lambda: {**REPLAYED, "way": "state"}, lambda: {**REPLAYED, "actions": np.array([2])}, lambda: {**REPLAYED, "seed": 2**31},
-        lambda: {**REPLAYED, "actions": np.array([0.5])}, lambda: {**REPLAYED, "actions": [1]}, lambda: {**REPLAYED, "seed": -1},
-        lambda: {**NEITHER, "way": "else"}, lambda: {**NEITHER, "total": "1"}, lambda: {"way": None}, lambda: None,
+    template = saved_env(Discrete(2), np.dtype(np.int64))
+    for good in REPLAYED, SAVED, NEITHER, {**NEITHER, "episode": 3}, {**NEITHER, "episode": 3, "length": 2}:
+        template(good, "env")
+    changed: list[tuple[Any, str]] = [
+        ({**SAVED, "state": b"bytes"}, "env.state must be a Pickled, got b'bytes'"),
+        ({**SAVED, "state": np.zeros(3, np.uint8)}, "env.state must be a Pickled, got a uint8 array of shape (3,)"),
+        ({**SAVED, "way": "replay"}, "env must be a dict of way, episode, length, total, seed, actions, got a dict of way,"),
+        ({**SAVED, "episode": -1}, "env.episode must be a whole number from 0 on, got -1"),
+        ({**SAVED, "length": True}, "env.length must be a whole number from 0 on, got True"),
+        ({**SAVED, "more": 1}, "env must be a dict of way, episode, length, total, state, logged, got a dict of way,"),
+        ({**SAVED, "logged": -1}, "env.logged must be a whole number from 0 on, got -1"),
+        ({**SAVED, "logged": True}, "env.logged must be a whole number from 0 on, got True"),
+        ({**SAVED, "logged": 2**62}, "env.logged must be a whole number from 0 on, got 4611686018427387904"),
+        ({**REPLAYED, "way": "state"}, "env must be a dict of way, episode, length, total, state, logged, got a dict of way,"),
+        ({**REPLAYED, "actions": np.array([2])}, "env.actions must be actions of Discrete(2), got an int64 array of shape (1,)"),
+        ({**REPLAYED, "seed": 2**31}, "env.seed must be a whole number from 0 to 2147483647, got 2147483648"),
+        ({**REPLAYED, "actions": np.array([0.5])}, "env.actions must be an int64 array of shape (1,), got a float64 array"),
+        ({**REPLAYED, "actions": [1]}, "env.actions must be an int64 array of shape (0,), got [1]"),
+        ({**REPLAYED, "seed": -1}, "env.seed must be a whole number from 0 to 2147483647, got -1"),
+        ({**NEITHER, "way": "else"}, "env.way must be None, 'state' or 'replay', got 'else'"),
+        ({**NEITHER, "way": ["state"]}, "env.way must be None, 'state' or 'replay', got ['state']"),
+        ({**NEITHER, "total": "1"}, "env.total must be a number, got '1'"),
+        ({**NEITHER, "length": 3}, "env.length must be 0 before the first episode, got 3"),
+        ({"way": None}, "env must be a dict of way, episode, length, total, got a dict of way"),
+        (None, "env must be a dict, got None"),
     ]  # fmt: skip
-    for make in changed:
-        with pytest.raises(ValueError, match="the saved state of an environment is not one"):
-            seeded_envs.check(make(), Discrete(2), np.dtype(np.int64))
+    for wrong, said in changed:
+        with pytest.raises(CorruptError) as refused:
+            template(wrong, "env")
+        assert str(refused.value).startswith(said)
     assert Locked  # the environment of these files, by its name

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,7 +27,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from reactor_rl import RunError
 from reactor_sb3 import ReactorVecEnv, SaveRun, SyncDQN, SyncPPO, resume_run
-from reactor_sb3.checkpoints import archive
+from reactor_sb3.checkpoints.archive import CorruptError
 
 CHILD = Path(__file__).parents[1] / "saved_runs.py"
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("one_thread")]
@@ -155,20 +157,24 @@ def test_what_cannot_be_saved_is_refused_when_the_training_begins(tmp_path: Path
             SaveRun(path, **wrong)  # type: ignore[arg-type]
 
 
-def written_again(source: Path, path: Path, threads: int | None) -> Path:
-    """The file, as where torch had so many threads; ``None``: as before files said so."""
-    with archive.opened(source, allow_pickle=True) as opened:
-        arrays = {name: opened.array(name) for name in opened.array_names()}
-        pickles = {name: opened.pickled(name) for name in ("made from", "environments", "model")}
-        document = dict(opened.document)
-    assert document.pop("threads") >= 1
-    archive.write(path, document if threads is None else {**document, "threads": threads}, arrays, pickles)
+def with_threads(source: Path, path: Path, threads: Any) -> Path:
+    """The file, as where torch had so many threads."""
+    with zipfile.ZipFile(source) as whole, zipfile.ZipFile(path, "w") as changed:
+        for name in whole.namelist():
+            data = whole.read(name)
+            if name == "manifest.json":
+                manifest = json.loads(data)
+                (pair,) = [pair for pair in manifest["state"]["dict"] if pair[0] == "threads"]
+                assert pair[1]["is"] >= 1
+                pair[1] = {"is": threads}
+                data = json.dumps(manifest).encode()
+            changed.writestr(name, data)
     return path
 
 
 def test_another_number_of_threads_is_a_warning(ppo_file: Path, tmp_path: Path) -> None:
     """It names both, and the call that brings the first one back; who makes that gets none."""
-    path = written_again(ppo_file, tmp_path / "run.zip", threads=2)
+    path = with_threads(ppo_file, tmp_path / "run.zip", threads=2)
     says = r"run.zip was written where torch had 2 threads, and here it has 1: .* torch.set_num_threads\(2\) before run.learn\(\)"
     with pytest.warns(UserWarning, match=says) as given:
         resume_run(path).close()
@@ -177,8 +183,9 @@ def test_another_number_of_threads_is_a_warning(ppo_file: Path, tmp_path: Path) 
     resume_run(path).close()
 
 
-def test_a_file_that_does_not_say_how_many_threads_there_were(ppo_file: Path, tmp_path: Path) -> None:
-    resume_run(written_again(ppo_file, tmp_path / "run.zip", threads=None)).close()
+def test_what_cannot_have_been_saved_is_refused(ppo_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(CorruptError, match=r"state\.threads must be a whole number from 0 on, got '2'"):
+        resume_run(with_threads(ppo_file, tmp_path / "run.zip", threads="2"))
 
 
 def test_what_cannot_be_resumed_is_refused(ppo_file: Path, tmp_path: Path) -> None:
@@ -209,11 +216,11 @@ def test_files_of_other_kinds_say_what_they_are(ppo_file: Path, tmp_path: Path) 
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=1, device="cpu", executor="inline") as trainer:
         trainer.save_checkpoint(tmp_path / "trainer.zip")
         trainer.save(tmp_path / "weights.zip")
-    with pytest.raises(ValueError, match=r"is a checkpoint of a trainer: use SyncDQN.resume\(\)"):
+    with pytest.raises(ValueError, match=r"is a checkpoint of SyncDQN: use SyncDQN.resume\(\)"):
         resume_run(tmp_path / "trainer.zip")
     with pytest.raises(ValueError, match=r"was written by save\(\)"):
         resume_run(tmp_path / "weights.zip")
-    with pytest.raises(ValueError, match="is a run of PPO: use resume_run"):
+    with pytest.raises(ValueError, match=r"is a checkpoint of PPO: use resume_run\(\)"):
         SyncPPO.resume(ppo_file)
 
 
