@@ -27,7 +27,7 @@ from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.evaluation.contents import hashed
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted
-from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
+from reactor_gymnasium.film import FILM_SUFFIXES, Camera, Film, check_encoder, checked_fps, fps_of, new_file, told_to_render
 from reactor_gymnasium.native.kernels import KernelKind, kernel_kind
 from reactor_gymnasium.placement import StepCosts, choose_executor, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
@@ -65,7 +65,12 @@ __all__ = [
     "StepCosts",
     "EnvFn",
     "FILM_SUFFIXES",
+    "Camera",
     "Film",
+    "checked_fps",
+    "fps_of",
+    "new_file",
+    "told_to_render",
     "GymRows",
     "HostStyle",
     "KernelKind",

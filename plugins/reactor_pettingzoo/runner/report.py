@@ -1,4 +1,4 @@
-"""The report of a run: its summaries, tables, plots and films."""
+"""The report of a run: its summaries, tables and plots."""
 
 from __future__ import annotations
 
@@ -13,31 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import Table, interval_of, intervals_told, saved_figure
-from reactor_rl.plugin import require_extra, require_module
+from reactor_rl.plugin import require_module
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["write_movie", "Episode", "Report", "Summary"]
-
-
-def write_movie(path: str | Path, frames: Sequence[npt.NDArray[Any]], fps: float) -> None:
-    """Write frames, ``(height, width, 3)`` uint8 each, to a GIF or MP4.
-
-    Raises:
-        ValueError: If the path has another ending.
-    """
-    with require_extra("pettingzoo", "a film"):
-        import imageio.v3 as imageio
-
-    match Path(path).suffix:
-        case ".gif":
-            imageio.imwrite(path, frames, duration=1000 / fps, loop=0)
-        case ".mp4":
-            imageio.imwrite(path, frames, fps=fps)
-        case other:
-            raise ValueError(f"cannot write a film with the ending {other!r}; use .gif or .mp4")
-
+__all__ = ["Episode", "Report", "Summary"]
 
 Array = npt.NDArray[Any]
 

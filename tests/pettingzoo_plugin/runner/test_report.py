@@ -172,8 +172,11 @@ def test_films_need_frames_and_a_known_ending(tmp_path: Path) -> None:
             runner.render(tmp_path / "film.gif")
         assert runner.run(steps=5, progress_bar=False).steps == 5  # it goes on
     with MultiAgentRunner(partial(Herd, render_mode="rgb_array"), {"all": by_sum}, executor="inline") as runner:
-        with pytest.raises(ValueError, match=r"ending '\.txt'"):
+        with pytest.raises(ValueError, match=r"path must end with .gif or .mp4, got '.*film.txt'"):
             runner.render(tmp_path / "film.txt", steps=3)
+        with pytest.raises(ValueError, match=r"fps must be a number of pictures a second, 0.01 to 1000, got -3"):
+            runner.render(tmp_path / "film.gif", steps=3, fps=-3)
+    assert not list(tmp_path.iterdir())
 
 
 # ---------------------------------------------------------------------- the progress bar
