@@ -82,12 +82,11 @@ def histogram(values: npt.NDArray[Any], name: str) -> str:
 
 
 @contextmanager
-def saved_figure(path: str | Path, size: tuple[float, float], what: str) -> Iterator[Any]:
+def saved_figure(path: str | Path, what: str) -> Iterator[Any]:
     """Matplotlib's axes to draw on; when the block ends, the figure is written.
 
     Args:
         path: Of the file.
-        size: Width and height, in inches.
         what: Feature that needs it, for messages.
 
     Raises:
@@ -95,7 +94,7 @@ def saved_figure(path: str | Path, size: tuple[float, float], what: str) -> Iter
     """
     with require_extra("pettingzoo", what):
         plt: Any = import_module("matplotlib.pyplot")
-    figure, axes = plt.subplots(figsize=size, layout="constrained")
+    figure, axes = plt.subplots(layout="constrained")
     try:
         yield axes
         figure.savefig(path, dpi=120, bbox_inches="tight")

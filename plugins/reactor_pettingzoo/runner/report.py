@@ -192,9 +192,9 @@ class Report:
         """
         if not self.episodes:
             raise ValueError("no episode has ended; run for more steps, or with episodes=")
-        returns = self.returns
-        names = list(dict.fromkeys(self.policy_of.values()))
-        with saved_figure(path, (1.5 + 0.5 * len(returns), 3.6), "Report.plot") as axes:
+        with saved_figure(path, "Report.plot") as axes:
+            returns, names = self.returns, list(dict.fromkeys(self.policy_of.values()))
+            axes.figure.set_size_inches(1.5 + 0.5 * len(returns), 3.6)
             for at, (agent, summary) in enumerate(returns.items()):
                 color = f"C{names.index(self.policy_of[agent]) % 10}"
                 half = 0.0 if math.isnan(summary.low) else summary.high - summary.mean

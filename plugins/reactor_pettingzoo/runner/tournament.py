@@ -103,8 +103,9 @@ class Tournament:
     def plot(self, path: str | Path) -> None:
         """Draw the payoffs of the first side as a heat map. Needs matplotlib."""
         n, payoffs = len(self.names), self.payoffs[0]
-        # The bar's label, which runs along the height, needs some.
-        with saved_figure(path, (3.4 + 0.8 * n, max(4.0, 1.8 + 0.7 * n)), "Tournament.plot") as axes:
+        with saved_figure(path, "Tournament.plot") as axes:
+            # The bar's label, which runs along the height, needs some.
+            axes.figure.set_size_inches(3.4 + 0.8 * n, max(4.0, 1.8 + 0.7 * n))
             image = axes.imshow(payoffs, cmap="viridis")
             middle = (payoffs.min() + payoffs.max()) / 2
             for (row, column), value in np.ndenumerate(payoffs):
