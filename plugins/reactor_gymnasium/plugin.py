@@ -27,11 +27,11 @@ from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.evaluation.contents import hashed
 from reactor_gymnasium.evaluation.evaluate import PolicyEvaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, PolicyCall, PolicyContext, PolicyNoise, counted
-from reactor_gymnasium.evaluation.report import student
-from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
+from reactor_gymnasium.film import FILM_SUFFIXES, Camera, Film, check_encoder, checked_fps, fps_of, new_file, told_to_render
 from reactor_gymnasium.native.kernels import KernelKind, kernel_kind
 from reactor_gymnasium.placement import StepCosts, choose_executor, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
+from reactor_gymnasium.reporting import Table, interval_of, intervals_told, saved_figure
 from reactor_gymnasium.traces import looked_at, no_traces
 from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
@@ -65,7 +65,12 @@ __all__ = [
     "StepCosts",
     "EnvFn",
     "FILM_SUFFIXES",
+    "Camera",
     "Film",
+    "checked_fps",
+    "fps_of",
+    "new_file",
+    "told_to_render",
     "GymRows",
     "HostStyle",
     "KernelKind",
@@ -101,5 +106,8 @@ __all__ = [
     "no_traces",
     "MakerTrial",
     "kernel_kind",
-    "student",
+    "Table",
+    "interval_of",
+    "intervals_told",
+    "saved_figure",
 ]

@@ -201,7 +201,7 @@ class PolicyEvaluator:
                 context = PolicyContext(probe.observation_space, probe.action_space, deterministic)
                 if record:
                     traces.tidy()  # before another one comes upon it
-                    check_recording(self.env_fn, self.name, folder, record)
+                    fps = check_recording(self.env_fn, self.name, folder, record)
                 with traces.kept_out():
                     chosen = choose_batch(policy, context, probe, batch_size)
                 traces.tidy()
@@ -230,7 +230,8 @@ class PolicyEvaluator:
                     probe.close()
                 del probe
         ordered = [known[number] for number in range(episodes)]
-        filmed = record_episodes(self.env_fn, chosen, context, self.max_steps, seed, [ordered[k] for k in record], folder)
+        filmed = [ordered[number] for number in record]
+        paths = record_episodes(self.env_fn, chosen, context, self.max_steps, seed, filmed, folder, fps) if record else {}
         return EvaluationReport(
             env=self.name,
             policy=chosen.how,
@@ -243,7 +244,7 @@ class PolicyEvaluator:
             infos=columns_of(ordered),
             digests=tuple(one.digest for one in ordered),
             seconds=time.perf_counter() - began,
-            videos=filmed,
+            videos=paths,
         )
 
     def _play(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from reactor_gymnasium.plugin import Table
 from reactor_pettingzoo.runner.tournament import Tournament
 from reactor_rl.plugin import require_module
 
@@ -75,11 +76,11 @@ class Payoffs:
 
     def __str__(self) -> str:
         """Per cent of games that each row's policy has won."""
-        rows = [["", *map(str, self.names)]]
-        for name, of_row in zip(self.names, self.shares.tolist(), strict=True):
-            rows.append([str(name), *("-" if share != share else f"{100 * share:.0f}" for share in of_row)])
-        widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-        return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+        rows = [
+            [str(name), *("-" if share != share else f"{100 * share:.0f}" for share in of_row)]
+            for name, of_row in zip(self.names, self.shares.tolist(), strict=True)
+        ]
+        return str(Table("", ["", *map(str, self.names)], rows, flush_right=True))
 
 
 def nash_of(games: Array, won: Array) -> Array:
@@ -138,5 +139,13 @@ class LeagueReport:
         return self.payoffs.nash()
 
     def __str__(self) -> str:
+        return str(self._table())
+
+    def _repr_html_(self) -> str:
+        """The tournament's table and the ratings, in a notebook."""
+        return self._table().html()
+
+    def _table(self) -> Table:
+        table = self.tournament._table()
         ratings = ", ".join(f"{name} {rating:.0f}" for name, rating in self.elo.items())
-        return f"{self.tournament}\nElo: {ratings}"
+        return replace(table, notes=[*table.notes, f"Elo: {ratings}"])

@@ -1,4 +1,4 @@
-"""The report of a run: its summaries, tables, plots and films."""
+"""The report of a run: its summaries, tables and plots."""
 
 from __future__ import annotations
 
@@ -6,38 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import student
-from reactor_rl.plugin import html_figure, html_table, require_extra, require_module
+from reactor_gymnasium.plugin import Table, interval_of, intervals_told, saved_figure
+from reactor_rl.plugin import require_module
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["write_movie", "Episode", "Report", "Summary"]
-
-
-def write_movie(path: str | Path, frames: Sequence[npt.NDArray[Any]], fps: float) -> None:
-    """Write frames, ``(height, width, 3)`` uint8 each, to a GIF or MP4.
-
-    Raises:
-        ValueError: If the path has another ending.
-    """
-    with require_extra("pettingzoo", "a film"):
-        import imageio.v3 as imageio
-
-    match Path(path).suffix:
-        case ".gif":
-            imageio.imwrite(path, frames, duration=1000 / fps, loop=0)
-        case ".mp4":
-            imageio.imwrite(path, frames, fps=fps)
-        case other:
-            raise ValueError(f"cannot write a film with the ending {other!r}; use .gif or .mp4")
-
+__all__ = ["Episode", "Report", "Summary"]
 
 Array = npt.NDArray[Any]
 
@@ -48,7 +29,7 @@ class Summary:
 
     Attributes:
         mean: Their mean; NaN without values.
-        low: Lower end of the 95 % interval (Student's t); NaN with fewer than two numbers.
+        low: Lower end of the 95 % interval (Student's t, without scipy the normal one); NaN with fewer than two numbers.
         high: Upper end.
         count: How many numbers.
     """
@@ -61,10 +42,7 @@ class Summary:
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Summary:
         """Summarise numbers."""
-        count = len(numbers)
-        mean = fmean(numbers) if count else math.nan
-        half = student(0.95, count - 1) * stdev(numbers) / math.sqrt(count) if count > 1 else math.nan
-        return cls(mean, mean - half, mean + half, count)
+        return cls(fmean(numbers) if numbers else math.nan, *interval_of(numbers), len(numbers))
 
     def __str__(self) -> str:
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
@@ -156,33 +134,27 @@ class Report:
 
     def __str__(self) -> str:
         """A table: returns and lengths of each agent and of each policy, with 95 % intervals."""
-        title, rows, notes = self._told()
-        widths = [max(len(row[at]) for row in rows) for at in range(4)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([title, *lines, *notes])
+        return str(self._table())
 
     def _repr_html_(self) -> str:
         """The same table, in a notebook."""
-        title, (head, *rows), notes = self._told()
-        return html_figure("\n".join([title, *notes]), html_table(head, rows))
+        return self._table().html()
 
-    def _told(self) -> tuple[str, list[tuple[str, ...]], list[str]]:
-        """The report's words: a line above the table, the table with its head, and lines below."""
+    def _table(self) -> Table:
         returns, lengths = self.returns, self.lengths
-        rows: list[tuple[str, ...]] = [("agent", "policy", "return", "length")]
-        rows += [(str(a), str(name), str(returns[a]), str(lengths[a])) for a, name in self.policy_of.items()]
+        rows = [(str(a), str(name), str(returns[a]), str(lengths[a])) for a, name in self.policy_of.items()]
         of_policies, lengths_of = self.returns_of_policies, self.lengths_of_policies
         rows += [("(mean)", str(name), str(summary), str(lengths_of[name])) for name, summary in of_policies.items()]
         title = (
             f"{len(self.episodes)} episodes, {self.steps:,} steps in {self.seconds:.2f} s ({self.steps_per_second:,.0f} a second), "
             f"seed {self.seed}, fingerprint {self.fingerprint}"
         )
-        summaries, notes = [*returns.values()], []
+        summaries, notes = [*returns.values()], [intervals_told()]
         if any(one.low == one.high for one in summaries) and all(one.count < 2 or one.low == one.high for one in summaries):
             notes.append(
                 "all episodes are alike: if nobody draws anything they are one game again and again, and the intervals say nothing"
             )
-        return title, rows, notes
+        return Table(title, ("agent", "policy", "return", "length"), rows, notes)
 
     def to_dataframe(self) -> pd.DataFrame:
         """Its episodes as a table of pandas, a row for each agent of an episode: episode, copy, agent, policy, return, length.
@@ -220,17 +192,12 @@ class Report:
         """
         if not self.episodes:
             raise ValueError("no episode has ended; run for more steps, or with episodes=")
-        with require_extra("pettingzoo", "Report.plot"):
-            import matplotlib.pyplot as plt
-
-        returns = self.returns
-        figure, axes = plt.subplots(figsize=(1.5 + 0.5 * len(returns), 3.6), layout="constrained")
-        names = list(dict.fromkeys(self.policy_of.values()))
-        for at, (agent, summary) in enumerate(returns.items()):
-            color = f"C{names.index(self.policy_of[agent]) % 10}"
-            half = 0.0 if math.isnan(summary.low) else summary.high - summary.mean
-            axes.errorbar(at, summary.mean, half, fmt="o", capsize=4, color=color)
-        axes.set_xticks(range(len(returns)), [str(agent) for agent in returns], rotation=60, ha="right")
-        axes.set_ylabel(f"return, mean of {len(self.episodes)} episodes, 95 %")
-        figure.savefig(path, dpi=120)
-        plt.close(figure)
+        with saved_figure(path, "Report.plot") as axes:
+            returns, names = self.returns, list(dict.fromkeys(self.policy_of.values()))
+            axes.figure.set_size_inches(1.5 + 0.5 * len(returns), 3.6)
+            for at, (agent, summary) in enumerate(returns.items()):
+                color = f"C{names.index(self.policy_of[agent]) % 10}"
+                half = 0.0 if math.isnan(summary.low) else summary.high - summary.mean
+                axes.errorbar(at, summary.mean, half, fmt="o", capsize=4, color=color)
+            axes.set_xticks(range(len(returns)), [str(agent) for agent in returns], rotation=60, ha="right")
+            axes.set_ylabel(f"return, mean of {len(self.episodes)} episodes, 95 %")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import checked_number
+from reactor_gymnasium.plugin import FILM_SUFFIXES, Film, check_encoder, checked_fps, checked_number, new_file
 from reactor_pettingzoo.agents import EnvFn, probe_agents
 from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram, RunLog
 from reactor_pettingzoo.runner.policies import assigned
-from reactor_pettingzoo.runner.report import Episode, Report, write_movie
+from reactor_pettingzoo.runner.report import Episode, Report
 from reactor_pettingzoo.runner.shard_log import EpisodeRecord
 from reactor_pettingzoo.runner.shards import RunSeeds
 
@@ -157,26 +157,31 @@ class MultiAgentRunner(MultiAgentProgram):
         """Play one episode of the first copy, as :meth:`run` would, and write what it renders to a GIF or MP4.
 
         Args:
-            path: ``.gif``, or ``.mp4`` (which needs imageio's ``ffmpeg`` extra).
+            path: ``.gif`` or ``.mp4`` (H.264).
             steps: Most steps to take.
             seed: As for :meth:`run`.
-            fps: Frames per second; by default what the environment's metadata says, else 15.
+            fps: Frames per second; by default what the environment's metadata says, else 15. In a GIF at most 50.
 
         Raises:
-            ValueError: If the environment renders no frames (make it with ``render_mode="rgb_array"``), or a number makes no sense.
+            ValueError: If the environment renders no frames (make it with ``render_mode="rgb_array"``), a number makes no sense, or
+                the path has another ending. Nothing is written then.
+            TypeError: If frames are no arrays of shape ``(height, width, 3)`` and dtype uint8.
+            ModuleNotFoundError: If films cannot be written.
         """
         checked_number("steps", steps, 1)
-        seed = checked_seed(seed)
-        frames: list[Array] = []
+        seed, suffix = checked_seed(seed), Path(path).suffix.lower()
+        if suffix not in FILM_SUFFIXES:
+            raise ValueError(f"path must end with {' or '.join(FILM_SUFFIXES)}, got {str(path)!r}")
+        check_encoder("MultiAgentRunner.render")
         self._running()
-        with self._guard:
+        with self._guard, Film(new_file(path), suffix, checked_fps(fps or self.specs.fps, "fps")) as film:
             for results in self._ticks(0, seed, False, [1] * int(steps), render=True):
-                frames += results[0].frames
+                for frame in results[0].frames:
+                    if not isinstance(frame, np.ndarray):
+                        raise ValueError('the environment renders no frames; make it with render_mode="rgb_array"')
+                    film.add(frame)
                 if any(one.copy == 0 for one in results[0].episodes):
                     break
-        if any(not isinstance(frame, np.ndarray) for frame in frames):
-            raise ValueError('the environment renders no frames; make it with render_mode="rgb_array"')
-        write_movie(path, frames, fps or self.specs.fps)
 
     # ------------------------------------------------------------------ what came of it
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import checked_number
+from reactor_gymnasium.plugin import Table, checked_number, intervals_told, saved_figure
 from reactor_pettingzoo.agents import AgentSpecs, EnvFn, probe_agents
 from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram
@@ -20,7 +20,6 @@ from reactor_pettingzoo.runner.policies import checked
 from reactor_pettingzoo.runner.report import Summary
 from reactor_pettingzoo.runner.runner import checked_seed
 from reactor_pettingzoo.runner.shards import RunSeeds
-from reactor_rl.plugin import html_figure, html_table, require_extra
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -37,8 +36,9 @@ class Tournament:
     Attributes:
         names: Names of the policies.
         payoffs: For each side the mean return of an episode, ``(2, policies, policies)``; the mean over a side's agents.
-        low: Lower ends of the 95 % intervals, likewise. They are about what chance does to an episode. Where the game and both
-            policies leave nothing to chance all episodes are one and the same, and an interval of no width says nothing.
+        low: Lower ends of the 95 % intervals, likewise (Student's t, without scipy normal ones). They are about what chance
+            does to an episode. Where the game and both policies leave nothing to chance all episodes are one and the same, and an
+            interval of no width says nothing.
         high: Upper ends.
         episodes: How many episodes each pairing plays.
         seed: Seed of the tournament.
@@ -76,52 +76,45 @@ class Tournament:
 
     def __str__(self) -> str:
         """The payoffs of the first side with half the width of their intervals, and the scores."""
-        title, rows, notes = self._told()
-        widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([title, *lines, *notes])
+        return str(self._table())
 
     def _repr_html_(self) -> str:
         """The same table, in a notebook, the darker the more is paid."""
-        title, (head, *rows), notes = self._told()
-        payoffs, least = self.payoffs[0], self.payoffs[0].min()
-        shades = (payoffs - least) / max(payoffs.max() - least, np.finfo(float).tiny)
-        return html_figure("\n".join([title, *notes]), html_table(head, rows, shades.tolist()))
+        return self._table().html()
 
-    def _told(self) -> tuple[str, list[list[str]], list[str]]:
-        """The report's words: a line above the table, the table with its head, and lines below."""
+    def _table(self) -> Table:
         half = (self.high[0] - self.low[0]) / 2
-        rows = [["", *map(str, self.names)]]
-        for name, means, halves in zip(self.names, self.payoffs[0].tolist(), half.tolist(), strict=True):
-            rows.append([str(name), *(f"{mean:.3g} ±{width:.2g}" for mean, width in zip(means, halves, strict=True))])
+        rows = [
+            [str(name), *(f"{mean:.3g} ±{width:.2g}" for mean, width in zip(means, halves, strict=True))]
+            for name, means, halves in zip(self.names, self.payoffs[0].tolist(), half.tolist(), strict=True)
+        ]
         scores = ", ".join(f"{name} {score:.3g}" for name, score in self.scores.items())
         title = f"{self.episodes} episodes a pairing, {self.seconds:.2f} s, seed {self.seed}, fingerprint {self.fingerprint}"
         alike = (
             f"in {self.repeated} of {len(self.names) ** 2} pairings all episodes paid the same: if neither the game nor the "
             "policies draw anything, they are one game again and again, and ±0 says nothing"
         )
-        return title, rows, [f"scores: {scores}", *([alike] if self.repeated else [])]
+        notes = [f"scores: {scores}", intervals_told(), *([alike] if self.repeated else [])]
+        payoffs, least = self.payoffs[0], self.payoffs[0].min()
+        with np.errstate(invalid="ignore"):  # of infinite ones
+            shades = (payoffs - least) / max(payoffs.max() - least, np.finfo(float).tiny)
+        return Table(title, ["", *map(str, self.names)], rows, notes, shades.tolist(), flush_right=True)
 
     def plot(self, path: str | Path) -> None:
         """Draw the payoffs of the first side as a heat map. Needs matplotlib."""
-        with require_extra("pettingzoo", "Tournament.plot"):
-            import matplotlib.pyplot as plt
-
-        n = len(self.names)
-        # The bar's label, which runs along the height, needs some.
-        figure, axes = plt.subplots(figsize=(3.4 + 0.8 * n, max(4.0, 1.8 + 0.7 * n)), layout="constrained")
-        image = axes.imshow(self.payoffs[0], cmap="viridis")
-        middle = (self.payoffs[0].min() + self.payoffs[0].max()) / 2
-        for row, column in np.ndindex(n, n):
-            value = self.payoffs[0, row, column]
-            axes.text(column, row, f"{value:.3g}", ha="center", va="center", color="white" if value <= middle else "black")
-        axes.set_xticks(range(n), list(map(str, self.names)), rotation=45, ha="right")
-        axes.set_yticks(range(n), list(map(str, self.names)))
-        axes.set_xlabel("second side")
-        axes.set_ylabel("first side")
-        figure.colorbar(image, label=f"return of the first side,\nmean of {self.episodes} episodes")
-        figure.savefig(path, dpi=120, bbox_inches="tight")
-        plt.close(figure)
+        n, payoffs = len(self.names), self.payoffs[0]
+        with saved_figure(path, "Tournament.plot") as axes:
+            # The bar's label, which runs along the height, needs some.
+            axes.figure.set_size_inches(3.4 + 0.8 * n, max(4.0, 1.8 + 0.7 * n))
+            image = axes.imshow(payoffs, cmap="viridis")
+            middle = (payoffs.min() + payoffs.max()) / 2
+            for (row, column), value in np.ndenumerate(payoffs):
+                axes.text(column, row, f"{value:.3g}", ha="center", va="center", color="white" if value <= middle else "black")
+            axes.set_xticks(range(n), list(map(str, self.names)), rotation=45, ha="right")
+            axes.set_yticks(range(n), list(map(str, self.names)))
+            axes.set_xlabel("second side")
+            axes.set_ylabel("first side")
+            axes.figure.colorbar(image, label=f"return of the first side,\nmean of {self.episodes} episodes")
 
 
 def tournament(

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import EndedEpisode, StepBuffers
+from reactor_gymnasium.plugin import Camera, EndedEpisode, StepBuffers
 from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.acting.behaviours import Behaviour, Rollout, Turn
 from reactor_sb3.acting.normalization import Normalization
 from reactor_sb3.acting.records import Observations
-from reactor_sb3.environments.seeded_envs import MakeRows, SeededEnvs, kept_info, single_envs
+from reactor_sb3.environments.seeded_envs import MakeRows, SeededEnvs, single_envs
 from reactor_sb3.streams import Purpose, stream, torch_generator
 from reactor_torch import torch_stream
 
 __all__ = ["PlayConfig", "Player", "remembered"]
 
 Array = npt.NDArray[Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,7 @@ class Player:
         plan: What is played.
         purpose: What for, which decides about the seeds of episodes.
         parameters: Layout of the parameters.
+        show: Given the environment before each step, and after the last one of an episode, before the next one begins.
 
     Attributes:
         envs: One environment.
@@ -77,11 +76,14 @@ class Player:
         random: What actions are drawn from, or what a policy draws; ``None`` if nothing is drawn.
     """
 
-    def __init__(self, plan: PlayConfig, purpose: Purpose, parameters: npt.DTypeLike) -> None:
+    def __init__(
+        self, plan: PlayConfig, purpose: Purpose, parameters: npt.DTypeLike, show: Callable[[Any], None] | None = None
+    ) -> None:
         self.plan = plan
         self.envs = SeededEnvs((plan.make,), plan.seed, purpose, 0, plan.make_rows)
         self.envs.build()
-        self.envs.rows.keep_infos, self.envs.rows.before_reset = False, self._last_info
+        self.envs.watch(False)
+        self.camera = None if show is None else Camera(self.envs.rows, show)
         self.snapshot: Array = aligned_zeros((), parameters)
         layout = plan.observations if plan.normalization is None else plan.normalization.originals
         self.rows = _row(plan.observations)
@@ -118,19 +120,12 @@ class Player:
         self.snapshot[...] = parameters
         self.policy = self.plan.policy.bind(self.snapshot, self.rollout)  # which may keep weights in a form of its own
 
-    def look(self, function: Callable[[gymnasium.Env[Any, Any]], T]) -> T:
-        """Give the environment as it is to a function that does not change it, within a step as well; returns what that gives."""
-        self.envs.rows.keep_from_kernels("somebody watches")
-        with self.envs.rows.opened(changes=False) as envs:
-            return function(envs[0])
-
-    def play(self, steps: int, episodes: int, show: Callable[[gymnasium.Env[Any, Any]], None] | None = None) -> list[EndedEpisode]:
+    def play(self, steps: int, episodes: int) -> list[EndedEpisode]:
         """Take a slice of steps.
 
         Args:
             steps: How many, at most.
             episodes: After how many ends of episodes there are no more.
-            show: Given the environment before each step, and after the last one of an episode, before the next one begins.
 
         Returns:
             The episodes that ended.
@@ -138,7 +133,6 @@ class Player:
         plan, envs, choose = self.plan, self.envs, self._draw if self.plan.drawn else self.policy.greedy
         if self.random is not None and plan.policy.draws:
             choose = torch_stream(torch_generator(self.random))(choose)
-        self.show = show
         envs.begin_round(afresh=False)
         normalizing = None if plan.normalization is None else plan.normalization.by(self.snapshot)
         actions: list[Array] = []
@@ -147,8 +141,8 @@ class Player:
         envs.rows.raise_failure()
         ask = envs.asking(self.rollout, self.asked) if self.asked else None
         for _ in range(steps):
-            if show is not None:
-                self.look(show)
+            if self.camera is not None:
+                self.camera.take()
             if normalizing is not None:
                 normalizing.observations(self.given, self.rows)
             if ask is not None:
@@ -169,11 +163,6 @@ class Player:
         """Actions as an actor draws them."""
         assert self.random is not None
         return self.policy.begin(Turn(self.random, np.zeros(1, np.float32), memory, 0, 1))(step)
-
-    def _last_info(self, row: int, info: dict[str, Any]) -> dict[str, Any]:
-        if self.show is not None:
-            self.look(self.show)
-        return kept_info(row, info)
 
     def close(self) -> None:
         """Close the environment."""

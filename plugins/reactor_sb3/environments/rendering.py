@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from typing import Any, Literal
 
 import gymnasium
 from gymnasium.wrappers import HumanRendering
 
-from reactor_gymnasium.plugin import EnvFn, looked_at, make_probe
+from reactor_gymnasium.plugin import EnvFn, fps_of, looked_at, make_probe, told_to_render
 from reactor_sb3.environments.makers import EnvMaker
 
 __all__ = ["RenderMode", "check_like", "visible"]
@@ -29,8 +28,10 @@ class InWindow:
         return HumanRendering(env)
 
 
-def visible(makes: EnvMaker, mode: RenderMode, option: str) -> EnvMaker:
-    """A maker of environments like those of ``makes``, with a render mode. A throw-away one is looked at.
+def visible(makes: EnvMaker, mode: RenderMode, option: str) -> tuple[EnvMaker, float]:
+    """A maker of environments like those of ``makes``, with a render mode, and their pictures a second.
+
+    A throw-away one is looked at.
 
     Args:
         makes: Makes environments.
@@ -41,19 +42,17 @@ def visible(makes: EnvMaker, mode: RenderMode, option: str) -> EnvMaker:
     Raises:
         ValueError: If there is nothing to be seen of them, or it is not known how to make them so.
     """
+
+    def told(env: gymnasium.Env[Any, Any]) -> tuple[Any, str | None, str, float]:
+        name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        return env.metadata.get("render_modes") or (), getattr(env, "render_mode", None), name, fps_of(env, option, name)
+
     (make,) = makes.of(0).env_fns
-    modes, has, name = looked_at(
-        partial(make_probe, makes.of(0)),
-        lambda env: (
-            env.metadata.get("render_modes") or (),
-            getattr(env, "render_mode", None),
-            env.spec.id if env.spec is not None else type(env.unwrapped).__name__,
-        ),
-    )
+    modes, has, name, fps = looked_at(partial(make_probe, makes.of(0)), told)
     if "rgb_array" not in modes and mode not in modes:
         raise ValueError(f'{option} needs an environment with the render mode "{mode}", and {name} has {list(modes) or "none"}')
     wanted = mode if mode in modes else "rgb_array"
-    again = make if has == wanted else _asking(make, wanted)
+    again = make if has == wanted else told_to_render(make, wanted)
     if again is None and mode == "human" and has == "rgb_array":
         again, wanted = make, "rgb_array"
     if again is None:
@@ -61,20 +60,7 @@ def visible(makes: EnvMaker, mode: RenderMode, option: str) -> EnvMaker:
             f"{option} needs {name} with render_mode={wanted!r}, what makes it says {has!r}, and it cannot be told another one: "
             f'give it a parameter render_mode, or pass watch_env=lambda: gymnasium.make(..., render_mode="{wanted}")'
         )
-    return EnvMaker(InWindow(again) if wanted != mode else again)
-
-
-def _asking(make: Any, mode: str) -> EnvFn | None:
-    """A function that asks for a render mode, ``None`` if there is nobody to ask."""
-    function = make.func if isinstance(make, partial) else make
-    if function is not gymnasium.make:
-        try:
-            parameters = inspect.signature(make).parameters
-        except (TypeError, ValueError):
-            return None
-        if "render_mode" not in parameters:
-            return None
-    return partial(make, render_mode=mode)
+    return EnvMaker(InWindow(again) if wanted != mode else again), fps
 
 
 def check_like(makes: EnvMaker, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any], option: str) -> None:

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from reactor_gymnasium.plugin import hashed, student
-from reactor_rl.plugin import html_figure, html_table, require_module
+from reactor_gymnasium.plugin import Table, hashed, interval_of, intervals_told
+from reactor_rl.plugin import require_module
 
 if TYPE_CHECKING:
     import optuna
@@ -53,7 +51,7 @@ class TrialReport:
     models: tuple[Path, ...] = field(default=(), repr=False)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """The confidence interval of ``value`` over seeds (Student's); NaN for fewer than two.
+        """The confidence interval of ``value`` over seeds (Student's, without scipy the normal one); NaN for fewer than two.
 
         Args:
             level: How sure it is to be, between 0 and 1.
@@ -61,14 +59,7 @@ class TrialReport:
         Raises:
             ValueError: If it is not.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must be between 0 and 1, got {level}")
-        count = len(self.values)
-        if count < 2:
-            return math.nan, math.nan
-        middle = float(np.mean(self.values))
-        half = student(level, count - 1) * float(np.std(self.values, ddof=1)) / math.sqrt(count)
-        return middle - half, middle + half
+        return interval_of(self.values, level)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -158,24 +149,15 @@ class SearchReport:
 
     def __str__(self) -> str:
         """The best trials with their intervals, and why others failed."""
-        head, rows = self._table()
-        table = [head, *rows]
-        widths = [max(len(row[at]) for row in table) for at in range(len(head))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-        failed = [f"trial {one.number} failed: {one.error}" for one in self.trials if one.state == "failed"]
-        left = [f"and {len(failed) - SHOWN} more failed"] if len(failed) > SHOWN else []
-        return "\n".join([self._title(), *lines, *failed[:SHOWN], *left])
+        return str(self._table())
 
     def _repr_html_(self) -> str:
         """The same table, in a notebook."""
-        head, rows = self._table()
-        return html_figure(self._title(), html_table(head, rows))
+        return self._table().html()
 
-    def _title(self) -> str:
+    def _table(self) -> Table:
         counts = ", ".join(f"{self.count(state)} {state}" for state in ("complete", "pruned", "failed"))
-        return f"{len(self)} trials ({counts}) in {self.seconds:.1f} s, seed {self.seed}, fingerprint {self.fingerprint()}"
-
-    def _table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
+        title = f"{len(self)} trials ({counts}) in {self.seconds:.1f} s, seed {self.seed}, fingerprint {self.fingerprint()}"
         head = ("trial", "value", f"95 % interval, {self.seeds} seeds" if self.seeds > 1 else "", "hyperparameters")
         rows: list[Sequence[str]] = []
         for one in self._ranked()[:SHOWN]:
@@ -183,7 +165,10 @@ class SearchReport:
             between = f"[{low:.4g}, {high:.4g}]" if self.seeds > 1 else ""
             params = ", ".join(f"{name}={_short(value)}" for name, value in one.params.items())
             rows.append((str(one.number), f"{one.value:.6g}", between, params))
-        return head, rows
+        failed = [f"trial {one.number} failed: {one.error}" for one in self.trials if one.state == "failed"]
+        left = [f"and {len(failed) - SHOWN} more failed"] if len(failed) > SHOWN else []
+        told = [intervals_told()] if self.seeds > 1 else []
+        return Table(title, head, rows, [*told, *failed[:SHOWN], *left])
 
 
 def _short(value: Any) -> str:

@@ -14,7 +14,7 @@ from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from reactor_gymnasium.plugin import FILM_SUFFIXES, check_encoder, checked_number
 from reactor_sb3.acting.player import PlayConfig
-from reactor_sb3.acting.viewer import Showing, ViewConfig, show_whole
+from reactor_sb3.acting.viewer import Place, Showing, ViewConfig, show_whole
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.environments.rendering import check_like, visible
@@ -30,8 +30,6 @@ WATCHING = ("watch", "watch_every", "watch_episodes", "watch_steps", "watch_env"
 TAG = "watch/film"
 FEWER = 16
 """Steps of an actor for each that the viewer takes, unless told otherwise: drawing a picture takes milliseconds."""
-
-Place = Literal["human", "tensorboard"] | Path
 
 
 class Display:
@@ -56,8 +54,8 @@ class Display:
             checked_number("watch_steps", model.watch_steps, 1)
         return None if model.watch is None else checked_place(model.watch, model.executor)
 
-    def visible(self, model: Model) -> EnvMaker | None:
-        """The maker of the viewer's environment, ``None`` if there is no viewer.
+    def visible(self, model: Model) -> tuple[EnvMaker, float] | None:
+        """The maker of the viewer's environment and its pictures a second, ``None`` if there is no viewer.
 
         Raises:
             ValueError: If there is nothing to be seen of it, or it is not like those of the actors.
@@ -82,14 +80,15 @@ class Display:
         Raises:
             ValueError: If it is to show something where nobody would see it.
         """
-        place, makes = self.place(model), self.visible(model)
-        if place is None or makes is None:
+        place, seen = self.place(model), self.visible(model)
+        if place is None or seen is None:
             return None
         if place == "tensorboard" and model.tensorboard_log is None and not _boards(vars(model).get("_logger")):
             raise ValueError('watch="tensorboard" needs a log for TensorBoard: pass tensorboard_log="runs", say')
+        makes, fps = seen
         (make,) = makes.pickled(1)
         slice_ = model.watch_steps or max(1, steps // FEWER)
-        return ViewConfig(played(make=make, every=model.watch_every, episodes=model.watch_episodes, steps=slice_), place)
+        return ViewConfig(played(make=make, every=model.watch_every, episodes=model.watch_episodes, steps=slice_), place, fps)
 
     def show_round(self, model: Model, run: Run) -> None:
         """Give TensorBoard the film that was finished in a round, if one was."""

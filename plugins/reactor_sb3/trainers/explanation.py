@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from reactor_gymnasium.plugin import Table
 from reactor_torch import Networks, differentiating
 
 __all__ = ["Explained", "Explanation", "explanation_of"]
@@ -30,10 +31,8 @@ class Explanation(tuple[Explained, ...]):
     """A row for each network, in a nice form where it is printed."""
 
     def __str__(self) -> str:
-        rows = [Explained("network", "acts by", "learns by", "why"), *(Explained(*(part or "-" for part in row)) for row in self)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(part.ljust(width) for part, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-        return "\n".join(lines)
+        rows = [[part or "-" for part in row] for row in self]
+        return str(Table("", ("network", "acts by", "learns by", "why"), rows))
 
     __repr__ = __str__
 

@@ -227,7 +227,7 @@ BEFORE: dict[str, tuple[Any, str]] = {
     "grey": (Grey, "record: of Grey no video can be made: render\\(\\) gave an array of shape \\(8, 8\\)"),
     "empty": (Empty, "record: of Empty no video can be made"),
     "raising": (Raising, "no display"),
-    "no mode": (Walk, 'with render_mode="rgb_array"'),
+    "no mode": (partial(Walk, None), 'with render_mode="rgb_array"'),
     **{
         f"{fps} pictures": (of_fps(fps), 'record: metadata\\["render_fps"\\] of OfFps must be')
         for fps in (-3, "x", np.nan, 1e9, [3])
@@ -331,8 +331,8 @@ def test_one_film_that_cannot_be_made_does_not_keep_others(tmp_path: Path) -> No
     assert set(report.videos) == {short}
 
 
-def test_a_maker_with_another_mode_is_asked_for_pictures(tmp_path: Path) -> None:
+@pytest.mark.parametrize("env", [partial(gymnasium.make, "CartPole-v1"), Walk])
+def test_a_maker_with_another_mode_is_asked_for_pictures(tmp_path: Path, env: Any) -> None:
     pytest.importorskip("av")
-    env = partial(gymnasium.make, "CartPole-v1")
     report = evaluate(lambda seen: np.zeros(len(seen), np.int64), env, 1, executor="inline", record=[0], videos=tmp_path)
     assert set(report.videos) == {0}

@@ -311,7 +311,7 @@ def test_chosen_episodes_are_filmed(tmp_path: Path) -> None:
 def test_what_renders_nothing_is_not_filmed(tmp_path: Path) -> None:
     pytest.importorskip("av")
     with pytest.raises(ValueError, match='with render_mode="rgb_array"'):
-        evaluate(rightwards, Walk, episodes=5, record=[1], videos=tmp_path / "v", executor="inline")
+        evaluate(rightwards, partial(Walk, None), episodes=5, record=[1], videos=tmp_path / "v", executor="inline")
     assert not (tmp_path / "v").exists()
 
 

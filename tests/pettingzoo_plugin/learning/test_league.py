@@ -202,6 +202,7 @@ def test_a_report_has_payoffs_and_ratings() -> None:
     assert report.tournament.names == ("round 0", "round 2", "round 4", "now")
     assert report.tournament.payoffs.shape == (2, 4, 4)
     assert abs(sum(report.elo.values())) < 1e-6 and "Elo: round 0" in str(report)
+    assert "Elo: round 0" in report._repr_html_() and "<table" in report._repr_html_()
 
 
 class Told(Late):

@@ -95,7 +95,7 @@ def test_a_notebook_shows_the_same_table_shaded_by_what_is_paid() -> None:
     found = tournament(Matrix, POPULATION, executor="inline", **TWO)
     shown = ET.fromstring(found._repr_html_())
     lines = str(found).splitlines()
-    assert (shown[0].text or "").splitlines() == [lines[0], *lines[-2:]]
+    assert (shown[0].text or "").splitlines() == [lines[0], *lines[-3:]]
     rows = [[cell.text or "" for cell in row] for row in shown.iter("tr")]
     assert rows[0] == ["", *found.names] and rows[1] == ["nought", "0 ±0", "2 ±0", "4 ±0"]
     shades = [float((cell.get("style") or "").rpartition(",")[2].rstrip(")")) for cell in shown.iter("td")]
@@ -127,11 +127,11 @@ def test_the_same_everywhere() -> None:
 
 def test_table_and_heat_map(tmp_path: Path) -> None:
     found = tournament(Matrix, POPULATION, executor="inline", **TWO)
-    title, head, *rows, scores, _ = str(found).splitlines()
+    title, head, *rows, scores, intervals, _ = str(found).splitlines()
     assert title.startswith("4 episodes a pairing") and f"seed 5, fingerprint {found.fingerprint}" in title
     assert head.split() == ["nought", "two", "four"]
     assert [row.split()[0] for row in rows] == ["nought", "two", "four"] and "42 ±0" in rows[1].replace("24 ±0", "42 ±0")
-    assert scores == "scores: four 20, two 11, nought 2"
+    assert (scores, intervals) == ("scores: four 20, two 11, nought 2", "95 % intervals are Student's")
     found.plot(tmp_path / "payoffs.png")
     assert imageio.imread(tmp_path / "payoffs.png").ndim == 3
 

@@ -23,10 +23,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNorm
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from trainers import INLINE, PLACES, PROCESSES, SPACES, Toy, new
 
-from reactor_gymnasium.film import Film
+from reactor_gymnasium.film import Film, new_file
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import SyncDQN
-from reactor_sb3.acting.screens import Files, Window
+from reactor_sb3.acting.viewer import Pace, Show
 from reactor_sb3.streams import Purpose, seed_of
 
 SIZE = 32, 48, 3
@@ -211,7 +211,7 @@ def test_the_usual_slice_is_a_small_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("suffix", "fps", "shape"), [(".gif", 60, (31, 47)), (".mp4", 29.97, (32, 48))])
 def test_pictures_of_any_size_and_speed(suffix: str, fps: float, shape: tuple[int, int], tmp_path: Path) -> None:
     path = tmp_path / f"a{suffix}"
-    film = Film(str(path), suffix, fps)
+    film = Film(new_file(path), suffix, fps)
     for brightness in range(0, 250, 50):
         film.add(np.full((31, 47, 3), brightness, np.uint8))
     film.close()
@@ -235,11 +235,13 @@ def test_pictures_of_any_size_and_speed(suffix: str, fps: float, shape: tuple[in
     ],
 )
 def test_what_is_no_picture(picture: Any, error: Any, message: str, tmp_path: Path) -> None:
-    film = Film(str(tmp_path / "a.gif"), ".gif", 10)
+    film = Film(new_file(tmp_path / "a.gif"), ".gif", 10)
     film.add(np.zeros((4, 4, 3), np.uint8))
     with pytest.raises(error, match=message):
         film.add(picture)
-    film.close()
+    assert not names(tmp_path)
+    film.close()  # of which there is nothing left
+    assert not names(tmp_path)
 
 
 # ---------------------------------------------------------------------- it changes nothing
@@ -347,8 +349,8 @@ def test_a_window(env: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         do = getattr(pygame.display, name)
         monkeypatch.setattr(pygame.display, name, lambda *args, do=do: (flips.append(pygame.display.get_init()), do(*args)))
     slices: list[int] = []
-    steps = Window.steps
-    monkeypatch.setattr(Window, "steps", lambda *args: slices.append(steps(*args)) or slices[-1])
+    steps = Pace.steps
+    monkeypatch.setattr(Pace, "steps", lambda *args: slices.append(steps(*args)) or slices[-1])
     if isinstance(env, partial):
         env = env()
     with new("dqn", env, n_actors=None, envs_per_actor=1, watch="human", watch_steps=3) as model:
@@ -360,16 +362,16 @@ def test_a_window(env: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_window_takes_no_more_than_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.perf_counter", lambda: now)
-    env, window = Painted(), Window()  # 25 pictures a second
-    assert window.steps(env, 10) == 10
+    window = Pace(25)
+    assert window.steps(10) == 10
     now += 0.4  # it is shown until then
     shown = 0
     for _ in range(100):  # a second of short rounds
         now += 0.01
-        shown += window.steps(env, 10)
+        shown += window.steps(10)
     assert shown in (24, 25)
     now += 1.0  # a long round
-    assert window.steps(env, 10) in (6, 7)  # a quarter of it
+    assert window.steps(10) in (6, 7)  # a quarter of it
 
 
 # ---------------------------------------------------------------------- mistakes
@@ -386,6 +388,10 @@ class Mute(Painted):
         super().__init__()
 
 
+class Hasty(Painted):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": "fast"}
+
+
 MISTAKES = [
     ({"watch": "run.avi"}, ValueError, r"choose .human., .tensorboard., or a path that ends with .gif or .mp4"),
     ({"watch": 3}, TypeError, "watch=3 is neither a string nor a path"),
@@ -396,6 +402,7 @@ MISTAKES = [
     ({"watch": "run.gif", "env": Blind}, ValueError, 'render mode "rgb_array", and Blind has none'),
     ({"watch": "run.gif", "env": Mute}, ValueError, "Mute with render_mode='rgb_array'.* pass watch_env=lambda: gymnasium.make"),
     ({"watch": "run.gif", "watch_env": "CartPole-v1"}, ValueError, "watch_env has the observation space"),
+    ({"watch": "run.gif", "env": Hasty}, ValueError, r"watch='run.gif': metadata..render_fps.. of Hasty must be .* got 'fast'"),
     ({"watch": "human"}, ValueError, 'watch="human" needs a display'),
 ]
 
@@ -486,7 +493,7 @@ def test_what_was_filmed_before_an_interrupt_too(suffix: str, place: dict[str, A
 @pytest.mark.parametrize("suffix", [".gif", ".mp4"])
 def test_no_interrupt_is_lost_in_the_library(suffix: str, tmp_path: Path) -> None:
     """Wherever it comes: a call from FFmpeg back to Python would drop it, and so would an error of PyAV's."""
-    film, picture = Film(str(tmp_path / "a"), suffix, 25), np.zeros((64, 64, 3), np.uint8)
+    film, picture = Film(new_file(tmp_path / "a"), suffix, 25), np.zeros((64, 64, 3), np.uint8)
     film.add(picture)
     struck: list[int] = []
 
@@ -547,7 +554,7 @@ def test_an_environment_that_kernels_step_is_shown_as_it_is(
         inner = env.unwrapped
         shown.append((env.get_wrapper_attr("_elapsed_steps"), str(getattr(inner, "state", getattr(inner, "s", None)))))
 
-    monkeypatch.setattr(Files, "take", take)
+    monkeypatch.setattr(Show, "take", take)
     maker = partial(gymnasium.make, env, render_mode="rgb_array")
     with new(algorithm, env=maker, watch=tmp_path / "run.gif", **INLINE) as model:
         model.learn(64)
