@@ -47,7 +47,7 @@ class ProgramRecord:
 
 
 @dataclass
-class _Content:
+class _PortContent:
     """Presence and value of an output (one for each row if it has rows), at one tag or as written in one tick."""
 
     whole: bool = False
@@ -83,8 +83,8 @@ class _Interpreter:
         self.errors: list[tuple[int, Tag, Exception]] = []
         self.record = ProgramRecord({self.topology.port_name(o): [] for o in self.topology.outputs})
         self.hashes = {self.topology.port_name(o): new_hash() for o in self.topology.outputs}
-        self.now: dict[int, _Content] = {}  # by output: what is present at this tag
-        self.past: dict[tuple[int, int], _Content] = {}  # by output and time: what was written in that tick
+        self.now: dict[int, _PortContent] = {}  # by output: what is present at this tag
+        self.past: dict[tuple[int, int], _PortContent] = {}  # by output and time: what was written in that tick
         self.future: dict[int, list[tuple[int, Any]]] = {}  # by time: events of actions
         self.waiting: dict[int, deque[Any]] = {a.index: deque() for a in self.topology.actions}  # for the next microsteps
         self.actions: dict[int, Any] = {}  # those present at this tag
@@ -198,7 +198,7 @@ class _Interpreter:
             value = list(value)
             if len(value) != node.rows:
                 raise ValueError(f"{self.topology.port_name(node)} has {node.rows} rows")
-        written = self.now.setdefault(node.index, _Content())
+        written = self.now.setdefault(node.index, _PortContent())
         if written.value is None and node.shape is not None:
             written.value = np.zeros(node.shape, node.dtype)
         elif written.value is None and node.rows is not None:
@@ -214,13 +214,13 @@ class _Interpreter:
         else:
             written.rows.add(row)
 
-    def written(self, inp: topo.InputSpec, piece: topo.PortRows, source: Any) -> _Content:
+    def written(self, inp: topo.InputSpec, piece: topo.PortRows, source: Any) -> _PortContent:
         if inp.delay:
             arrives = self.microstep == 0
-            return self.past.get((piece.output, self.time - inp.delay), _Content()) if arrives else _Content()
+            return self.past.get((piece.output, self.time - inp.delay), _PortContent()) if arrives else _PortContent()
         if source is not None:
-            return source.get((piece.output, self.time), _Content())  # type: ignore[no-any-return]
-        return self.now.get(piece.output, _Content())
+            return source.get((piece.output, self.time), _PortContent())  # type: ignore[no-any-return]
+        return self.now.get(piece.output, _PortContent())
 
     def present(self, inp: topo.InputSpec, source: Any = None, any_row: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Presence: by row for an input that gathers, else by row of its source if that has rows.
@@ -268,14 +268,14 @@ class _Interpreter:
         self.stop = True
 
 
-def _merged(before: _Content | None, after: _Content) -> _Content:
+def _merged(before: _PortContent | None, after: _PortContent) -> _PortContent:
     """Merge two writes of one tick: the later one wins, row by row."""
     if before is None or after.whole:
         return after
     value = copy.deepcopy(before.value)
     for row in after.rows:
         value[row] = after.value[row]
-    return _Content(before.whole, before.rows | after.rows, value)
+    return _PortContent(before.whole, before.rows | after.rows, value)
 
 
 def _topological(topology: topo.Topology) -> list[int]:

@@ -80,7 +80,7 @@ def load_env(env: _Env, saved: bytes) -> _Env:
     theirs, ours = pickle.load(stream), _kinds(levels)
     if theirs != ours:
         raise ValueError(f"this is the state of {' of '.join(theirs)}, it cannot be put into {' of '.join(ours)}")
-    for level, state in zip(levels, _Unpickler(stream, levels).load(), strict=True):
+    for level, state in zip(levels, _StateUnpickler(stream, levels).load(), strict=True):
         _put(level, state)
     return env
 
@@ -213,7 +213,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return "emulator", len(self.emulators) - 1, ale.cloneState(include_rng=True)
 
 
-class _Unpickler(pickle.Unpickler):
+class _StateUnpickler(pickle.Unpickler):
     """Loads what :class:`_Pickler` wrote, for other levels."""
 
     def __init__(self, file: io.BytesIO, levels: Sequence[Any]) -> None:

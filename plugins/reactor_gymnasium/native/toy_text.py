@@ -27,7 +27,7 @@ OUTCOMES = 3
 STATE, IS_INT64, LAST_ACTION, FICKLE = range(4)
 
 
-class Table(CompiledKernel):
+class TransitionTable(CompiledKernel):
     """Environments whose dynamics are a table ``P`` of outcomes."""
 
     code, shape, dtype = "table", (), np.int64
@@ -150,22 +150,22 @@ def _arrays(table: Any, actions: int) -> tuple[Array, Array]:
     return numbers, nexts
 
 
-class FrozenLake(Table):
+class FrozenLake(TransitionTable):
     module, owner = "gymnasium.envs.toy_text.frozen_lake", "FrozenLakeEnv"
     written_from = ("bf25682da0ef",)
 
 
-class CliffWalking(Table):
+class CliffWalking(TransitionTable):
     state_type = np.int64
     module, owner = "gymnasium.envs.toy_text.cliffwalking", "CliffWalkingEnv"
     written_from = ("bf25682da0ef",)
 
 
-class Taxi(Table):
+class Taxi(TransitionTable):
     choices = 6
     module, owner = "gymnasium.envs.toy_text.taxi", "TaxiEnv"
     written_from = ("f6e4b0c69c1f",)
-    parts = (*Table.parts, "desc", "locs")
+    parts = (*TransitionTable.parts, "desc", "locs")
 
     @classmethod
     def make(cls, n: int) -> list[Any]:

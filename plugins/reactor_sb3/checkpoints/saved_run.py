@@ -147,7 +147,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def put_into(levels: list[VecEnv], saved: dict[str, Any]) -> tuple[BaseAlgorithm, dict[str, Any]]:
     """Make wrappers what they were. Returns the model, with the outermost as its own, and the states of the generators."""
-    state = _Unpickler(io.BytesIO(saved["model"].data), levels, saved["columns"]).load()
+    state = _RunUnpickler(io.BytesIO(saved["model"].data), levels, saved["columns"]).load()
     for level, attributes in zip(levels, state["levels"], strict=True):
         vars(level).update(attributes)
     model: BaseAlgorithm = state["class"].__new__(state["class"])
@@ -165,7 +165,7 @@ def wrapper_again(kind: type[VecEnvWrapper], venv: VecEnv) -> VecEnvWrapper:
     return wrapper
 
 
-class _Unpickler(pickle.Unpickler):
+class _RunUnpickler(pickle.Unpickler):
     """The vector environment and its wrappers are those where it is loaded, arrays of a buffer are what is in the file."""
 
     def __init__(self, file: io.BytesIO, levels: list[VecEnv], filled: dict[str, Array]) -> None:

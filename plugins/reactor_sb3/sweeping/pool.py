@@ -134,7 +134,7 @@ class ProcessPool:
         self._workers.clear()
 
 
-class _Node:
+class _PoolNode:
     """Hands on what home sends to workers of this machine, and what they send back.
 
     Args:
@@ -179,7 +179,7 @@ class NodePool:
         self._busy: dict[int, set[int]] = {node: set() for node in self._orders}
         self._called: set[int] = set()  # nodes that have not replied yet
         self._lost: set[int] = set()  # nodes that nothing was sent to since
-        config = cloudpickle.dumps(partial(_Node, train, start_method, None if record is None else str(record.resolve())))
+        config = cloudpickle.dumps(partial(_PoolNode, train, start_method, None if record is None else str(record.resolve())))
         transport.launch([config] * len(self._orders))
 
     def send(self, worker: int, order: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from reactor_sb3.sweeping.pruning import Pruner
 from reactor_sb3.sweeping.records import Record
 from reactor_sb3.sweeping.training import Died, Ended, Job, Reported
-from reactor_sb3.sweeping.trials import SearchedTrial, Training
+from reactor_sb3.sweeping.trials import SearchedTrial, TrialTraining
 
 if TYPE_CHECKING:
     from reactor_sb3.sweeping.study import OrderedStudy
@@ -70,7 +70,7 @@ class Search:
         for training in trial.trainings:
             self._remember(training)
 
-    def _remember(self, training: Training) -> None:
+    def _remember(self, training: TrialTraining) -> None:
         """Put a training where the record has it."""
         known = training.trial.number, training.repeat
         for step, value, stops, attributes in self.record.reports.get(known, []):
@@ -92,7 +92,7 @@ class Search:
         self.told += 1
         self.update(1)
 
-    def next(self) -> Training | None:
+    def next(self) -> TrialTraining | None:
         """The first training that may begin: other seeds of a trial come when its first one is complete."""
         for trial in self.trials[self.told :]:
             end = trial.first.end
@@ -102,7 +102,7 @@ class Search:
                     return training
         return None
 
-    def job(self, training: Training) -> Job:
+    def job(self, training: TrialTraining) -> Job:
         """A training, as it is carried out."""
         trial = training.trial
         rungs = () if self.pruner is None else self.pruner.rungs
@@ -111,7 +111,7 @@ class Search:
             self.record.folder_of(trial.number, training.repeat), self.env, self.episodes, self.seed,
         )  # fmt: skip
 
-    def judged(self, training: Training, report: Reported) -> bool | None:
+    def judged(self, training: TrialTraining, report: Reported) -> bool | None:
         """Whether a training that has reported is to stop; ``None`` if that cannot be told yet."""
         trial, stops, step = training.trial, False, report.step
         training.reports[step], training.unjudged = report.value, step
@@ -126,12 +126,12 @@ class Search:
         self.record.report(trial.number, training.repeat, step, report.value, stops, attributes)
         return stops
 
-    def ended(self, training: Training, end: Ended) -> None:
+    def ended(self, training: TrialTraining, end: Ended) -> None:
         """A training has ended."""
         training.end = Ended("pruned") if training.stops else end  # whatever it has done since
         self.record.end(training.trial.number, training.repeat, vars(training.end))
 
-    def died(self, training: Training, death: Died, restarts: int) -> str:
+    def died(self, training: TrialTraining, death: Died, restarts: int) -> str:
         """The process of a training has died: it begins again, if it may.
 
         Returns:

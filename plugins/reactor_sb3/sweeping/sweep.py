@@ -30,7 +30,7 @@ from reactor_sb3.sweeping.records import Record
 from reactor_sb3.sweeping.report import SearchReport
 from reactor_sb3.sweeping.search import Search
 from reactor_sb3.sweeping.training import Ended, Reported, Trial, carried_out
-from reactor_sb3.sweeping.trials import Training
+from reactor_sb3.sweeping.trials import TrialTraining
 
 if TYPE_CHECKING:
     import optuna
@@ -178,7 +178,7 @@ def _carry_out_here(search: Search, train: Any) -> None:
         train: The user's function, encoded: each training has a copy of its own.
     """
 
-    def ask(training: Training, report: Reported) -> bool:
+    def ask(training: TrialTraining, report: Reported) -> bool:
         stops = search.judged(training, report)
         assert stops is not None, "trials before this one have ended"
         return stops
@@ -193,7 +193,7 @@ def _carry_out_here(search: Search, train: Any) -> None:
 def _carry_out(search: Search, pool: ProcessPool | NodePool, restarts: int) -> None:
     """Carry out all trainings, each by the first worker that is free."""
     free = list(range(pool.size))
-    doing: dict[int, Training] = {}
+    doing: dict[int, TrialTraining] = {}
     asked: dict[int, Reported] = {}  # reports of workers that wait for an answer
     while not search.over:
         while free and (training := search.next()) is not None:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from reactor_sb3.sweeping.records import Record
 
-__all__ = ["SearchedTrial", "State", "Training"]
+__all__ = ["SearchedTrial", "State", "TrialTraining"]
 
 State = Literal["complete", "pruned", "failed"]
 
 
 @dataclass
-class Training:
+class TrialTraining:
     """One training of a trial.
 
     Attributes:
@@ -66,14 +66,14 @@ class SearchedTrial:
     distributions: Mapping[str, BaseDistribution]
     given: Mapping[str, Any]
     seeds: int = 1
-    trainings: list[Training] = field(init=False)
+    trainings: list[TrialTraining] = field(init=False)
     attributes: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.trainings = [Training(self, repeat) for repeat in range(self.seeds)]
+        self.trainings = [TrialTraining(self, repeat) for repeat in range(self.seeds)]
 
     @property
-    def first(self) -> Training:
+    def first(self) -> TrialTraining:
         """The training that is judged."""
         return self.trainings[0]
 
