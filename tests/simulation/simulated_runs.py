@@ -24,7 +24,7 @@ from virtual_runtime import SimulatedRuntime
 from virtual_scheduler import Faults, Simulation, without_traceback
 
 from reactor_rl import Recover
-from reactor_rl.errors import NodeDiedError, RunClosedError, RunError, WorkerDiedError, WorkerHungError
+from reactor_rl.errors import AbsentError, NodeDiedError, RunClosedError, RunError, WorkerDiedError, WorkerHungError
 from reactor_rl.runtime import supervisor
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.supervisor import RunSettings
@@ -222,7 +222,7 @@ class User:
         """An output of a run that another thread has closed may have gone."""
         try:
             yield
-        except AttributeError as error:
+        except (AbsentError, AttributeError) as error:
             if not self.closed_by_another:
                 raise
             raise RunClosedError(str(error)) from error
