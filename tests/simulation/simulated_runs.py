@@ -225,7 +225,7 @@ class User:
         except (AbsentError, AttributeError) as error:
             if not self.closed_by_another:
                 raise
-            raise RunClosedError(str(error)) from error
+            raise RunClosedError(f"the run was closed: {error}") from error
 
     def _ticks(self) -> None:
         run, record, dice = self.run, self.program.record, self.dice
