@@ -81,9 +81,9 @@ def trust_sanitizers(result: Result) -> str:
         kind, _, what = name.partition(" / ")
         minutes = (one["cpu_seconds"] + one.get("cpu_seconds_to_compile", 0.0)) / 60
         of = "executor `threads`, Python without a lock" if what == "free-threaded" else f"`{what}`"
-        counted = [str(one[key]) for key in ("tests", "failed", "reports")]
+        counted = [str(one[key]) for key in ("tests", "failed", "reports", "meant")]
         rows.append([REPORTED[kind], of, *counted, f"{minutes:.1f}"])
-    return table(["", "of", "tests", "failed", "reports", "minutes of a core"], rows)
+    return table(["", "of", "tests", "failed", "reports", "on `ABORT`", "minutes of a core"], rows)
 
 
 def trust_mutants(result: Result) -> str:
