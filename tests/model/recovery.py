@@ -63,10 +63,11 @@ class RecoverySteps(HelperSteps, CallerSteps):
         elif pc == "v2":
             if ended and not self.alone:
                 yield self.count(s, ended, back)
-            elif all(s.h[h - 1][0] != "new" for h in workers):
-                alive = tuple(h for h in workers if h not in ended)
-                tokens = tuple((h, first) for h in alive for first in self.tokens_again(s, h))
-                yield "c rewires", s._replace(u=s.u.difference(alive), c=("v3", workers, back, tokens, alive))
+            if all(s.h[h - 1][0] != "new" for h in workers):  # a death may be noticed later
+                for alive in {workers, tuple(h for h in workers if h not in ended)}:
+                    if alive == workers or self.alone:
+                        tokens = tuple((h, first) for h in alive for first in self.tokens_again(s, h))
+                        yield "c rewires", s._replace(u=s.u.difference(alive), c=("v3", workers, back, tokens, alive))
         elif pc == "v3":
             left, alive = rest
             if left:
@@ -78,7 +79,7 @@ class RecoverySteps(HelperSteps, CallerSteps):
             left = rest[0]
             if ended:
                 yield self.count(s, ended, back)
-            elif not left or self.broken == "taken tokens are not taken again":
+            if not left or self.broken == "taken tokens are not taken again":
                 yield "c goes on", s._replace(c=back)
             elif self.tokens(s, left[0], 0):
                 yield f"c takes {left[0]} again", self.take(s, left[0], 0)._replace(c=("v4", workers, back, left[1:]))
