@@ -41,7 +41,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         'SharedMemory.__init__: self._path = str(Path(tempfile.gettempdir()) / f"reactor_rl-{secrets.token_hex(8)}")': _OTHER,
         "SharedMemory.__init__: self._fd = os.open(self._path, _SHARED | os.O_CREAT | os.O_EXCL, 0o600)": _OTHER,
         "SharedMemory.grow: os.ftruncate(self._fd, size)": _OTHER,
-        "SharedMemory.view: memory = mmap.mmap(self._fd, end)": _OTHER,
+        "SharedMemory.view: mapped = mmap.mmap(self._fd, end)": _OTHER,
         "SharedMemory.unlink: Path(path).unlink(missing_ok=True)": _OTHER,
         "available_memory: return None": _OTHER,
         "_human: raise AssertionError": _NEVER,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache, partial
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import gymnasium
 import numpy as np
@@ -219,6 +220,12 @@ class AfterRounds(BaseCallback):
 
 
 # ---------------------------------------------------------------------- SB3's surface
+
+
+def hints_of(trainer: type[Any]) -> dict[str, Any]:
+    """Types of a constructor's arguments, those of its options included."""
+    hints = get_type_hints(inspect.unwrap(trainer.__init__))  # type: ignore[misc]
+    return {**hints, **get_type_hints(get_args(hints["options"])[0])}
 
 
 class Seen(BaseCallback):

@@ -90,7 +90,8 @@ def test_a_player_notes_the_actions_that_it_takes(monkeypatch: pytest.MonkeyPatc
     try:
         player.begin(0, weights)
         player.play(6, 1)
-        assert player.look(lambda env: env.unwrapped.taken) == [0, 1, 0, 1, 0, 1]  # type: ignore[attr-defined]
+        with player.envs.rows.opened(changes=False) as (env,):
+            assert env.unwrapped.taken == [0, 1, 0, 1, 0, 1]  # type: ignore[attr-defined]
         assert noted[0].ravel().tolist() == [0, 1, 0, 1, 0, 1]
     finally:
         player.close()

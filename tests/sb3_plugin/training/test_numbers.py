@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from contrib_trainers import EVERY, every, make, make_any
 from stable_baselines3.common.utils import LinearSchedule
-from trainers import ALGORITHMS, new
+from trainers import ALGORITHMS, hints_of, new
 
 from reactor_sb3 import PQN, SyncDQN, SyncPPO
 from reactor_sb3.plain import plain
-from reactor_sb3.trainers.options import constructor_hints
 
 _ELSEWHERE = {"verbose", "pipeline", "nodes"}
 """Of several kinds, or of no account."""
@@ -23,7 +22,7 @@ _ELSEWHERE = {"verbose", "pipeline", "nodes"}
 
 def numbers_of(algorithm: str) -> list[str]:
     """Names of a trainer's arguments that are numbers."""
-    hints = constructor_hints(EVERY[algorithm])
+    hints = hints_of(EVERY[algorithm])
     kinds = {name: {hint, *get_args(hint)} for name, hint in hints.items()}
     found = [name for name, of in kinds.items() if of & {int, float} and name not in _ELSEWHERE]
     assert {"seed", "n_actors", "learning_rate", "round_timeout"} <= set(found) and len(found) > 20

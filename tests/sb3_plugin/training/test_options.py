@@ -10,11 +10,11 @@ from typing import Any, get_type_hints
 
 import pytest
 import torch
-from trainers import ROWS
+from trainers import ROWS, hints_of
 
 import reactor_sb3
 from reactor_sb3 import PQN, RunOptions, SyncDQN, SyncPPO, SyncSAC
-from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions, constructor_hints
+from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions
 from reactor_torch import torch_stream
 
 OPTIONS: dict[str, Any] = {"on-policy": Options, "search": Options, "off-policy": OffPolicyOptions}
@@ -51,7 +51,7 @@ def test_the_signature_has_every_keyword_with_its_default(trainer: Any) -> None:
     for name, hint in get_type_hints(TRAINERS[trainer]).items():
         own = name == "rollout_steps" and trainer is PQN
         assert parameters[name].default == getattr(RunOptions, name) or own
-        assert constructor_hints(trainer)[name] == hint or own
+        assert hints_of(trainer)[name] == hint or own
 
 
 @pytest.mark.parametrize("trainer", OF_HOSTS)
