@@ -423,19 +423,14 @@ def _main(
 
 def _watch(caller: int) -> None:
     """End this process when the caller's process has ended, for whatever reason."""
-    end_of_caller: Any = None
-    if hasattr(os, "pidfd_open"):
+    end_of_caller: Any = parent_process().sentinel  # type: ignore[union-attr]
+    if hasattr(os, "pidfd_open"):  # a forked child of the caller keeps the sentinel open
         try:
             end_of_caller = os.pidfd_open(caller)
         except ProcessLookupError:
             os._exit(1)
-        except OSError:
-            end_of_caller = None
-    parent = parent_process()
-    if end_of_caller is None and parent is not None:
-        end_of_caller = parent.sentinel
-    if end_of_caller is None:
-        return
+        except OSError:  # an old kernel, or one that allows nobody to
+            pass
 
     def watch() -> None:
         connection.wait([end_of_caller])

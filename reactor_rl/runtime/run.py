@@ -471,8 +471,6 @@ class Run(RunLifetime):
             RunError: If it is a snapshot of another program, a tick is going on, or the run is over. A run in which
                 restoring failed (a state could not be unpickled) is over.
         """
-        if self._state != "ready":
-            raise self._unusable("restore a snapshot")
         snapshot.must_fit(self._topology)
         part = snapshot.part
         with self._operation("restore a snapshot", ("ready",)):

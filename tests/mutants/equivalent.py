@@ -8,6 +8,8 @@ _NONE = "None, which is returned instead, is false as well"
 _LAST = "the function ends here anyway"
 _AT_ONCE = "only the time that passes until the next try is shorter"
 _TURN = "only a hint for the scheduler"
+_TYPED = "only tells the type checker what is so"
+_MEMORY = "only the memory that stays in use is more"
 
 EQUIVALENT: dict[str, dict[str, str]] = {
     "reactor_rl/runtime/boundary.py": {
@@ -36,6 +38,21 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "Line.send: return": _OTHER,
         "Line.receive: raise TimeoutError": _OTHER,
         "Line.receive: return self._connection.recv()": _OTHER,
+        "Line.hang_up: self.close()": _OTHER,
+    },
+    "reactor_rl/runtime/plan.py": {
+        "_arrays: assert inp.shape is not None": _TYPED,
+        "_arrays: assert piece.at is not None": _TYPED,
+        "_arrays: assert output.shape is not None": _TYPED,
+    },
+    "reactor_rl/runtime/recovery.py": {
+        "RecoveringHelpers._give_up: self._history = WorkerHistory()": _MEMORY,
+        "RecoveringHelpers._listen_until_revived: self._expect()": "the last look was a moment ago: little is taken for sleep",
+    },
+    "reactor_rl/runtime/revival.py": {
+        "InputLog._object: assert side is not None": _TYPED,
+        "apply_notes: assert block is not None": _TYPED,
+        "WorkerRevival._run: told = time.monotonic()": "only the reports of progress are more",
     },
     "reactor_rl/runtime/shared_memory.py": {
         'SharedMemory.__init__: self._path = str(Path(tempfile.gettempdir()) / f"reactor_rl-{secrets.token_hex(8)}")': _OTHER,

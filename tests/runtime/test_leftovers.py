@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gc
 import os
 import pickle
@@ -118,11 +119,14 @@ def test_a_helper_whose_end_nobody_is_told_of(context: str) -> None:
     assert (done.stdout, done.stderr) == ("1 ('each[1]',)\n" * 2, "")
 
 
-def test_the_fork_server_may_die() -> None:
+@pytest.mark.parametrize("reaped", [False, True])
+def test_the_fork_server_may_die(reaped: bool) -> None:
     with start() as run:
         run.tick()
         pid = launch._own_server()._forkserver_pid
         os.kill(pid, signal.SIGKILL)
+        if reaped:  # as by a program that waits for all its children
+            os.waitpid(pid, 0)
         run.tick()
         assert len(set(run.pids)) == 3
     with start() as run:
@@ -151,7 +155,14 @@ def test_what_dies_while_it_is_started_is_named(error: Exception, monkeypatch: p
 # ---------------------------------------------------------------------- what failed constructions leave
 
 
-def test_too_few_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ENOSPC, "cannot create a semaphore .*: No space left on device.*fewer workers"),
+        (errno.EMFILE, "cannot start the workers: Too many open files.*ulimit -n"),
+    ],
+)
+def test_too_few_semaphores(number: int, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     real = channel._multiprocessing.SemLock
 
@@ -161,11 +172,11 @@ def test_too_few_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
         def __new__(cls, *args: Any) -> Any:
             made.append(args)
             if len(made) == 3:
-                raise OSError(28, "No space left on device")
+                raise OSError(number, os.strerror(number))
             return real(*args)
 
     monkeypatch.setattr(channel._multiprocessing, "SemLock", Scarce)
-    with pytest.raises(ArenaError, match="fewer workers"):
+    with pytest.raises(ArenaError if number == errno.ENOSPC else RunError, match=says):
         start()
     gc.collect()
     assert (names(), memory_files()) == ([], 0)
