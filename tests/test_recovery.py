@@ -846,7 +846,7 @@ def test_a_fork_server_that_cannot_be_started_is_an_error(monkeypatch: pytest.Mo
             raise FileNotFoundError(2, "No such file or directory", "the folder of its socket")
 
         monkeypatch.setattr(processes, "begin", begin)
-        with pytest.raises(WorkerDiedError, match=r"worker 1 was killed .*could not be started for it: FileNotFoundError\(.*socket"):
+        with pytest.raises(WorkerDiedError, match=r"worker 1 .*could not be started for it: FileNotFoundError\(.*its socket"):
             run.snapshot()
 
 

@@ -242,7 +242,7 @@ def test_a_setting_of_no_meaning_is_refused(setting: str, value: Any, says: str)
 
 
 def test_a_context_that_this_system_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match="context must be one of .*'spawn' on this system, got 'fibers'"):
+    with pytest.raises(ValueError, match=r"context must be one of .*'spawn' on this system, got 'fibers'"):
         nosy(lambda self: None).start(executor="processes", workers=2, context="fibers")
 
 
