@@ -318,11 +318,7 @@ class _Start:
         self.failed: dict[int, BaseException] = {}
 
     def in_background(self) -> None:
-        try:
-            self._thread.start()
-        except RuntimeError:
-            self._over.set()
-            raise
+        self._thread.start()
 
     def run(self) -> None:
         try:
@@ -349,7 +345,7 @@ class _Start:
     def stop(self, then: Callable[[], None]) -> bool:
         """Stop starting processes, and return whether the start has ended; if not, ``then`` is called when it has."""
         self._stopped = True
-        late = not self._over.wait(ABORTED) and self._thread.ident is not None
+        late = self._thread.ident is not None and not self._over.wait(ABORTED)
         if late and holding(self._lock)(self._leave_to)(then):
             return False
         if self._thread.ident is not None:

@@ -325,7 +325,6 @@ class Run(RunLifetime):
         loop.abandon()
         words[ControlBlock.EVENTS] = words[ControlBlock.AGAIN] = 0
         self._started_pass = self._late = False
-        self._helpers.deadline = Deadline(None)
         boundary = self._boundary
         self._ticks = boundary.time = max(self._ticks, boundary.time) + 1
         boundary.fed, boundary.open = False, True

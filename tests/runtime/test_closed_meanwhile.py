@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable
@@ -131,3 +132,4 @@ def test_ctrl_c_at_the_last_question_of_a_start(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ProcessesExecutor, "send", interrupted)
     with pytest.raises(KeyboardInterrupt):
         closing().start(executor="processes", workers=2)
+    assert not [child for child in multiprocessing.active_children() if child.name.startswith("reactor_rl")]

@@ -924,3 +924,34 @@ def test_long_objects_can_be_read_when_all_is_over(way: dict[str, Any]) -> None:
     run.run(3)
     run.close()
     assert [run.report_0["tick"], run.report_1["tick"], len(run.report_2["text"])] == [2, 2, 5000]
+
+
+class Prepared(Reactor):
+    """Tells how its process was prepared when it was made."""
+
+    each = Timer(period=1)
+    found = Output()
+
+    def __init__(self, bank_index: int) -> None:
+        pass
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.prepared = os.environ["REACTOR_RL_TEST_PREPARED"]
+
+    @reaction(each, effects=found)
+    def tell(self) -> None:
+        self.found.set(self.prepared)
+
+
+def prepare() -> None:
+    os.environ["REACTOR_RL_TEST_PREPARED"] = "prepared"
+
+
+def test_helpers_are_prepared_before_their_reactors_are_made(way: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REACTOR_RL_TEST_PREPARED", "not prepared")
+    program = Program("prepared")
+    program.connect(program.bank(Prepared, 2).found, program.output("found").rows)
+    program.worker_setup(prepare)
+    with program.start(**way) as run:
+        run.tick()
+        assert run.found[1] == ("not prepared" if way["executor"] == "inline" else "prepared")

@@ -355,12 +355,15 @@ assert [t.n for _, t in run.x] == [0, 1, 2] and all(type(t) is Tool for _, t in 
 """
 
 
-def script(tmp_path: Path, more: str, sleep: str = "", context: str = "None", first: str = "") -> subprocess.Popen[str]:
+def script(
+    tmp_path: Path, more: str, sleep: str = "", context: str = "None", first: str = "", module: bool = False
+) -> subprocess.Popen[str]:
     path = tmp_path / "script.py"
     whole = SCRIPT.replace("SLEEP", sleep).replace("CONTEXT", context).replace("FIRST", first)
     path.write_text(whole + textwrap.dedent(more))
     return subprocess.Popen(
-        [sys.executable, "-W", "error", str(path)],
+        [sys.executable, "-W", "error", *(["-m", "script"] if module else [str(path)])],
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -388,9 +391,9 @@ def nothing_left(process: subprocess.Popen[str], pids: list[int]) -> None:
     assert not names
 
 
-@pytest.mark.parametrize("context", ["'forkserver'", "'spawn'", "'fork'"])
-def test_scripts_need_no_guard(tmp_path: Path, context: str) -> None:
-    with script(tmp_path, "run.tick()\nrun.close()\nprint('done')", context=context) as process:
+@pytest.mark.parametrize(("context", "module"), [("'forkserver'", False), ("'spawn'", False), ("'fork'", False), ("'spawn'", True)])
+def test_scripts_need_no_guard(tmp_path: Path, context: str, module: bool) -> None:
+    with script(tmp_path, "run.tick()\nrun.close()\nprint('done')", context=context, module=module) as process:
         pids = pids_of(process)
         out, err = process.communicate(timeout=30)
         assert (out.strip(), err, process.returncode) == ("done", "", 0)
@@ -454,6 +457,24 @@ def test_the_caller_is_killed_where_the_kernel_cannot_watch_processes(tmp_path: 
         process.kill()
         process.wait()
         nothing_left(process, pids)
+
+
+def test_all_are_killed_before_workers_have_begun(tmp_path: Path) -> None:
+    """The resource tracker too, which would remove what is left."""
+    begin = """
+class Waits:
+    def __setstate__(self, state): time.sleep(100)
+
+Each.waits = Waits()
+"""
+    first = "from pathlib import Path"
+    begun = f"open({str(tmp_path / 'begun')!r}, 'w').close()"
+    sleep = f"pass\n    def __setstate__(self, state):\n        {begun}\n        time.sleep(100)"
+    with script(tmp_path, begin, sleep=sleep, first=first) as process:
+        assert wait_until((tmp_path / "begun").exists, 20.0)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        nothing_left(process, [])
 
 
 def test_children_of_workers_end_when_the_caller_is_killed(tmp_path: Path) -> None:

@@ -78,11 +78,12 @@ class Unloadable:
             raise ValueError("x" * self.size)
 
 
-@pytest.mark.parametrize("size", [10, 2_000_000])
-def test_a_helper_that_cannot_unpickle_says_so_at_any_length(size: int) -> None:
+@pytest.mark.parametrize(("size", "context"), [(10, "forkserver"), (10, "spawn"), (2_000_000, "forkserver")])
+def test_a_helper_that_cannot_unpickle_says_so_at_any_length(size: int, context: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match=r"^x+") as caught:
-        start(Unloadable(size))
+        start(Unloadable(size), context=context)
     assert str(caught.value) == "x" * size
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -150,6 +151,43 @@ def test_what_dies_while_it_is_started_is_named(error: Exception, monkeypatch: p
     ) as caught:
         start()
     assert (caught.value.worker, caught.value.reactors, caught.value.__cause__) == (2, ("each[2]",), error)
+
+
+def test_of_a_pipe_the_caller_keeps_its_own_end() -> None:
+    def sockets() -> int:
+        paths = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return sum(os.readlink(path).startswith("socket:") for path in paths if os.path.lexists(path))
+
+    start().close()
+    gc.collect()
+    before = sockets()
+    with start() as run:
+        run.tick()
+        assert sockets() == before + 2
+
+
+def test_the_fork_server_has_loaded_what_plugins_name() -> None:
+    script = """
+    import sys, wsgiref
+    from reactor_rl import Output, Program, Reactor, Timer, reaction
+    from reactor_rl.plugin import preload
+
+    class Each(Reactor):
+        each, found = Timer(period=1), Output()
+        @reaction(each, effects=found)
+        def go(self):
+            import sys
+            self.found.set([name for name in ("wsgiref.util", "xmlrpc.client") if name in sys.modules])
+
+    preload("wsgiref.util", "xmlrpc.client")  # of which the caller itself has loaded one package
+    program = Program("each")
+    program.connect(program.bank(Each, 2).found, program.output("found").rows)
+    with program.start(executor="processes", workers=2, context="forkserver") as run:
+        run.tick()
+        print(run.found)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.stdout, done.stderr) == ("[[], ['wsgiref.util']]\n", "")
 
 
 # ---------------------------------------------------------------------- what failed constructions leave
@@ -280,7 +318,7 @@ def test_too_few_threads(executor: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_threads_leave_no_memory_files(end: str) -> None:
     run = start(executor="threads")
     run.tick()
-    assert memory_files() == 3
+    assert (memory_files(), names()) == (3, [])
     if end == "terminated":
         run.close(terminate=True)
     else:

@@ -360,6 +360,28 @@ def test_an_interrupt_as_a_tick_begins_ends_the_run(begin: Callable[[Run], None]
             begin(run)
 
 
+def refuse_to_stop(value: Any) -> Any:
+    if value == "stop":
+        raise ValueError(value)
+    return value
+
+
+def test_what_was_raised_in_an_interrupted_tick_is_forgotten() -> None:
+    program = Program("two")
+    for name, does in (("raises", refuse_to_stop), ("interrupts", interrupt)):
+        one = program.add(Echo, does, name=name)
+        program.connect(program.input(name), one.given)
+        program.connect(one.said, program.output(f"{name}_said"))
+    with program.start(executor="inline") as run:
+        run.set(raises="stop", interrupts="stop")
+        with pytest.raises(KeyboardInterrupt):
+            run.tick()
+        assert run.go_on()
+        run.set(raises=1, interrupts=2)
+        run.tick()
+        assert (run.raises_said, run.interrupts_said) == (1, 2)
+
+
 def go_on(value: Any) -> bool:
     return RUNS[-1].go_on()
 
