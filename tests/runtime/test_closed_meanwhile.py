@@ -96,6 +96,7 @@ def test_errors_of_shutdown_reactions_may_be_lost_with_their_worker() -> None:
 
 def test_a_helper_that_waits_for_a_question_that_never_comes_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
+        time.sleep(0.1)  # until the helper waits for it
         raise KeyboardInterrupt
 
     Closes.closed.clear()

@@ -192,13 +192,20 @@ def closes_as_they_are_replaced(
 def test_successors_that_start_while_their_run_is_closed_close_what_they_made(
     makes: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    started, really_start = [], launch.start_process
+
+    def start_process(context: Any, process: Any) -> None:
+        really_start(context, process)
+        started.append(process)
+
+    monkeypatch.setattr(launch, "start_process", start_process)
     closing = closes_as_they_are_replaced(makes, lambda: bool(makes._words[ControlBlock.ABORT]), monkeypatch)
     assert not list(tmp_path.glob("2.*.made"))  # whoever ticks does not wait for the slow one
     (tmp_path / "gate").touch()
     closing.join()
     made = {path.stem for path in tmp_path.glob("*.made")}
     assert {path.stem for path in tmp_path.glob("*.closed")} == made
-    assert len(made) == 3
+    assert started and len(made) == 1 + len(started)  # on a busy machine the second one is not even started
 
 
 @pytest.mark.faults

@@ -461,20 +461,18 @@ def test_the_caller_is_killed_where_the_kernel_cannot_watch_processes(tmp_path: 
 
 def test_all_are_killed_before_workers_have_begun(tmp_path: Path) -> None:
     """The resource tracker too, which would remove what is left."""
-    begin = """
-class Waits:
-    def __setstate__(self, state): time.sleep(100)
-
-Each.waits = Waits()
-"""
-    first = "from pathlib import Path"
-    begun = f"open({str(tmp_path / 'begun')!r}, 'w').close()"
-    sleep = f"pass\n    def __setstate__(self, state):\n        {begun}\n        time.sleep(100)"
-    with script(tmp_path, begin, sleep=sleep, first=first) as process:
-        assert wait_until((tmp_path / "begun").exists, 20.0)
+    begin = f"""pass
+    def __setstate__(self, state):
+        import multiprocessing
+        if multiprocessing.parent_process() is not None:
+            open(f"{tmp_path}/{{os.getpid()}}.begun", "w").close()
+        time.sleep(100)
+    """
+    with script(tmp_path, "", sleep=begin) as process:
+        assert wait_until(lambda: len(list(tmp_path.glob("*.begun"))) == 2, 20.0)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        nothing_left(process, [])
+        nothing_left(process, [int(path.stem) for path in tmp_path.glob("*.begun")])
 
 
 def test_children_of_workers_end_when_the_caller_is_killed(tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ def test_a_helper_whose_end_nobody_is_told_of(context: str) -> None:
 
 
 @pytest.mark.parametrize("reaped", [False, True])
-def test_the_fork_server_may_die(reaped: bool) -> None:
+def test_the_fork_server_may_die(reaped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     with start() as run:
         run.tick()
         pid = launch._own_server()._forkserver_pid
@@ -132,7 +133,8 @@ def test_the_fork_server_may_die(reaped: bool) -> None:
         assert len(set(run.pids)) == 3
     with start() as run:
         run.tick()
-        assert launch._own_server()._forkserver_pid != pid
+        server = launch._own_server()._forkserver_pid
+        assert server != pid and b"\0OPENBLAS_NUM_THREADS=1\0" in Path(f"/proc/{server}/environ").read_bytes()
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), EOFError("unexpected EOF"), ConnectionRefusedError()])
