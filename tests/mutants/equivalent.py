@@ -71,7 +71,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "SharedMemory.__init__: self._owner = os.getpid()": _OTHER_NAME,
         "SharedMemory._release: self.unlink()": _OTHER_NAME,
         "SharedMemory.grow: os.ftruncate(self._fd, size)": _OTHER,
-        "SharedMemory.view: memory = mmap.mmap(self._fd, end)": _OTHER,
+        "SharedMemory.view: mapped = mmap.mmap(self._fd, end)": _OTHER,
         "SharedMemory.unlink: Path(path).unlink(missing_ok=True)": _OTHER,
         "available_memory: return None": _OTHER,
         "_human: raise AssertionError": _NEVER,

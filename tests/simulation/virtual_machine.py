@@ -192,6 +192,12 @@ class SimpleQueue:
             raise Empty
         return self._items.pop(0)
 
+    def get_nowait(self) -> Any:
+        point()
+        if not self._items:
+            raise Empty
+        return self._items.pop(0)
+
 
 queues = SimpleNamespace(SimpleQueue=SimpleQueue, Empty=Empty)
 """The module ``queue``."""
