@@ -887,20 +887,25 @@ class Ends(Reactor):
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("between", [0, 1], ids=["for the caller", "for another helper"])
 @pytest.mark.parametrize("executor", ["threads", "processes"])
-def test_helpers_that_wait_within_a_pass_end_with_it(executor: Any, tmp_path: Path) -> None:
+def test_helpers_that_wait_within_a_pass_end_with_it(executor: Any, between: int, tmp_path: Path) -> None:
     """Not by force: their shutdown reactions run."""
     program = Program("struck")
     struck, ends = program.add(Struck), program.add(Ends, str(tmp_path / "ended"))
-    program.connect(struck.out, ends.inp)
+    placement = {"struck": 0, "ends": 1 + between}
+    if between:
+        passing, placement["passing"] = program.add(Passing), 1
+        program.connect(struck.out, passing.given)
+    program.connect(passing.out if between else struck.out, ends.inp)
     program.connect(ends.back, program.output("back"))
-    run = program.start(executor=executor, workers=2, placement={"struck": 0, "ends": 1})
+    run = program.start(executor=executor, workers=2 + between, placement=placement)
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
         run.run(5)
     run.close()
     assert (tmp_path / "ended").exists()
-    assert threading.active_count() == before - (executor == "threads")
+    assert threading.active_count() == before - (1 + between) * (executor == "threads")
 
 
 class Long(Reactor):
