@@ -410,6 +410,32 @@ def test_what_cannot_be_saved_is_not_replaced_once_the_notes_are_full() -> None:
             run.tick()
 
 
+class Refuses(Adder):
+    """Notes how often its state is asked for, which it does not give."""
+
+    def __init__(self, bank_index: int, path: Path) -> None:
+        super().__init__(bank_index)
+        self.path = path
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self.sum:
+            return self.__dict__.copy()
+        with self.path.open("a") as file:
+            file.write(f"{self.number}")
+        raise RunError("it refuses")
+
+
+def test_what_cannot_be_saved_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "SHORTEST_PAUSE", 0.0)
+    program = Program("refuses")
+    program.connect(program.input("given"), program.bank(Refuses, 2, path=tmp_path / "asked").given)
+    with program.start(executor="processes", workers=2, recover=Recover()) as run:
+        for _ in range(5):
+            run.set(given=(1, -1))
+            run.tick()
+    assert (tmp_path / "asked").read_text() == "1"
+
+
 def test_a_restore_begins_the_log_anew() -> None:
     """What was noted before is no reason to save a state that cannot be saved."""
     how: dict[str, Any] = {"executor": "processes", "workers": 2, "recover": Recover(log_bytes=3000)}

@@ -131,6 +131,7 @@ def test_ctrl_c_at_the_last_question_of_a_start(monkeypatch: pytest.MonkeyPatch)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ProcessesExecutor, "send", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         closing().start(executor="processes", workers=2)
+    assert caught.tb  # which may keep the run
     assert not [child for child in multiprocessing.active_children() if child.name.startswith("reactor_rl")]

@@ -86,6 +86,18 @@ def test_a_helper_that_cannot_unpickle_says_so_at_any_length(size: int, context:
     assert capfd.readouterr().err == ""
 
 
+def refuses() -> None:
+    raise ValueError("not prepared")
+
+
+def test_a_helper_that_cannot_be_prepared_says_so_once(capfd: pytest.CaptureFixture[str]) -> None:
+    found = program()
+    found.worker_setup(refuses)
+    with pytest.raises(ValueError, match="not prepared"):
+        found.start(executor="processes", workers=2, context="spawn")
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("context", ["forkserver", "fork", "spawn"])
 def test_a_helper_whose_end_nobody_is_told_of(context: str) -> None:
