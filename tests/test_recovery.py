@@ -910,7 +910,7 @@ class Fickle(Reactor):
 
 def fickle(path: Path, seconds: float = 0.0) -> Program:
     program = Program("fickle")
-    bank = program.bank(Fickle, 2, path, seconds, name="env")
+    bank = program.bank(Fickle, 2, path=path, seconds=seconds, name="env")
     program.connect(program.input("given"), bank.given)
     program.connect(bank.out, program.output("out").rows)
     return program

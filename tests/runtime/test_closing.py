@@ -259,6 +259,7 @@ def test_a_start_that_makes_no_progress_is_left_to_its_thread_which_ends_what_it
         def go(self): pass
 
     def started(context, process, really_start=launch.start_process):
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
         really_start(context, process)
         print("started", process.name)
 
@@ -271,7 +272,6 @@ def test_a_start_that_makes_no_progress_is_left_to_its_thread_which_ends_what_it
     launch.start_process = started
     os.kill(server := launch._own_server()._forkserver_pid, signal.SIGSTOP)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         slow(100).start(executor="processes", workers=3)
     except KeyboardInterrupt:
