@@ -364,9 +364,12 @@ def test_deaths_between_ticks_are_no_tick_that_kills_twice() -> None:
     with silently() as said, adders().start(executor="processes", workers=3, recover=Recover(restarts=9)) as run:
         run.set(given=(1, -1))
         run.tick()
+        open_files = []
         for _ in range(2):
             killed(run)
             run.snapshot()
+            open_files.append(len(os.listdir("/proc/self/fd")))
+        assert open_files[0] == open_files[1]
         killed(run)
         run.set(given=(1, -1))
         run.tick()
@@ -405,6 +408,53 @@ def test_what_cannot_be_saved_is_not_replaced_once_the_notes_are_full() -> None:
         killed(run)
         with pytest.raises(WorkerDiedError, match="was not replaced: the log"):
             run.tick()
+
+
+class Refuses(Adder):
+    """Notes how often its state is asked for, which it does not give."""
+
+    def __init__(self, bank_index: int, path: Path) -> None:
+        super().__init__(bank_index)
+        self.path = path
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self.sum:
+            return self.__dict__.copy()
+        with self.path.open("a") as file:
+            file.write(f"{self.number}")
+        raise RunError("it refuses")
+
+
+def test_what_cannot_be_saved_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "SHORTEST_PAUSE", 0.0)
+    program = Program("refuses")
+    program.connect(program.input("given"), program.bank(Refuses, 2, path=tmp_path / "asked").given)
+    with program.start(executor="processes", workers=2, recover=Recover()) as run:
+        for _ in range(5):
+            run.set(given=(1, -1))
+            run.tick()
+    assert (tmp_path / "asked").read_text() == "1"
+
+
+def test_a_restore_begins_the_log_anew() -> None:
+    """What was noted before is no reason to save a state that cannot be saved."""
+    how: dict[str, Any] = {"executor": "processes", "workers": 2, "recover": Recover(log_bytes=3000)}
+
+    def add(run: Run) -> None:
+        run.set(given=(1, -1))
+        run.tick()
+
+    with silently() as said, adders(shy=True).start(**how) as run:
+        while not said:
+            add(run)
+        most = run.time
+    with silently() as said, adders(shy=True).start(**how) as run:
+        saved = run.snapshot()
+        for _ in range(2):
+            for _ in range(most * 2 // 3):
+                add(run)
+            run.restore(saved)
+        assert most > 4 and not said
 
 
 class Passing(Reactor):
@@ -513,6 +563,9 @@ def test_a_worker_that_does_not_answer_is_replaced(tmp_path: Path, log_bytes: in
             advanced(run, 2)
             run.snapshot()
         advanced(run, 3)
+        killed(run)
+        with warns(r"worker 1 was killed by SIGKILL in tick 3"):
+            advanced(run, 4)
 
 
 @pytest.mark.timeout(60)
@@ -523,12 +576,14 @@ def test_a_worker_that_does_not_return_while_it_is_brought_back_is_an_error(tmp_
         advanced(run, 1, 2)
         (tmp_path / "kill-2").write_text(str(run._executor._processes[0].pid))  # type: ignore[attr-defined]
         run.set(given=1)
+        began = time.monotonic()
         with pytest.raises(
             WorkerDiedError,
             match=r"worker 1 was ended because it did not return for 1.0 s \(it is in moody\[1\]\) in tick 2; .* It was being "
             "brought back because the one before it was killed by SIGKILL",
         ):
             run.tick()
+        assert time.monotonic() - began < recovery.START + 1.0  # which is for its start, not for what is replayed
 
 
 @pytest.mark.timeout(60)
@@ -568,6 +623,7 @@ def test_helpers_that_signal_each_other_are_all_replaced_between_ticks_too(worke
                 killed(run, worker)
                 with warns(rf"worker {worker} .*, and with it all 2 helpers,"):
                     saved = run.snapshot()
+                assert not [name for name in os.listdir("/dev/shm") if f"rrl-{os.getpid():x}-" in name]
         run.restore(saved)
         run.set(given=30)
         run.tick()
@@ -759,8 +815,134 @@ def test_a_fork_server_that_does_not_answer_is_replaced(monkeypatch: pytest.Monk
         assert run.sums.tolist() == [2, 4, 6] and fork_server() != server
 
 
+@pytest.mark.timeout(60)
+def test_a_fork_server_that_cannot_be_ended_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in ((recovery, "START", 0.2), (recovery, "SLOWER", 0), (processes, "ENDED", 0.2)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(processes, "end_server", lambda: None)
+    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9), tick_timeout=0.5) as run:
+        run.set(given=(1, -1))
+        run.tick()
+        os.kill(server := fork_server(), signal.SIGSTOP)
+        killed(run)
+        run.set(given=(1, -1))
+        try:
+            with pytest.raises(WorkerDiedError, match="could not be started for it: the fork server does not answer"):
+                run.tick()
+        finally:
+            os.kill(server, signal.SIGCONT)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("failures", [3, 4])
+def test_the_start_of_another_one_may_fail_three_times_in_a_row(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    really_start, left = launch.start_process, 0
+
+    def start_process(context: Any, process: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise EOFError("unexpected EOF")
+        really_start(context, process)
+
+    monkeypatch.setattr(launch, "start_process", start_process)
+    with adders().start(executor="processes", workers=2, recover=Recover(restarts=2)) as run:
+        for tick, more in enumerate((2, 1, 0)):  # a failed start is none of them
+            run.set(given=(1, -1))
+            if not tick:
+                run.tick()
+                continue
+            left = failures
+            killed(run)
+            if failures > 3:
+                with pytest.raises(WorkerDiedError, match=r"could not be started for it: EOFError\('unexpected EOF'\)\. The run"):
+                    run.tick()
+                break
+            says = rf"1 was killed by SIGKILL .*; worker 1 could not be started \(EOFError\('unexpected EOF'\)\) .* {more} more"
+            with warns(says):
+                run.tick()
+            assert run.sums[0] == tick + 1
+            assert not [name for name in os.listdir("/dev/shm") if f"rrl-{os.getpid():x}-" in name]
+
+
+@pytest.mark.timeout(60)
+def test_a_fork_server_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with adders().start(executor="processes", workers=2, recover=Recover()) as run:
+        run.set(given=(1, -1))
+        run.tick()
+        killed(run)
+
+        def begin(context: Any) -> None:
+            raise FileNotFoundError(2, "No such file or directory")
+
+        monkeypatch.setattr(processes, "begin", begin)
+        with pytest.raises(WorkerDiedError, match=r"worker 1 .*could not be started for it: FileNotFoundError\(2, 'No such"):
+            run.snapshot()
+
+
+class Fickle(Reactor):
+    """Takes its time to begin. Raises somewhere, in a helper, once there is a file."""
+
+    given = Input()
+    out = Output((), np.int64)
+
+    def __init__(self, bank_index: int, path: Path, seconds: float) -> None:
+        self.number, self.path, self.seconds = bank_index, path, seconds
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.strike("made")
+
+    @reaction(startup)
+    def begin(self) -> None:
+        time.sleep(self.seconds)
+        self.strike("begin")
+
+    @reaction(given, effects=out)
+    def add(self) -> None:
+        self.strike("add")
+        self.out.set(self.given.value)
+
+    def strike(self, where: str) -> None:
+        if self.number and (self.path / where).exists():
+            raise ValueError("another time")
+
+
+def fickle(path: Path, seconds: float = 0.0) -> Program:
+    program = Program("fickle")
+    bank = program.bank(Fickle, 2, path=path, seconds=seconds, name="env")
+    program.connect(program.input("given"), bank.given)
+    program.connect(bank.out, program.output("out").rows)
+    return program
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("where", ["made", "begin", "add"])
+def test_what_raises_only_while_it_is_brought_back_is_named(where: str, tmp_path: Path) -> None:
+    with fickle(tmp_path).start(executor="processes", workers=2, recover=Recover()) as run:
+        for tick in range(2):
+            run.set(given=tick)
+            run.tick()
+        (tmp_path / where).touch()
+        killed(run)
+        raised = "" if where == "made" else rf".*reaction env\[1\]\.{where} raised an error that it did not raise before: "
+        with pytest.raises(WorkerDiedError, match=rf"worker 1 .*could not be brought back: {raised}.*another time"):
+            run.snapshot()
+
+
+@pytest.mark.timeout(60)
+def test_another_one_may_take_as_long_to_begin_as_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "START", 0.0)
+    with fickle(tmp_path, 1.0).start(executor="processes", workers=2, recover=Recover(restarts=1), tick_timeout=0.5) as run:
+        run.set(given=1)
+        run.tick()
+        killed(run)
+        with warns("worker 1 was killed by SIGKILL"):
+            run.snapshot()
+
+
 class Starter(Reactor):
-    """Dies in its startup reaction, or when it is made, in a helper, as often as a file says."""
+    """Dies in its startup reaction, or when it is made, in a helper, as often as a file says, or raises."""
 
     out = Output((), np.int64)
 
@@ -775,6 +957,8 @@ class Starter(Reactor):
         left = self.path.read_text()
         if where == self.where and left and self.number and multiprocessing.parent_process() is not None:
             self.path.write_text(left[1:])
+            if left[0] == "e":
+                raise ValueError("not this time")
             os.kill(os.getpid(), signal.SIGKILL)
 
     @reaction(startup, effects=out)
@@ -783,8 +967,8 @@ class Starter(Reactor):
         self.die("startup")
 
 
-def starters(path: Path, where: str, deaths: int) -> Program:
-    path.write_text("x" * deaths)
+def starters(path: Path, where: str, deaths: str) -> Program:
+    path.write_text(deaths)
     program = Program("starters")
     bank = program.bank(Starter, 2, path=path, where=where)
     reader = program.add(Gather, name="gather")
@@ -810,7 +994,7 @@ class Gather(Reactor):
 def test_a_worker_that_dies_before_startup_has_ended_is_replaced(tmp_path: Path, where: str, gather: int) -> None:
     placement = {"starter[0]": 0, "starter[1]": 1, "gather": gather}
     how: dict[str, Any] = {"executor": "processes", "workers": 3 if gather else 2, "placement": placement}
-    program = starters(tmp_path / "deaths", where, 1)
+    program = starters(tmp_path / "deaths", where, "x")
     with warns("worker 1 was killed by SIGKILL"), program.start(recover=Recover(restarts=2), **how) as run:
         run.tick()
         assert run.sum == 10
@@ -819,7 +1003,9 @@ def test_a_worker_that_dies_before_startup_has_ended_is_replaced(tmp_path: Path,
             killed(run)
             run.snapshot()
     with silently(), pytest.raises(WorkerDiedError, match="worker 1 was killed by SIGKILL"):
-        starters(tmp_path / "deaths", where, 2).start(recover=Recover(restarts=9), **how)
+        starters(tmp_path / "deaths", where, "xx").start(recover=Recover(restarts=9), **how)
+    with silently(), pytest.raises(ValueError, match="not this time"):
+        starters(tmp_path / "deaths", where, "xe").start(recover=Recover(restarts=9), **how)
 
 
 def test_the_warning_of_a_replacement_is_no_error() -> None:

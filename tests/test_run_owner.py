@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from reactor_rl import Output, Program, Reactor, Run, Timer, reaction, shutdown
@@ -36,13 +38,16 @@ class Owner(RunOwner):
         return self._run
 
 
-def test_it_is_closed_at_the_end_of_with() -> None:
+def test_it_is_closed_at_the_end_of_with(tmp_path: Path) -> None:
     with Owner() as owner:
         run = owner._running()
         run.tick()
         assert run.count == 0
-        assert "counter" in owner.draw()
-    assert run.stopped and owner._run is None
+        assert "counter" in owner.draw() and owner.running
+        with owner.trace(str(tmp_path / "trace.json")) as tracing:
+            run.tick()
+        assert tracing.reactions == 1
+    assert run.stopped and owner._run is None and not owner.running
     owner.close()
 
 

@@ -182,6 +182,18 @@ def test_what_was_recorded_is_written_when_a_reaction_raises(tmp_path, executor,
     assert "boom.explode" in names
 
 
+def test_what_was_recorded_is_handed_over_when_the_block_ends_however_it_does():
+    program = pair()
+    program.add(Boom)
+    with program.start(executor="threads", workers=2) as run:
+        with run.recording() as before:
+            run.run(1)
+            assert before == []
+        with pytest.raises(ValueError, match="boom"), run.recording() as found:
+            run.run(10)
+    assert [sum("sampler" in str(one) for worker in slices for one in worker) for slices in (before, found)] == [1, 2]
+
+
 def test_tracing_is_off_again_after_an_exception_in_the_block(tmp_path):
     with pair().start(executor="inline") as run:
         with contextlib.suppress(KeyError), run.trace(str(tmp_path / "one.json")):

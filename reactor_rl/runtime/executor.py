@@ -149,7 +149,7 @@ class InlineExecutor:
         self.channels: Mapping[Pair, Channel] = {}
 
     def launch(self, reactors: Sequence[Reactors]) -> None:
-        assert len(reactors) == 1
+        pass
 
     def attached(self) -> None:
         pass

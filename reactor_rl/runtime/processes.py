@@ -312,11 +312,7 @@ class ProcessStart:
         self.failed: dict[int, BaseException] = {}
 
     def in_background(self) -> None:
-        try:
-            self._thread.start()
-        except RuntimeError:
-            self._over.set()
-            raise
+        self._thread.start()
 
     def run(self) -> None:
         try:
@@ -343,7 +339,7 @@ class ProcessStart:
     def stop(self, then: Callable[[], None]) -> bool:
         """Stop starting processes, and return whether the start has ended; if not, ``then`` is called when it has."""
         self._stopped = True
-        late = not self._over.wait(ABORTED) and self._thread.ident is not None
+        late = self._thread.ident is not None and not self._over.wait(ABORTED)
         if late and holding(self._lock)(self._leave_to)(then):
             return False
         if self._thread.ident is not None:
@@ -429,19 +425,14 @@ def settle(who: str, caller: int, variables: dict[str, str], arithmetic: Arithme
 
 def _watch(caller: int) -> None:
     """End this process when the caller's process has ended, for whatever reason."""
-    end_of_caller: Any = None
-    if hasattr(os, "pidfd_open"):
+    end_of_caller: Any = parent_process().sentinel  # type: ignore[union-attr]
+    if hasattr(os, "pidfd_open"):  # a forked child of the caller keeps the sentinel open
         try:
             end_of_caller = os.pidfd_open(caller)
         except ProcessLookupError:
             os._exit(1)
-        except OSError:
-            end_of_caller = None
-    parent = parent_process()
-    if end_of_caller is None and parent is not None:
-        end_of_caller = parent.sentinel
-    if end_of_caller is None:
-        return
+        except OSError:  # an old kernel, or one that allows nobody to
+            pass
 
     def watch() -> None:
         connection.wait([end_of_caller])

@@ -262,8 +262,7 @@ class RecoveringHelpers(Helpers):
             for _ in range(self._given[worker]):
                 self._outbound[worker]()
         for worker in workers:
-            if not self._take_again(worker, workers):
-                break
+            self._take_again(worker, workers)
         return [death for death in self._processes.ended() if death[0] in whole]
 
     def _count(self, worker: int, status: int | None, again: bool) -> str:
@@ -373,18 +372,17 @@ class RecoveringHelpers(Helpers):
             elif target == 0 and source in workers:
                 self._inbound[source] = channel
 
-    def _take_again(self, worker: int, workers: Sequence[int]) -> bool:
-        """Take the tokens again that were taken before the helpers were replaced. Returns False if one of these dies."""
+    def _take_again(self, worker: int, workers: Sequence[int]) -> None:
+        """Take the tokens again that were taken before the helpers were replaced, unless one of these dies."""
         for _ in range(self._taken[worker]):
             self._expect()
             while not self._inbound[worker].poll(True, SLICE):
                 self._look()
                 self._must_be_open()
                 if any(dead in workers for dead, _ in self._processes.ended()):
-                    return False
+                    return
                 if self._due.over():
                     self._end(worker)
-        return True
 
     def _tell(self, deaths: Sequence[tuple[int, str]], workers: Collection[int], seconds: float) -> None:
         """Warn of the deaths."""

@@ -325,7 +325,6 @@ class Run(RunLifetime):
         loop.abandon()
         words[ControlBlock.EVENTS] = words[ControlBlock.AGAIN] = 0
         self._started_pass = self._late = False
-        self._helpers.deadline = Deadline(None)
         boundary = self._boundary
         self._ticks = boundary.time = max(self._ticks, boundary.time) + 1
         boundary.fed, boundary.open = False, True
@@ -471,8 +470,6 @@ class Run(RunLifetime):
             RunError: If it is a snapshot of another program, a tick is going on, or the run is over. A run in which
                 restoring failed (a state could not be unpickled) is over.
         """
-        if self._state != "ready":
-            raise self._unusable("restore a snapshot")
         snapshot.must_fit(self._topology)
         part = snapshot.part
         with self._operation("restore a snapshot", ("ready",)):

@@ -200,12 +200,10 @@ def _exchange(memory: mmap.mmap, kind: int, fd: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
-    first = ctypes.c_char.from_buffer(memory)
-    address = ctypes.addressof(first)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     if libc.mmap(address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, kind | _MAP_FIXED, fd, 0) != address:
         number = ctypes.get_errno()
         raise OSError(number, f"cannot exchange the pages of a mapping: {os.strerror(number)}")
-    del first
 
 
 def _detach(memory: mmap.mmap) -> None:

@@ -21,7 +21,7 @@ from reactor_rl.runtime.recovery import RecoveringHelpers
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.threads import ThreadsExecutor
 from reactor_rl.schedule import Arrivals, compile_schedule
-from reactor_rl.settings import CHOICES, ExecutorName, Recover
+from reactor_rl.settings import ExecutorName, Recover
 from reactor_rl.topology import Topology
 
 __all__ = ["SPIN", "RunSettings", "check", "check_timeout", "compile_program", "start"]
@@ -54,9 +54,7 @@ def check(settings: RunSettings) -> None:
     Raises:
         ProgramError: Naming the setting and its possible values.
     """
-    executor, workers, spin = settings.executor, settings.workers, settings.spin
-    if executor not in CHOICES:
-        raise ProgramError(f"executor must be {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}, got {executor!r}")
+    workers, spin = settings.workers, settings.spin
     if settings.fingerprint not in ("boundary", "all", "off"):
         raise ProgramError(f"fingerprint must be 'boundary', 'all' or 'off', got {settings.fingerprint!r}")
     if spin is not None and not 0.0 <= spin <= LONGEST_SPIN:
@@ -66,7 +64,7 @@ def check(settings: RunSettings) -> None:
     check_timeout("tick_timeout", settings.tick_timeout)
     if settings.recover is not None:
         _check_recovery(settings)
-    if executor == "auto" and settings.placement is not None:
+    if settings.executor == "auto" and settings.placement is not None:
         raise ProgramError("placement cannot be combined with executor='auto', which chooses the workers: name the executor")
 
 

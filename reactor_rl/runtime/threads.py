@@ -37,7 +37,6 @@ class _ThreadPipe:
 
     def __init__(self) -> None:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._ahead: list[Any] = []
         self.mate: _ThreadPipe
 
     @classmethod
@@ -49,8 +48,8 @@ class _ThreadPipe:
     def send(self, obj: Any) -> None:
         self.mate._inbox.put(obj)
 
-    def recv(self) -> Any:
-        message = self._ahead.pop() if self._ahead else self._inbox.get()
+    def recv(self, timeout: float | None = None) -> Any:
+        message = self._inbox.get(timeout=timeout)
         if message is _HUNG_UP:
             raise EOFError
         return message
@@ -58,15 +57,6 @@ class _ThreadPipe:
     def hang_up(self) -> None:
         """Tell the other end that nothing more will come."""
         self.mate._inbox.put(_HUNG_UP)
-
-    def poll(self, timeout: float | None = 0.0) -> bool:
-        if self._ahead:
-            return True
-        try:
-            self._ahead.append(self._inbox.get(timeout=timeout) if timeout else self._inbox.get_nowait())
-        except queue.Empty:
-            return False
-        return True
 
 
 class ThreadsExecutor:
@@ -115,18 +105,13 @@ class ThreadsExecutor:
         return True
 
     def receive(self, worker: int, timeout: float) -> Any:
-        line = self._lines[worker - 1]
-        if line.poll(timeout):
-            return line.recv()
-        if not self._threads[worker - 1].is_alive() and not line.poll(0.0):
-            raise EOFError
-        raise TimeoutError
+        try:
+            return self._lines[worker - 1].recv(timeout)
+        except queue.Empty:
+            raise TimeoutError from None
 
     def died(self) -> tuple[int, int | None] | None:
-        for index, thread in enumerate(self._threads):
-            if not thread.is_alive():
-                return index + 1, None
-        return None
+        return next(((worker, None) for worker, thread in enumerate(self._threads, 1) if not thread.is_alive()), None)
 
     def stopped(self, worker: int) -> bool:
         return False
@@ -137,15 +122,13 @@ class ThreadsExecutor:
             line.hang_up()
         end = None if grace is None else time.monotonic() + max(grace, AT_ONCE)
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(None if end is None else max(0.0, end - time.monotonic()))
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
         if not any(thread.is_alive() for thread in self._threads):
             with contextlib.suppress(IndexError):  # another thread may be here, too
                 while True:
                     self._blocks.pop().close(readable=True)  # outputs are read when all is over, too
         # Otherwise the last reference frees the memory.
         numeric_threads.ended(id(self._arena))
-        self._threads, self._blocks, self._lines = [], [], []
 
 
 def _serve(settings: Arithmetic, plan: Plan, worker: int, arena: npt.NDArray[np.uint8], *arguments: Any) -> None:

@@ -23,7 +23,7 @@ COPIED = ("reactor_rl", "plugins", "tests", "benchmarks", "pyproject.toml")
 TESTS = (
     "tests/runtime", "tests/federation", "tests/test_reactor.py", "tests/test_recovery.py", "tests/test_run_owner.py",
     "tests/test_by_value.py", "tests/test_trace.py", "tests/test_program.py", "tests/test_manners.py",
-    "tests/test_global_random.py", "tests/test_oracle.py",
+    "tests/test_global_random.py", "tests/test_oracle.py", "tests/test_autotune.py", "tests/drawing/test_html.py",
 )  # fmt: skip
 """Those that use the runtime for itself. Plugins' tests would notice more, and take minutes."""
 FAST = "not slow and not host and not docs"

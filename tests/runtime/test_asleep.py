@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reactor_rl import WorkerHungError
-from reactor_rl.runtime import helpers
+from reactor_rl.runtime import helpers, recovery
 from reactor_rl.runtime.channel import Deadline
 from reactor_rl.runtime.executor import SLICE
 from reactor_rl.runtime.helpers import Helpers
+from reactor_rl.runtime.processes import REVIVED
+from reactor_rl.runtime.recovery import RecoveringHelpers
 
 
 class Slept:
@@ -64,3 +67,20 @@ def test_a_time_out_does_not_count_sleep(monkeypatch: pytest.MonkeyPatch) -> Non
             with pytest.raises(TimeoutError):
                 whole.wait(1)
             assert next(inbound.counted) < 40
+
+
+def test_what_is_being_brought_back_is_not_to_blame_for_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    for looks in (20, 99):
+        slept = Slept(looks, 7, monkeypatch)
+
+        def receive(worker: int, timeout: float, slept: Slept = slept) -> str:
+            return REVIVED if slept.poll(True, timeout) else ""
+
+        whole: Any = RecoveringHelpers.__new__(RecoveringHelpers)
+        whole.limit, whole.words, whole._alone, whole._startup = 30 * SLICE, [0] * 99, True, -math.inf
+        ends: list[Any] = []
+        whole._processes = SimpleNamespace(starting=lambda seconds: False, receive=receive, ended=list, kill=ends.append)
+        whole._causes, whole._where, whole.deadline = {}, lambda worker: ("it hangs", False), Deadline(None)
+        monkeypatch.setattr(recovery, "START", 0.0)
+        assert whole._listen_until_revived([1]) == []
+        assert bool(ends) == (looks == 99)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable
@@ -9,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from reactor_rl import Program, Reactor, RunClosedError, RunError, Timer, reaction, shutdown
+from reactor_rl import Program, Reactor, RunClosedError, RunError, Timer, WorkerDiedError, reaction, shutdown
 from reactor_rl.runtime.channel import ControlBlock, Event
 from reactor_rl.runtime.processes import ProcessesExecutor
 from reactor_rl.runtime.run import Run
+from reactor_rl.runtime.threads import ThreadsExecutor
 
 
 class Closes(Reactor):
@@ -103,6 +106,33 @@ def test_errors_of_shutdown_reactions_may_be_lost_with_their_worker(fails: bool)
     assert run.stopped
 
 
+def test_a_helper_that_waits_for_a_question_that_never_comes_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        time.sleep(0.1)  # until the helper waits for it
+        raise KeyboardInterrupt
+
+    Closes.closed.clear()
+    run = closing().start(executor="threads", workers=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadsExecutor, "send", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.snapshot()
+    run.close()
+    assert sorted(Closes.closed) == [0, 1]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("operation", ["tick", "snapshot"])
+def test_a_thread_that_was_made_to_end_is_noticed(operation: str) -> None:
+    """As tools do that limit the time of functions."""
+    with closing().start(executor="threads", workers=2) as run:
+        (helper,) = (thread for thread in threading.enumerate() if thread.name == "reactor_rl worker 1")
+        assert helper.ident is not None
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(helper.ident), ctypes.py_object(SystemExit))
+        with pytest.raises(WorkerDiedError, match=r"worker 1 ended; it held closes\[1\]\. The run is over"):
+            OPERATIONS[operation](run)
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(60)
 def test_ctrl_c_at_the_last_question_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,5 +143,7 @@ def test_ctrl_c_at_the_last_question_of_a_start(monkeypatch: pytest.MonkeyPatch)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ProcessesExecutor, "send", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         closing().start(executor="processes", workers=2)
+    assert caught.tb  # which may keep the run
+    assert not [child for child in multiprocessing.active_children() if child.name.startswith("reactor_rl")]

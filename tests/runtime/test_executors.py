@@ -887,20 +887,25 @@ class Ends(Reactor):
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("between", [0, 1], ids=["for the caller", "for another helper"])
 @pytest.mark.parametrize("executor", ["threads", "processes"])
-def test_helpers_that_wait_within_a_pass_end_with_it(executor: Any, tmp_path: Path) -> None:
+def test_helpers_that_wait_within_a_pass_end_with_it(executor: Any, between: int, tmp_path: Path) -> None:
     """Not by force: their shutdown reactions run."""
     program = Program("struck")
     struck, ends = program.add(Struck), program.add(Ends, str(tmp_path / "ended"))
-    program.connect(struck.out, ends.inp)
+    placement = {"struck": 0, "ends": 1 + between}
+    if between:
+        passing, placement["passing"] = program.add(Passing), 1
+        program.connect(struck.out, passing.given)
+    program.connect(passing.out if between else struck.out, ends.inp)
     program.connect(ends.back, program.output("back"))
-    run = program.start(executor=executor, workers=2, placement={"struck": 0, "ends": 1})
+    run = program.start(executor=executor, workers=2 + between, placement=placement)
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
         run.run(5)
     run.close()
     assert (tmp_path / "ended").exists()
-    assert threading.active_count() == before - (executor == "threads")
+    assert threading.active_count() == before - (1 + between) * (executor == "threads")
 
 
 class Long(Reactor):
@@ -924,3 +929,34 @@ def test_long_objects_can_be_read_when_all_is_over(way: dict[str, Any]) -> None:
     run.run(3)
     run.close()
     assert [run.report_0["tick"], run.report_1["tick"], len(run.report_2["text"])] == [2, 2, 5000]
+
+
+class Prepared(Reactor):
+    """Tells how its process was prepared when it was made."""
+
+    each = Timer(period=1)
+    found = Output()
+
+    def __init__(self, bank_index: int) -> None:
+        pass
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.prepared = os.environ["REACTOR_RL_TEST_PREPARED"]
+
+    @reaction(each, effects=found)
+    def tell(self) -> None:
+        self.found.set(self.prepared)
+
+
+def prepare() -> None:
+    os.environ["REACTOR_RL_TEST_PREPARED"] = "prepared"
+
+
+def test_helpers_are_prepared_before_their_reactors_are_made(way: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REACTOR_RL_TEST_PREPARED", "not prepared")
+    program = Program("prepared")
+    program.connect(program.bank(Prepared, 2).found, program.output("found").rows)
+    program.worker_setup(prepare)
+    with program.start(**way) as run:
+        run.tick()
+        assert run.found[1] == ("not prepared" if way["executor"] == "inline" else "prepared")

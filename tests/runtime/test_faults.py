@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -32,6 +33,7 @@ from reactor_rl import (
     WorkerHungError,
     reaction,
 )  # fmt: skip
+from reactor_rl.runtime import processes
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(60), pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")]
 
@@ -83,10 +85,19 @@ def at_tick_1_in_helper(what: str, self: Any) -> None:
     if self.tag[0] == 1 and self.index == 1:
         if what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if what == "unnamed":
+            os.kill(os.getpid(), 40)
         os._exit(3)
 
 
-@pytest.mark.parametrize(("what", "says", "code"), [("kill", "was killed by SIGKILL", -9), ("exit", "ended with exit status 3", 3)])
+@pytest.mark.parametrize(
+    ("what", "says", "code"),
+    [
+        ("kill", "was killed by SIGKILL", -9),
+        ("unnamed", "was killed by signal 40;", -40),
+        ("exit", "ended with exit status 3", 3),
+    ],
+)
 def test_a_helper_dies_during_a_tick(what: str, says: str, code: int) -> None:
     run = bank(functools.partial(at_tick_1_in_helper, what)).start(executor="processes", workers=3)
     run.tick()
@@ -318,6 +329,7 @@ SCRIPT = """
 import os, sys, time, signal
 import numpy as np
 from reactor_rl import *
+FIRST
 
 class Tool:
     def __init__(self, n): self.n = n
@@ -343,11 +355,15 @@ assert [t.n for _, t in run.x] == [0, 1, 2] and all(type(t) is Tool for _, t in 
 """
 
 
-def script(tmp_path: Path, more: str, sleep: str = "", context: str = "None") -> subprocess.Popen[str]:
+def script(
+    tmp_path: Path, more: str, sleep: str = "", context: str = "None", first: str = "", module: bool = False
+) -> subprocess.Popen[str]:
     path = tmp_path / "script.py"
-    path.write_text(SCRIPT.replace("SLEEP", sleep).replace("CONTEXT", context) + textwrap.dedent(more))
+    whole = SCRIPT.replace("SLEEP", sleep).replace("CONTEXT", context).replace("FIRST", first)
+    path.write_text(whole + textwrap.dedent(more))
     return subprocess.Popen(
-        [sys.executable, "-W", "error", str(path)],
+        [sys.executable, "-W", "error", *(["-m", "script"] if module else [str(path)])],
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -365,15 +381,19 @@ def pids_of(process: subprocess.Popen[str]) -> list[int]:
     return [int(word) for word in line.split()]
 
 
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def nothing_left(process: subprocess.Popen[str], pids: list[int]) -> None:
     assert wait_until(lambda: all(map(gone, pids)), 1.0), [pid for pid in pids if not gone(pid)]
     names = [name for name in os.listdir("/dev/shm") if f"rrl-{process.pid:x}-" in name]
     assert not names
 
 
-@pytest.mark.parametrize("context", ["'forkserver'", "'spawn'", "'fork'"])
-def test_scripts_need_no_guard(tmp_path: Path, context: str) -> None:
-    with script(tmp_path, "run.tick()\nrun.close()\nprint('done')", context=context) as process:
+@pytest.mark.parametrize(("context", "module"), [("'forkserver'", False), ("'spawn'", False), ("'fork'", False), ("'spawn'", True)])
+def test_scripts_need_no_guard(tmp_path: Path, context: str, module: bool) -> None:
+    with script(tmp_path, "run.tick()\nrun.close()\nprint('done')", context=context, module=module) as process:
         pids = pids_of(process)
         out, err = process.communicate(timeout=30)
         assert (out.strip(), err, process.returncode) == ("done", "", 0)
@@ -408,6 +428,76 @@ def test_the_caller_is_killed(tmp_path: Path, busy: str) -> None:
         process.kill()
         process.wait()
         nothing_left(process, pids)
+
+
+def test_the_caller_is_killed_and_leaves_a_forked_child(tmp_path: Path) -> None:
+    """Which has all that the caller had open."""
+    with script(tmp_path, "warnings.simplefilter('ignore')\nos.fork()\ntime.sleep(1000)", first="import warnings") as process:
+        try:
+            pids = pids_of(process)
+            assert wait_until(lambda: children(process.pid), 5.0)
+            time.sleep(0.2)
+            process.kill()
+            process.wait()
+            nothing_left(process, pids)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+REFUSED = """
+def refused(*_): raise OSError(38, "Function not implemented")
+os.pidfd_open = refused
+"""
+
+
+def test_the_caller_is_killed_where_the_kernel_cannot_watch_processes(tmp_path: Path) -> None:
+    with script(tmp_path, "run.tick()\ntime.sleep(1000)", context="'fork'", first=REFUSED) as process:
+        pids = pids_of(process)
+        time.sleep(0.2)
+        process.kill()
+        process.wait()
+        nothing_left(process, pids)
+
+
+def test_all_are_killed_before_workers_have_begun(tmp_path: Path) -> None:
+    """The resource tracker too, which would remove what is left."""
+    begin = f"""pass
+    def __setstate__(self, state):
+        import multiprocessing
+        if multiprocessing.parent_process() is not None:
+            open(f"{tmp_path}/{{os.getpid()}}.begun", "w").close()
+        time.sleep(100)
+    """
+    with script(tmp_path, "", sleep=begin) as process:
+        assert wait_until(lambda: len(list(tmp_path.glob("*.begun"))) == 2, 20.0)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        nothing_left(process, [int(path.stem) for path in tmp_path.glob("*.begun")])
+
+
+def test_children_of_workers_end_when_the_caller_is_killed(tmp_path: Path) -> None:
+    begin = """
+        if self.tag[0] == 0 and self.i:
+            import multiprocessing
+            multiprocessing.get_context("spawn").Process(target=time.sleep, args=(1000,)).start()
+    """
+    with script(tmp_path, "run.tick()\ntime.sleep(1000)", sleep=begin.strip()) as process:
+        pids = pids_of(process)
+        assert wait_until(lambda: all(children(pid) for pid in pids[1:]), 5.0)
+        time.sleep(0.5)
+        pids += [child for pid in pids[1:] for child in children(pid)]
+        process.kill()
+        process.wait()
+        nothing_left(process, pids)
+
+
+def test_a_worker_whose_caller_has_ended_already_ends_at_once() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    process = multiprocessing.get_context("spawn").Process(target=processes._watch, args=(ended.pid,))
+    process.start()
+    process.join()
+    assert process.exitcode == 1
 
 
 def test_the_caller_is_killed_while_workers_start(tmp_path: Path) -> None:

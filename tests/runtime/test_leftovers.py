@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gc
 import os
 import pickle
@@ -77,11 +78,24 @@ class Unloadable:
             raise ValueError("x" * self.size)
 
 
-@pytest.mark.parametrize("size", [10, 2_000_000])
-def test_a_helper_that_cannot_unpickle_says_so_at_any_length(size: int) -> None:
+@pytest.mark.parametrize(("size", "context"), [(10, "forkserver"), (10, "spawn"), (2_000_000, "forkserver")])
+def test_a_helper_that_cannot_unpickle_says_so_at_any_length(size: int, context: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match=r"^x+") as caught:
-        start(Unloadable(size))
+        start(Unloadable(size), context=context)
     assert str(caught.value) == "x" * size
+    assert capfd.readouterr().err == ""
+
+
+def refuses() -> None:
+    raise ValueError("not prepared")
+
+
+def test_a_helper_that_cannot_be_prepared_says_so_once(capfd: pytest.CaptureFixture[str]) -> None:
+    found = program()
+    found.worker_setup(refuses)
+    with pytest.raises(ValueError, match="not prepared"):
+        found.start(executor="processes", workers=2, context="spawn")
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -118,16 +132,21 @@ def test_a_helper_whose_end_nobody_is_told_of(context: str) -> None:
     assert (done.stdout, done.stderr) == ("1 ('each[1]',)\n" * 2, "")
 
 
-def test_the_fork_server_may_die() -> None:
+@pytest.mark.parametrize("reaped", [False, True])
+def test_the_fork_server_may_die(reaped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     with start() as run:
         run.tick()
         pid = launch._own_server()._forkserver_pid
         os.kill(pid, signal.SIGKILL)
+        if reaped:  # as by a program that waits for all its children
+            os.waitpid(pid, 0)
         run.tick()
         assert len(set(run.pids)) == 3
     with start() as run:
         run.tick()
-        assert launch._own_server()._forkserver_pid != pid
+        server = launch._own_server()._forkserver_pid
+        assert server != pid and b"\0OPENBLAS_NUM_THREADS=1\0" in Path(f"/proc/{server}/environ").read_bytes()
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), EOFError("unexpected EOF"), ConnectionRefusedError()])
@@ -148,10 +167,54 @@ def test_what_dies_while_it_is_started_is_named(error: Exception, monkeypatch: p
     assert (caught.value.worker, caught.value.reactors, caught.value.__cause__) == (2, ("each[2]",), error)
 
 
+def test_of_a_pipe_the_caller_keeps_its_own_end() -> None:
+    def sockets() -> int:
+        paths = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return sum(os.readlink(path).startswith("socket:") for path in paths if os.path.lexists(path))
+
+    start().close()
+    gc.collect()
+    before = sockets()
+    with start() as run:
+        run.tick()
+        assert sockets() == before + 2
+
+
+def test_the_fork_server_has_loaded_what_plugins_name() -> None:
+    script = """
+    import sys, wsgiref
+    from reactor_rl import Output, Program, Reactor, Timer, reaction
+    from reactor_rl.plugin import preload
+
+    class Each(Reactor):
+        each, found = Timer(period=1), Output()
+        @reaction(each, effects=found)
+        def go(self):
+            import sys
+            self.found.set([name for name in ("wsgiref.util", "xmlrpc.client") if name in sys.modules])
+
+    preload("wsgiref.util", "xmlrpc.client")  # of which the caller itself has loaded one package
+    program = Program("each")
+    program.connect(program.bank(Each, 2).found, program.output("found").rows)
+    with program.start(executor="processes", workers=2, context="forkserver") as run:
+        run.tick()
+        print(run.found)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.stdout, done.stderr) == ("[[], ['wsgiref.util']]\n", "")
+
+
 # ---------------------------------------------------------------------- what failed constructions leave
 
 
-def test_too_few_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ENOSPC, "cannot create a semaphore .*: No space left on device.*fewer workers"),
+        (errno.EMFILE, "cannot start the workers: Too many open files.*ulimit -n"),
+    ],
+)
+def test_too_few_semaphores(number: int, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     real = channel._multiprocessing.SemLock
 
@@ -161,11 +224,11 @@ def test_too_few_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
         def __new__(cls, *args: Any) -> Any:
             made.append(args)
             if len(made) == 3:
-                raise OSError(28, "No space left on device")
+                raise OSError(number, os.strerror(number))
             return real(*args)
 
     monkeypatch.setattr(channel._multiprocessing, "SemLock", Scarce)
-    with pytest.raises(ArenaError, match="fewer workers"):
+    with pytest.raises(ArenaError if number == errno.ENOSPC else RunError, match=says):
         start()
     gc.collect()
     assert (names(), memory_files()) == ([], 0)
@@ -269,7 +332,7 @@ def test_too_few_threads(executor: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_threads_leave_no_memory_files(end: str) -> None:
     run = start(executor="threads")
     run.tick()
-    assert memory_files() == 3
+    assert (memory_files(), names()) == (3, [])
     if end == "terminated":
         run.close(terminate=True)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -240,6 +241,44 @@ def test_a_setting_of_no_meaning_is_refused(setting: str, value: Any, says: str)
         echo().start(**{"executor": executor, setting: value}).close()
 
 
+def test_a_context_that_this_system_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"context must be one of .*'spawn' on this system, got 'fibers'"):
+        nosy(lambda self: None).start(executor="processes", workers=2, context="fibers")
+
+
+def test_nothing_else_is_asked_while_a_tick_is_going_on(tmp_path: Path) -> None:
+    with echo().start(executor="inline") as run:
+        run.tick_async()
+        with pytest.raises(RunError, match=r"cannot answer 'trace' while a tick is going on; call tick_wait\(\) first"):
+            run.trace(str(tmp_path / "trace.json")).__enter__()
+        run.tick_wait()
+
+
+def test_an_error_in_one_of_many_ticks_is_raised() -> None:
+    with nosy(lambda self: 1 // (2 - self.tag[0])).start(executor="inline", fingerprint="off") as run:
+        with pytest.raises(ZeroDivisionError):
+            run.run(9)
+        assert run.time == 3
+        with pytest.raises(RunClosedError, match="look raised ZeroDivisionError"):
+            run.run(1)
+
+
+def test_what_was_set_is_for_one_tick_alone() -> None:
+    ticks: list[int] = []
+
+    class Counts(Run):
+        def tick(self) -> None:
+            ticks.append(self.time)
+            super().tick()
+
+    with echo().start(executor="inline") as run:
+        run.__class__ = Counts
+        run.set(given=1)
+        for time in (5, 10):
+            assert run.run(5) == 5 and run.time == time
+    assert ticks == [0]
+
+
 def test_only_what_is_an_array_of_that_kind_goes_the_short_way_in() -> None:
     program = Program("arrays")
     one = program.add(Doubles)
@@ -292,6 +331,57 @@ def test_a_run_of_the_caller_alone_goes_on_after_ctrl_c() -> None:
     assert not run.go_on()
 
 
+def test_a_tick_that_was_interrupted_while_it_was_waited_for_is_done_too() -> None:
+    with echo(interrupt).start(executor="inline") as run:
+        run.set(given="stop")
+        run.tick_async()
+        with pytest.raises(KeyboardInterrupt):
+            run.tick_wait(10.0)
+        assert run.go_on() and run.time == 1
+        run.set(given="b")
+        run.tick_async()
+        run.tick_wait(10.0)
+        assert (run.said, run.again, run.time) == ("b", "b", 2)
+
+
+@pytest.mark.parametrize("begin", [Run.tick, Run.tick_async])
+def test_an_interrupt_as_a_tick_begins_ends_the_run(begin: Callable[[Run], None]) -> None:
+    class Struck(Run):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "_number":
+                raise KeyboardInterrupt
+            super().__setattr__(name, value)
+
+    with echo().start(executor="inline") as run:
+        run.__class__ = Struck
+        with pytest.raises(KeyboardInterrupt):
+            begin(run)
+        with pytest.raises(RunClosedError, match="it was interrupted"):
+            begin(run)
+
+
+def refuse_to_stop(value: Any) -> Any:
+    if value == "stop":
+        raise ValueError(value)
+    return value
+
+
+def test_what_was_raised_in_an_interrupted_tick_is_forgotten() -> None:
+    program = Program("two")
+    for name, does in (("raises", refuse_to_stop), ("interrupts", interrupt)):
+        one = program.add(Echo, does, name=name)
+        program.connect(program.input(name), one.given)
+        program.connect(one.said, program.output(f"{name}_said"))
+    with program.start(executor="inline") as run:
+        run.set(raises="stop", interrupts="stop")
+        with pytest.raises(KeyboardInterrupt):
+            run.tick()
+        assert run.go_on()
+        run.set(raises=1, interrupts=2)
+        run.tick()
+        assert (run.raises_said, run.interrupts_said) == (1, 2)
+
+
 def go_on(value: Any) -> bool:
     return RUNS[-1].go_on()
 
@@ -335,4 +425,15 @@ def test_a_helper_outlives_what_its_reaction_raises(error: type[BaseException]) 
     with program.start(executor="threads", workers=2, placement={"leaves[0]": 0, "leaves[1]": 1}) as run:
         with pytest.raises(Exception, match=error.__name__):
             run.tick()
+    assert sorted(Leaves.closed) == [0, 1]
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads"])
+def test_errors_of_a_tick_that_nobody_waited_for_are_dropped(executor: Any) -> None:
+    Leaves.closed.clear()
+    program = Program("leaves")
+    program.bank(Leaves, 2, ValueError)
+    run = program.start(executor=executor, workers=2)
+    run.tick_async()
+    run.close()
     assert sorted(Leaves.closed) == [0, 1]

@@ -96,6 +96,17 @@ def test_too_much_is_refused_before_it_is_used() -> None:
         SharedMemory(4 * free, "a test")
 
 
+def test_a_system_that_does_not_tell_what_is_free_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    assert available_memory() is None
+    block = SharedMemory(PAGE, "a test")
+    assert block.size == PAGE
+    block.close()
+
+
 def test_of_a_block_that_grows_only_what_is_new_has_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
     block = SharedMemory(4 * PAGE, "a test")
     monkeypatch.setattr("reactor_rl.runtime.shared_memory.available_memory", lambda: 2 * PAGE)

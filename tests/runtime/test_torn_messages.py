@@ -22,3 +22,14 @@ def test_a_message_that_breaks_off_is_the_end_of_the_line(said: bytes) -> None:
     executor: Any = SimpleNamespace(_lines=[Line(mine)])
     with mine, pytest.raises(EOFError):
         ProcessesExecutor.receive(executor, 1, 1.0)
+
+
+def test_who_is_gone_is_sent_nothing_more() -> None:
+    mine, theirs = Pipe()
+    line = Line(mine)
+    line.send(b"x" * 3_000_000)
+    executor: Any = SimpleNamespace(_lines=[line])
+    with mine:
+        assert ProcessesExecutor.sent(executor, 1, 0.0) is False
+        theirs.close()
+        assert ProcessesExecutor.sent(executor, 1, 0.0) is True

@@ -110,8 +110,6 @@ class Pipe(Protocol):
 
     def recv(self) -> Any: ...
 
-    def poll(self, timeout: float | None = 0.0) -> bool: ...
-
 
 def run_helper(
     plan: Plan,
