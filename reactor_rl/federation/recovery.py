@@ -86,7 +86,7 @@ class RecoveringTransport(TransportWrapper):
         notes = self._notes[node]
         if request.command == "first":
             self._time, notes.started = request.time, True
-            if notes.budget.due:
+            if notes.budget.due and not notes.over:
                 self._keep(node, notes, request.time, request.number)
         elif request.question is None and not notes.started:
             notes.start.append(request)
@@ -165,7 +165,7 @@ class RecoveringTransport(TransportWrapper):
         notes.under_way = None
         if reply.error is not None:
             notes.budget.failed()
-            if notes.budget.too_large and not notes.over:
+            if notes.budget.too_large:
                 self._give_up(notes, str(reply.error.error))
             return
         state = reply.replies[0].get()

@@ -53,7 +53,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "ThreadsExecutor.stopped: return False": _NONE,
     },
     "reactor_rl/runtime/worker/ports.py": {
-        "InputHandle.any_since: return False": _NONE,
         "OutputHandle._set_row: raise NotImplementedError": _NEVER,
     },
     "reactor_rl/runtime/worker/values.py": {
