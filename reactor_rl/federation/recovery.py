@@ -62,7 +62,7 @@ class RecoveringTransport(TransportWrapper):
     def __init__(self, transport: NodeTransport, recover: Recover) -> None:
         super().__init__(transport)
         self._recover = recover
-        self._notes: dict[int, _NodeLog] = {}
+        self._notes: dict[int, _NodeLog]
         self._replies: deque[tuple[int, NodeReply]] = deque()  # those that came while a node was brought back
         self._awaited: dict[int, NodeReply | None] = {}  # by node that is being brought back or saved
         self._losses: list[tuple[int, int, str]] = []  # tick, node and cause
@@ -162,7 +162,6 @@ class RecoveringTransport(TransportWrapper):
             notes.under_way = None
             self._bring_back(lost)
             return
-        notes.under_way = None
         if reply.error is not None:
             notes.budget.failed()
             if notes.budget.too_large:

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from reactor_rl import Recover, RecoveryWarning
-from reactor_rl.errors import Failure
+from reactor_rl.errors import Failure, WorkerDiedError
 from reactor_rl.federation.recovery import BRING_BACK, KEEP, OVERHEAD, RecoveringTransport
 from reactor_rl.federation.transport import Message, NodeLostError, NodeReply, NodeRequest, NodeTransport, PortData
 from reactor_rl.pickling import Pickled
 from reactor_rl.runtime import recovery
 from reactor_rl.runtime.worker.main import Reply
 
-Event = tuple[int, NodeReply] | NodeLostError
+Event = tuple[int, NodeReply] | NodeLostError | None
+"""A reply, the loss of a node, or that nothing has come in time."""
 
 
 class Nodes:
@@ -43,11 +44,11 @@ class Nodes:
         self.events.append((node, NodeReply(next=len(self.given[node]), replies=(Reply(state),), error=error)))
 
     def receive(self, timeout: float) -> tuple[int, NodeReply]:
-        if not self.events:
+        event = self.events.popleft() if self.events else None
+        if event is None:
             raise TimeoutError
-        event = self.events.popleft()
         if isinstance(event, NodeLostError):
-            self.events = deque(one for one in self.events if isinstance(one, NodeLostError) or one[0] != event.node)
+            self.events = deque(one for one in self.events if not isinstance(one, tuple) or one[0] != event.node)
             raise event
         return event
 
@@ -63,10 +64,12 @@ class Nodes:
 class Called:
     """Two nodes, started, and called once in every tick."""
 
-    def __init__(self, log_bytes: int) -> None:
+    def __init__(self, log_bytes: int, restarts: int = 5, *begins: Event) -> None:
         self.nodes = Nodes()
-        self.transport = RecoveringTransport(cast(NodeTransport, self.nodes), Recover(restarts=5, log_bytes=log_bytes))
+        self.transport = RecoveringTransport(cast(NodeTransport, self.nodes), Recover(restarts=restarts, log_bytes=log_bytes))
         self.transport.launch([b"", b""])
+        if begins:
+            self.nodes.before[1, "start"] = list(begins)
         self.call(NodeRequest("start"))
 
     def call(self, request: NodeRequest, node: int = 1) -> None:
@@ -145,17 +148,78 @@ def test_a_node_that_is_lost_while_another_one_is_brought_back() -> None:
 def test_replies_that_come_while_a_node_is_brought_back_are_kept() -> None:
     called = Called(1 << 20)
     called.ticks(0)
+    for time, order in ((1, (1, 2)), (2, (2, 1))):  # the first of the two is lost
+        called.nodes.before[order[0], "first"] = [NodeLostError(order[0], "was lost"), None]
+        for node in order:
+            called.transport.send(node, NodeRequest("first", time, time + 1))
+        with pytest.warns(RecoveryWarning):
+            replies = [called.transport.receive(0.0) for _ in range(2)]
+        assert sorted(node for node, _ in replies) == [1, 2]
+        with pytest.raises(TimeoutError):
+            called.transport.receive(0.0)
+
+
+def test_a_node_that_is_lost_while_nothing_is_asked_of_it() -> None:
+    """All its requests are sent again, and nobody waits for what it answers."""
+    called = Called(1 << 20)
+    called.ticks(0)
     called.nodes.before[1, "first"] = [LOST]
     for node in (1, 2):
         called.transport.send(node, NodeRequest("first", 1, 2))
     with pytest.warns(RecoveryWarning):
-        replies = [called.transport.receive(0.0) for _ in range(2)]
-    assert sorted(node for node, _ in replies) == [1, 2]
+        for _ in range(2):
+            called.transport.receive(0.0)
+        called.nodes.before[1, "first"] = [NodeLostError(2, "was lost")]
+        assert called.ticks(2) == first(2)
+    assert called.nodes.given[2] == [*first(1), "new", *first(1)]
     with pytest.raises(TimeoutError):
         called.transport.receive(0.0)
-    called.nodes.before[2, "first"] = [NodeLostError(2, "was lost")]
+
+
+def test_a_node_that_is_lost_at_the_start() -> None:
+    with pytest.warns(RecoveryWarning, match="was lost in tick 0"):
+        called = Called(1 << 20, 1, LOST)
+    assert called.nodes.given[1] == [("start", 0), "new", ("start", 0)]
+
+
+def test_a_node_that_is_lost_while_it_is_saved_is_not_asked_again() -> None:
+    called = Called(2 * OVERHEAD)
+    called.ticks(0, 1)
+    called.nodes.before[1, KEEP] = [LOST]
     with pytest.warns(RecoveryWarning):
-        assert called.ticks(2, node=2) == [*first(2), "new", *first(1, 2)]
+        assert called.ticks(2) == [(KEEP, (2, 2)), "new", ("start", 0), *first(0, 1, 2)]
+    assert called.ticks(3) == [(KEEP, (3, 3)), *first(3)]
+
+
+def test_a_node_is_lost_with_its_worker() -> None:
+    called = Called(1 << 20)
+    died = WorkerDiedError("worker 1 was killed by SIGKILL; it held game. The run is over: close() it", 1, ("game",), -9)
+    called.nodes.before[1, "first"] = [(1, NodeReply(error=Failure.of(-1, "", (0, 0), died)))]
+    says = r"node 1 \(host 1\) has lost a worker \(worker 1 was killed by SIGKILL; it held game\) in tick 4"
+    with pytest.warns(RecoveryWarning, match=says):
+        called.transport.send(1, NodeRequest("first", 4, 5))
+        called.nodes.events.pop()  # such a node answers once
+        assert called.transport.receive(0.0)[0] == 1
+
+
+def test_who_is_lost_again_is_not_replaced() -> None:
+    called = Called(1 << 20, restarts=2)
+    called.ticks(0)
+    called.nodes.before[1, "start"], called.nodes.before[1, "first"] = [NodeLostError(1, "has not answered", True)], [LOST]
+    says = "node 1 has not answered, as the one before it, which was lost in the same tick,"
+    with pytest.raises(NodeLostError, match=says) as caught:
+        called.ticks(1)
+    assert caught.value.hung
+
+
+def test_no_more_are_replaced_than_that() -> None:
+    called = Called(1 << 20, restarts=1)
+    called.nodes.before[1, "first"] = [LOST]
+    with pytest.warns(RecoveryWarning, match=r"may be replaced 0 more time\(s\)"):
+        called.ticks(0)
+    called.nodes.before[1, "first"] = [LOST]
+    with pytest.raises(NodeLostError, match=r"node 1 was lost, and Recover\(restarts=1\) is used up,"):
+        called.ticks(1)
 
 
 def test_what_changes_nothing_is_not_sent_again() -> None:
