@@ -8,8 +8,16 @@ _NONE = "None, which is returned instead, is false as well"
 _LAST = "the function ends here anyway"
 _AT_ONCE = "only the time that passes until the next try is shorter"
 _TURN = "only a hint for the scheduler"
+_TIME = "only more time passes"
+_FREED = "only memory is freed"
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "reactor_rl/federation/recovery.py": {
+        "RecoveringTransport._give_up: notes.requests.clear()": _FREED,
+    },
+    "reactor_rl/runtime/arithmetic.py": {
+        "_c_library: return None": _OTHER,
+    },
     "reactor_rl/runtime/boundary.py": {
         "Boundary.writer.write_simple: return": "the value is written, and stamped alike, once more",
     },
@@ -31,11 +39,24 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "RunLifetime.__del__: return": _LAST,
         "RunLifetime._hurry: time.sleep(PAUSE)": _AT_ONCE,
     },
+    "reactor_rl/runtime/limits.py": {
+        "_numbers: return []": "None, which is returned instead, does not have a number either",
+        "shortage: return None": _LAST,
+    },
     "reactor_rl/runtime/line.py": {
         "Line.send: self._connection.send(message)": _OTHER,
         "Line.send: return": _OTHER,
         "Line.receive: raise TimeoutError": _OTHER,
         "Line.receive: return self._connection.recv()": _OTHER,
+    },
+    "reactor_rl/runtime/module_settings.py": {
+        "settings_of: return ModuleSettings()": _TIME,
+    },
+    "reactor_rl/runtime/numeric_threads.py": {
+        "_in_child: _helped.clear()": "no run of a child has the number of one of its parent's",
+        "_look: _modules = len(sys.modules)": _TIME,
+        "_library: return _Library(name, partial(word.__getitem__, 0), write, partial(word.__setitem__, 0), False, word)": _TIME,
+        "_word: word[0] = 1": _TIME,
     },
     "reactor_rl/runtime/shared_memory.py": {
         'SharedMemory.__init__: self._path = str(Path(tempfile.gettempdir()) / f"reactor_rl-{secrets.token_hex(8)}")': _OTHER,

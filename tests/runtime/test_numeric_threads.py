@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
@@ -221,7 +222,12 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The libraries that are found from now on, beside torch."""
     found: list[Any] = []
     numbers()  # what is loaded now is known
-    monkeypatch.setattr("threadpoolctl.ThreadpoolController", lambda: SimpleNamespace(lib_controllers=found))
+
+    def controller() -> Any:
+        warnings.warn("these two are slow together", RuntimeWarning, stacklevel=1)
+        return SimpleNamespace(lib_controllers=found)
+
+    monkeypatch.setattr("threadpoolctl.ThreadpoolController", controller)
     monkeypatch.setitem(sys.modules, "rrl_comes_with_libraries", ModuleType("rrl_comes_with_libraries"))
     return found
 
@@ -231,7 +237,7 @@ def test_libraries_that_are_not_known_are_asked_through_threadpoolctl(libraries:
     with_openmp = Library("mkl", 4, layer="openmp")  # it has the number of its OpenMP, which is in the list itself
     libraries += [other, none, with_openmp]
     with one_numeric_thread():
-        assert other.number == 1
+        assert other.number == sys.modules["torch"].get_num_threads() == 1
     assert other.sets == [1, 4] and none.sets == with_openmp.sets == []
 
 
@@ -284,6 +290,26 @@ def test_what_is_loaded_meanwhile_gets_the_users_number(libraries: list[Any], mo
         libraries += [new, several]
     assert dict(os.environ) == before
     assert (new.sets, here.sets, several.sets) == ([2], [], [])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_in_a_child_nobody_else_is_in_a_tick(libraries: list[Any]) -> None:
+    one = Library("other", 4)
+    libraries.append(one)
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(numeric_threads.in_thread).result()
+        other = elsewhere.submit(SingleThreaded).result()
+        elsewhere.submit(other.enter).result()
+        child = os.fork()
+        if not child:
+            with one_numeric_thread():
+                inside = one.number
+            os._exit(0 if (inside, one.number) == (1, 4) else 1)
+        assert one.number == 1
+        elsewhere.submit(other.leave, False).result()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert one.number == 4
 
 
 LOADS = """
