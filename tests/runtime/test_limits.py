@@ -70,7 +70,7 @@ def test_without_limits_and_without_groups(groups: Path) -> None:
 
 
 SHORTAGES = [
-    (OSError(errno.EMFILE, "Too many open files"), r"Too many open files. This process has reached its limit of open files \(ulimit -n, here \d"),
+    (OSError(errno.EMFILE, "Too many"), r"Too many. This process has reached its limit of open files \(ulimit -n, here \d"),
     (OSError(errno.EAGAIN, "Try again"), "Try again. The limit of processes and threads is reached"),
     (RuntimeError("can't start new thread"), "can't start new thread. The limit of processes and threads is reached"),
     (OSError(errno.ENOMEM, "Cannot allocate memory"), "Cannot allocate memory. The memory of this machine or container is used up"),

@@ -244,25 +244,26 @@ def test_libraries_that_are_not_known_are_asked_through_threadpoolctl(libraries:
 def test_an_openblas_whose_word_is_elsewhere_is_asked_by_its_functions(libraries: list[Any]) -> None:
     """The word is not touched unless it has the number that the function tells."""
     known = [library.name for library in numeric_threads._libraries if "openblas" in library.name]
-    numbers, kept = [4], []
+    said, kept = [4], []
 
     @ctypes.CFUNCTYPE(ctypes.c_int)
     def get() -> int:
-        return numbers[-1]
+        return said[-1]
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
     def put(number: int) -> None:
-        numbers.append(number)
+        said.append(number)
 
     for path in [None, *known]:  # without such a word, and with one of another library
         loaded = ctypes.CDLL(path)
         dynlib = SimpleNamespace(_handle=loaded._handle, openblas_get_num_threads=get, openblas_set_num_threads=put)
         libraries[:] = [Library("openblas", 4, dynlib)]
         kept.append(loaded)
+        numbers()  # which looks for libraries
         with one_numeric_thread():
-            assert numbers[-1] == 1
-        assert numbers == [4, 1, 4]
-        del numbers[1:]
+            assert said[-1] == 1
+        assert said == [4, 1, 4]
+        del said[1:]
 
 
 def test_a_helper_has_nothing_to_put_back(libraries: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

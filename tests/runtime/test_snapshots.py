@@ -359,7 +359,7 @@ def test_a_reactor_may_refuse(way: Any) -> None:
 @pytest.mark.parametrize(
     ("state", "error", "says"),
     [
-        (threading.Lock, TypeError, r"the state of reactor 'holds' cannot be pickled \(.*lock.*\); give Holds the methods __getstate__"),
+        (threading.Lock, TypeError, r"the state of reactor 'holds' cannot be pickled \(.*lock.*\); give Holds the methods __get"),
         (lambda: interrupt, KeyboardInterrupt, "in the middle"),
     ],
 )
