@@ -121,6 +121,15 @@ def test_with_a_delay_two_workers_run_at_the_same_time_within_a_tick(tmp_path):
     assert len(overlapping_ticks(recorded(path))) >= 5  # without the delay it is never any; a busy machine may spoil some
 
 
+def test_a_helper_that_waits_for_another_one_shows_it(tmp_path):
+    path = tmp_path / "trace.json"
+    placed = {"sampler": 1, "learner": 2}
+    with pair(after=None).start(executor="threads", workers=3, placement=placed) as run, run.trace(str(path)):
+        run.run(4)
+    waits = {(e["tid"], e["name"]) for e in slices(recorded(path), "wait")}
+    assert waits >= {(1, "wait for worker 0"), (2, "wait for worker 0"), (2, "wait for worker 1")}
+
+
 @pytest.mark.timeout(60)
 def test_without_a_delay_they_take_turns(tmp_path):
     path = tmp_path / "trace.json"

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from reactor_rl import graph as graphs
 from reactor_rl.drawing.draw import draw
@@ -477,7 +477,6 @@ def start_federated(
         transport = TimedTransport(transport, settings.tick_timeout)
     if settings.recover is not None:
         transport = RecoveringTransport(transport, settings.recover)
-        settings = replace(settings, recover=None)  # home's own workers are not replaced
     nodes = nodes_of(topology, transport.workers, on)
     ends = expected_ends(topology, graphs.build(topology), nodes, transport.workers, settings.costs)
     check_names(topology.reactors, settings.placement or {})
@@ -512,11 +511,7 @@ def _config(
         if link.target == program.node and not link.early
     }
     arrivals = Arrivals(program.gateway, due, END if program.node == HOME else None)
-    own: dict[int, bytes] = {}
-    for index, whole in enumerate(program.reactors):
-        reactor = pickled[whole]
-        assert isinstance(reactor, bytes)
-        own[index] = reactor
+    own = {index: cast(bytes, pickled[whole]) for index, whole in enumerate(program.reactors)}
     return NodeConfig(program, own, tuple(setup), mine, arrivals, arithmetic())
 
 

@@ -62,7 +62,7 @@ class RecoveringTransport(TransportWrapper):
     def __init__(self, transport: NodeTransport, recover: Recover) -> None:
         super().__init__(transport)
         self._recover = recover
-        self._notes: dict[int, _NodeLog] = {}
+        self._notes: dict[int, _NodeLog]
         self._replies: deque[tuple[int, NodeReply]] = deque()  # those that came while a node was brought back
         self._awaited: dict[int, NodeReply | None] = {}  # by node that is being brought back or saved
         self._losses: list[tuple[int, int, str]] = []  # tick, node and cause
@@ -86,7 +86,7 @@ class RecoveringTransport(TransportWrapper):
         notes = self._notes[node]
         if request.command == "first":
             self._time, notes.started = request.time, True
-            if notes.budget.due:
+            if notes.budget.due and not notes.over:
                 self._keep(node, notes, request.time, request.number)
         elif request.question is None and not notes.started:
             notes.start.append(request)
@@ -162,10 +162,9 @@ class RecoveringTransport(TransportWrapper):
             notes.under_way = None
             self._bring_back(lost)
             return
-        notes.under_way = None
         if reply.error is not None:
             notes.budget.failed()
-            if notes.budget.too_large and not notes.over:
+            if notes.budget.too_large:
                 self._give_up(notes, str(reply.error.error))
             return
         state = reply.replies[0].get()

@@ -90,11 +90,10 @@ def _of_torch(torch: Any) -> dict[str, Any]:
 def _c_library() -> Any:
     try:
         library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
-        library.fegetenv.argtypes = library.fesetenv.argtypes = (ctypes.c_char_p,)
-        library.fegetround.argtypes = ()
-    except (OSError, TypeError, AttributeError):  # such a system cannot change them either
+    except (OSError, TypeError):
         return None
-    return library
+    # A system without these functions cannot change the settings either.
+    return library if all(hasattr(library, name) for name in ("fegetenv", "fesetenv", "fegetround")) else None
 
 
 _libc = _c_library()

@@ -239,8 +239,6 @@ def _look_up(module: ModuleType, attribute: str) -> Any:
 def _same(value: Any, other: Any) -> bool:
     if other is _NotPlain:
         return True  # nothing that can be compared
-    if isinstance(value, _Keys) and other == {}:
-        return False
     if type(value) is not type(other):
         return isinstance(other, _Keys) and value == {}
     return bool(value == other) or repr(value) == repr(other)  # NaN

@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from reactor_rl.runtime.guards import holding
 from reactor_rl.runtime.limits import usable_cores
@@ -151,9 +151,7 @@ def _word(dynlib: Any, read: Callable[[], int]) -> memoryview | None:
 
 
 def _address(dynlib: Any, name: str) -> int:
-    address = ctypes.cast(getattr(dynlib, name), ctypes.c_void_p).value
-    assert address is not None
-    return address
+    return cast(int, ctypes.cast(getattr(dynlib, name), ctypes.c_void_p).value)
 
 
 def for_good() -> None:

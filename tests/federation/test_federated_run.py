@@ -30,7 +30,7 @@ from reactor_rl import (
 )  # fmt: skip
 from reactor_rl.federation.cut import GATEWAY, cut, nodes_of
 from reactor_rl.federation.in_process import InProcess
-from reactor_rl.federation.transport import NodeRequest
+from reactor_rl.federation.transport import NodeReply, NodeRequest
 
 
 class Roll(Reactor):
@@ -150,6 +150,44 @@ def test_times_at_which_nothing_happens_anywhere_take_no_call() -> None:
         assert run.heard is None
         run.run(4)
         assert run.heard == (108, 103)
+
+
+def test_what_comes_at_the_next_tick_is_known_at_home() -> None:
+    program = Program("soon")
+    seldom, hears = program.add(Seldom), program.add(Hears)
+    program.connect(seldom.out, hears.heard, after=1)
+    program.connect(hears.out, program.output("heard"))
+    with program.start(executor="federated", nodes=2, workers=1, on={"seldom": 1, "hears": 1}) as run:
+        assert run.run(5) == 5
+        assert run.heard == (4, 3)
+
+
+class Thinks(Reactor):
+    each = Timer(period=1)
+    think = LogicalAction()
+    out = Output()
+
+    @reaction(each, effects=think)
+    def begin(self) -> None:
+        self.think.schedule()
+
+    @reaction(think, effects=out)
+    def end(self) -> None:
+        self.out.set(self.tag)
+
+
+@pytest.mark.timeout(60)
+def test_nobody_waits_for_a_node_that_takes_no_part_in_a_microstep() -> None:
+    program = Program("thinks")
+    seldom, hears, thinks = program.add(Seldom), program.add(Hears), program.add(Thinks)
+    program.connect(seldom.out, hears.heard)
+    program.connect(hears.out, program.output("heard"))
+    program.connect(thinks.out, program.output("thought"))
+    with program.start(executor="federated", nodes=3, workers=1, on={"seldom": 1, "hears": 2}) as run:
+        before = run.calls
+        run.run(4)
+        assert (run.heard, run.thought) == ((3, 3), (3, 1))
+        assert run.calls - before == 4 * (1 + 2) + 4  # node 2 waits in the middle of each tick, and takes part in microsteps
 
 
 # ---------------------------------------------------------------------- what goes wrong
@@ -286,8 +324,10 @@ def test_a_timeout_loses_nothing() -> None:
     try:
         with search().start(executor="federated", nodes=2, workers=1) as run:
             run.tick_async()
+            began = time.monotonic()
             with pytest.raises(TimeoutError):
                 run.tick_wait(timeout=0.1)
+            assert time.monotonic() - began < 20.0  # a tick that is done, but late, takes the 30 seconds of the gate
             GATE[3].set()
             run.tick_wait(timeout=10)
             assert float(run.best) == expected[0]
@@ -295,6 +335,53 @@ def test_a_timeout_loses_nothing() -> None:
             assert float(run.best) == expected[1]
     finally:
         GATE.clear()
+
+
+class Prompt(InProcess):
+    """Has the next reply, however little time there is for it."""
+
+    def receive(self, timeout: float) -> tuple[int, NodeReply]:
+        return super().receive(30.0)
+
+
+def test_a_tick_whose_replies_are_all_there_is_done_however_late_it_is() -> None:
+    expected = bests(3, executor="inline")
+    found = []
+    with search().start(executor=Prompt(3, 1)) as run:
+        for _ in range(3):
+            run.tick_async()
+            with pytest.raises(TimeoutError):
+                run.tick_wait(timeout=0.0)
+            run.tick_wait(timeout=0.0)  # it has nothing left to do
+            found.append(float(run.best))
+    assert found == expected
+
+
+class Slow(Roll):
+    """Takes its time to be saved."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        if GATE.get(self.bank_index) is not None:
+            GATE[self.bank_index].wait(30)
+        return vars(self)
+
+
+@pytest.mark.timeout(60)
+def test_a_question_ends_when_another_thread_closes_the_run() -> None:
+    program = Program("slow")
+    program.connect(program.input("params", (), np.float32), program.bank(Slow, 2, name="rolls").params)
+    run = program.start(executor="federated", nodes=2, workers=1, on={"rolls": [0, 1]})
+    GATE[1] = gate = threading.Event()
+    try:
+        other = threading.Timer(0.1, run.close, (0.0,))
+        other.start()
+        with pytest.raises(RunClosedError):
+            run.snapshot()
+        assert not gate.is_set()
+    finally:
+        gate.set()
+        GATE.clear()
+        other.join()
 
 
 def test_a_node_that_hangs_is_named() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from reactor_rl import ProgramError
@@ -19,6 +23,20 @@ def test_one_machine_has_no_nodes(executor: str) -> None:
 def test_a_name_that_nobody_offers() -> None:
     with pytest.raises(ProgramError, match=r"executor must be .*, got 'pigeons'"):
         transport_for("pigeons", 2)
+
+
+def test_a_plugin_offers_a_transport_under_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "rrl_pigeons-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rrl-pigeons\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[reactor_rl.carriers]\npigeons = rrl_pigeons:Pigeons\n")
+    (tmp_path / "rrl_pigeons.py").write_text("def Pigeons(nodes, workers):\n    return 'pigeons', nodes, workers\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        transport: Any = transport_for("pigeons", "a loft", 2)
+    finally:
+        sys.modules.pop("rrl_pigeons", None)
+    assert transport == ("pigeons", "a loft", 2)
 
 
 @pytest.mark.parametrize("workers", [[1], [2, 2, 2], [1, 8, 3], [4, 1]])

@@ -13,8 +13,16 @@ _TYPED = "only tells the type checker what is so"
 _GONE = "only the name of a semaphore that is gone is looked for once more"
 _LATER = "the last reference to it, which goes a moment later, closes it"
 _MEMORY = "only the memory that stays in use is more"
+_TIME = "only more time passes"
+_FREED = "only memory is freed"
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "reactor_rl/federation/recovery.py": {
+        "RecoveringTransport._give_up: notes.requests.clear()": _FREED,
+    },
+    "reactor_rl/runtime/arithmetic.py": {
+        "_c_library: return None": _OTHER,
+    },
     "reactor_rl/runtime/boundary.py": {
         "Boundary.writer.write_simple: return": "the value is written, and stamped alike, once more",
     },
@@ -39,6 +47,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "reactor_rl/runtime/lifetime.py": {
         "RunLifetime.__del__: return": _LAST,
         "RunLifetime._hurry: time.sleep(PAUSE)": _AT_ONCE,
+    },
+    "reactor_rl/runtime/limits.py": {
+        "_numbers: return []": "None, which is returned instead, does not have a number either",
+        "shortage: return None": _LAST,
     },
     "reactor_rl/runtime/line.py": {
         "Line.send: self._connection.send(message)": _OTHER,
@@ -66,6 +78,15 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "apply_notes: assert block is not None": _TYPED,
         "WorkerRevival._run: told = time.monotonic()": "only the reports of progress are more",
     },
+    "reactor_rl/runtime/module_settings.py": {
+        "settings_of: return ModuleSettings()": _TIME,
+    },
+    "reactor_rl/runtime/numeric_threads.py": {
+        "_in_child: _helped.clear()": "no run of a child has the number of one of its parent's",
+        "_look: _modules = len(sys.modules)": _TIME,
+        "_library: return _Library(name, partial(word.__getitem__, 0), write, partial(word.__setitem__, 0), False, word)": _TIME,
+        "_word: word[0] = 1": _TIME,
+    },
     "reactor_rl/runtime/shared_memory.py": {
         'SharedMemory.__init__: self._path = str(Path(tempfile.gettempdir()) / f"reactor_rl-{secrets.token_hex(8)}")': _OTHER,
         "SharedMemory.__init__: self._fd = os.open(self._path, _SHARED | os.O_CREAT | os.O_EXCL, 0o600)": _OTHER,
@@ -84,7 +105,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "ThreadsExecutor.stopped: return False": _NONE,
     },
     "reactor_rl/runtime/worker/ports.py": {
-        "InputHandle.any_since: return False": _NONE,
         "OutputHandle._set_row: raise NotImplementedError": _NEVER,
     },
     "reactor_rl/runtime/worker/values.py": {

@@ -118,6 +118,22 @@ def test_torchs_settings_are_those_of_the_caller() -> None:
         torch.use_deterministic_algorithms(False)
 
 
+def test_torchs_settings_travel() -> None:
+    torch = pytest.importorskip("torch")
+    usual = arithmetic.arithmetic()
+    try:
+        torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        changed = arithmetic.arithmetic()
+        arithmetic.take(usual)
+        assert torch.get_default_dtype() is torch.float32 and not torch.are_deterministic_algorithms_enabled()
+        arithmetic.take(changed)
+        assert torch.get_default_dtype() is torch.float64 and torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+
+
 def test_nobody_imports_torch_for_the_usual_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = arithmetic.arithmetic()
     assert usual == (arithmetic._machine(), b"", {}, {})

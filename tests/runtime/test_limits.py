@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from reactor_rl import RunError
 from reactor_rl.runtime import limits
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.shared_memory import available_memory
@@ -65,3 +67,26 @@ def test_without_limits_and_without_groups(groups: Path) -> None:
     assert (limits.group_cores(), limits.group_memory()) == (None, None)
     write(groups, "0::/\n", {"cpu.max": "max 100000\n", "memory.max": "max\n", "memory.current": "20\n"})
     assert (limits.group_cores(), limits.group_memory()) == (None, None)
+
+
+SHORTAGES = [
+    (OSError(errno.EMFILE, "Too many"), r"Too many. This process has reached its limit of open files \(ulimit -n, here \d"),
+    (OSError(errno.EAGAIN, "Try again"), "Try again. The limit of processes and threads is reached"),
+    (RuntimeError("can't start new thread"), "can't start new thread. The limit of processes and threads is reached"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), "Cannot allocate memory. The memory of this machine or container is used up"),
+]
+
+
+@pytest.mark.parametrize(("error", "says"), SHORTAGES)
+def test_an_exhausted_limit_is_named(error: Exception, says: str) -> None:
+    with pytest.raises(RunError, match=f"cannot start the workers: {says}") as caught, limits.shortages_named("start the workers"):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOENT, "No such file"), RuntimeError("no"), ValueError("no")])
+def test_other_errors_stay_as_they_are(error: Exception) -> None:
+    assert limits.shortage(error) is None
+    with pytest.raises(type(error)) as caught, limits.shortages_named("start the workers"):
+        raise error
+    assert caught.value is error

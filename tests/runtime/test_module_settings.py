@@ -10,11 +10,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from reactor_rl import Output, Program, Reactor, reaction, startup
+from reactor_rl.runtime.module_settings import settings_of, what_differs
 
 RULES = """
     import argparse, dataclasses, os, time, types
@@ -28,6 +30,7 @@ RULES = """
     SEEN = []
     REGISTRY = {}
     NOTHING = float("nan")
+    ODD = object()
     _hidden = 1
     def registered(cls):
         REGISTRY[cls.__name__] = cls
@@ -123,6 +126,7 @@ def test_nothing_else_is(rules: Any) -> None:
     """Counters, caches, times, and what has a leading underscore."""
     rules.count()
     rules._hidden = 2
+    rules.ODD = 3  # there is nothing plain to compare it with
     with _told() as told:
         for _ in range(2):
             _started().close()
@@ -160,3 +164,25 @@ def test_modules_that_no_reactor_needs_are_not_looked_at(rules: Any) -> None:
     with _told() as told:
         program.start(executor="processes", workers=2, placement={"alone_0": 0, "alone_1": 1}).close()
     assert told == []
+
+
+def test_a_package_comes_with_its_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rrl_package").mkdir()
+    (tmp_path / "rrl_package" / "__init__.py").write_text("LEVEL = 1")
+    (tmp_path / "rrl_package" / "part.py").write_text("SPEED = 2")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("rrl_package.part")
+    try:
+        found = settings_of([b"... rrl_package.part ...", None])
+    finally:
+        for name in ("rrl_package", "rrl_package.part"):
+            del sys.modules[name]
+    assert found.roots == ("rrl_package.part",)
+    assert found.constants == {"rrl_package": {"LEVEL": 1}, "rrl_package.part": {"SPEED": 2}}
+
+
+def test_a_module_without_a_source_does_not_change_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = ModuleType("rrl_compiled")
+    compiled.__file__ = str(tmp_path / "rrl_compiled.so")
+    monkeypatch.setitem(sys.modules, "rrl_compiled", compiled)
+    assert "rrl_compiled.LEVEL is 1 here and 2 there. Pass" in what_differs([("rrl_compiled", "LEVEL", 1, 2)])

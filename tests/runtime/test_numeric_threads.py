@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -189,6 +192,125 @@ def test_what_threads_share_is_put_back_by_the_last_one(monkeypatch: pytest.Monk
     one.enter()
     one.leave(False)
     assert set(numbers()) == {3}
+
+
+def test_code_outside_of_reactions_has_one_thread_too() -> None:
+    with one_numeric_thread():
+        assert set(numbers()) == {1}
+    assert set(numbers()) == {3}
+    with pytest.raises(ValueError, match="no"), one_numeric_thread():
+        raise ValueError("no")
+
+
+class Library:
+    """A library as threadpoolctl describes it."""
+
+    def __init__(self, kind: str, number: int | None, dynlib: Any = None, layer: str = "") -> None:
+        self.internal_api, self.filepath, self.dynlib, self.threading_layer = kind, f"lib{kind}.so", dynlib, layer
+        self.number, self.sets = number, list[int]()
+
+    def get_num_threads(self) -> int | None:
+        return self.number
+
+    def set_num_threads(self, number: int) -> None:
+        self.number = number
+        self.sets.append(number)
+
+
+@pytest.fixture
+def libraries(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The libraries that are found from now on, beside torch."""
+    found: list[Any] = []
+    numbers()  # what is loaded now is known
+
+    def controller() -> Any:
+        warnings.warn("these two are slow together", RuntimeWarning, stacklevel=1)
+        return SimpleNamespace(lib_controllers=found)
+
+    monkeypatch.setattr("threadpoolctl.ThreadpoolController", controller)
+    monkeypatch.setitem(sys.modules, "rrl_comes_with_libraries", ModuleType("rrl_comes_with_libraries"))
+    return found
+
+
+def test_libraries_that_are_not_known_are_asked_through_threadpoolctl(libraries: list[Any]) -> None:
+    other, none = Library("flexiblas", 4), Library("other", None)
+    with_openmp = Library("mkl", 4, layer="openmp")  # it has the number of its OpenMP, which is in the list itself
+    libraries += [other, none, with_openmp]
+    with one_numeric_thread():
+        assert other.number == sys.modules["torch"].get_num_threads() == 1
+    assert other.sets == [1, 4] and none.sets == with_openmp.sets == []
+
+
+def test_an_openblas_whose_word_is_elsewhere_is_asked_by_its_functions(libraries: list[Any]) -> None:
+    """The word is not touched unless it has the number that the function tells."""
+    known = [library.name for library in numeric_threads._libraries if "openblas" in library.name]
+    said, kept = [4], []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int)
+    def get() -> int:
+        return said[-1]
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def put(number: int) -> None:
+        said.append(number)
+
+    for path in [None, *known]:  # without such a word, and with one of another library
+        loaded = ctypes.CDLL(path)
+        dynlib = SimpleNamespace(_handle=loaded._handle, openblas_get_num_threads=get, openblas_set_num_threads=put)
+        libraries[:] = [Library("openblas", 4, dynlib)]
+        kept.append(loaded)
+        numbers()  # which looks for libraries
+        with one_numeric_thread():
+            assert said[-1] == 1
+        assert said == [4, 1, 4]
+        del said[1:]
+
+
+def test_a_helper_has_nothing_to_put_back(libraries: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numeric_threads, "_for_good", False)
+    numeric_threads.for_good()
+    limit, one = SingleThreaded(), Library("other", 4)
+    torch = [library for library in numeric_threads._libraries if library.name == "torch"]
+    libraries.append(one)
+    limit.enter()  # which looks for what has been loaded since
+    limit.leave(False)
+    assert one.sets == [1]
+    for library in torch:
+        library.set(3)
+
+
+def test_what_is_loaded_meanwhile_gets_the_users_number(libraries: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    here, several = Library("here", 4), Library("several", 4)
+    libraries.append(here)
+    with numeric_threads.loading():
+        assert {os.environ[name] for name in numeric_threads.SINGLE_THREADED} == {"1"}
+        new = Library("new", 1)
+        libraries += [new, several]
+    assert dict(os.environ) == before
+    assert (new.sets, here.sets, several.sets) == ([2], [], [])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_in_a_child_nobody_else_is_in_a_tick(libraries: list[Any]) -> None:
+    one = Library("other", 4)
+    libraries.append(one)
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(numeric_threads.in_thread).result()
+        other = elsewhere.submit(SingleThreaded).result()
+        elsewhere.submit(other.enter).result()
+        child = os.fork()
+        if not child:
+            with one_numeric_thread():
+                inside = one.number
+            os._exit(0 if (inside, one.number) == (1, 4) else 1)
+        assert one.number == 1
+        elsewhere.submit(other.leave, False).result()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert one.number == 4
 
 
 LOADS = """

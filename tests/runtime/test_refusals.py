@@ -417,12 +417,13 @@ class Leaves(Reactor):
         self.closed.append(self.index)
 
 
+@pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_a_helper_outlives_what_its_reaction_raises(error: type[BaseException]) -> None:
+def test_a_helper_outlives_what_its_reaction_raises(error: type[BaseException], debug: bool) -> None:
     Leaves.closed.clear()
     program = Program("leaves")
     program.bank(Leaves, 2, error)
-    with program.start(executor="threads", workers=2, placement={"leaves[0]": 0, "leaves[1]": 1}) as run:
+    with program.start(executor="threads", workers=2, placement={"leaves[0]": 0, "leaves[1]": 1}, debug=debug) as run:
         with pytest.raises(Exception, match=error.__name__):
             run.tick()
     assert sorted(Leaves.closed) == [0, 1]

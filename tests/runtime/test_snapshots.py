@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,69 @@ def test_a_reactor_may_refuse(way: Any) -> None:
         with pytest.raises(RunError, match=r"cannot take a snapshot of reactor 'games\[1\]': its emulator cannot be copied"):
             run.snapshot()
         run.tick()  # nothing else has come of it
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "says"),
+    [
+        (threading.Lock, TypeError, r"the state of reactor 'holds' cannot be pickled \(.*lock.*\); give Holds the methods __get"),
+        (lambda: interrupt, KeyboardInterrupt, "in the middle"),
+    ],
+)
+def test_a_state_that_cannot_be_saved(state: Callable[[], Any], error: type[BaseException], says: str) -> None:
+    program = Program("holds")
+    program.add(Holds, state, name="holds")
+    with program.start(executor="inline") as run:
+        with pytest.raises(error, match=says):
+            run.snapshot()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt("in the middle")
+
+
+class Holds(Reactor):
+    """Holds something that is not to be pickled, or is interrupted while it is."""
+
+    def __init__(self, state: Callable[[], Any]) -> None:
+        self.make, self.state = state, None
+
+    @reaction(startup)
+    def begin(self) -> None:
+        self.state = self.make()
+
+    def __getstate__(self) -> Any:
+        if self.state is interrupt:
+            interrupt()
+        return vars(self)
+
+
+def test_what_was_set_before_a_snapshot_is_restored_is_gone() -> None:
+    program = Program("echo")
+    echo = program.add(Echoes)
+    program.connect(program.input("given"), echo.given)
+    program.connect(echo.said, program.output("said"))
+    with program.start(executor="inline") as run:
+        run.tick()
+        snapshot = run.snapshot()
+        run.set(given=1)
+        run.restore(snapshot)
+        run.tick()
+        assert run.said is None
+        run.set(given=2)
+        snapshot = run.snapshot()  # what was set before it is part of it
+        run.restore(snapshot)
+        run.tick()
+        assert run.said == 2
+
+
+class Echoes(Reactor):
+    given = Input()
+    said = Output()
+
+    @reaction(given, effects=said)
+    def say(self) -> None:
+        self.said.set(self.given.value)
 
 
 def test_a_run_that_could_not_be_restored_is_over() -> None:

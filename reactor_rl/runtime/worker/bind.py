@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from reactor_rl import topology as topo
 from reactor_rl.pickling import inside, loads
@@ -276,9 +276,7 @@ class _Binder:
             if mask:
                 steps.append((loop.dispatch, mask))
             if isinstance(op, WaitForNode):
-                remote = loop.reactors[op.gateway]
-                assert isinstance(remote, RemotePorts)
-                steps.append((remote.wait, op.link))
+                steps.append((cast(RemotePorts, loop.reactors[op.gateway]).wait, op.link))
             else:
                 steps.append((wait, op.worker) if isinstance(op, Wait) else (signal, op.worker))
         if mask and not (steps and steps[-1] == (loop.dispatch, mask)):

@@ -323,7 +323,7 @@ class WorkerLoop(WorkerClock):
                 self._failed(bit, ordinary(error))
 
     def dispatch_all(self) -> None:
-        """Run triggered reactions until none is left: :meth:`dispatch` for a worker alone. Fastest if one is triggered."""
+        """Run triggered reactions until none is left: :meth:`dispatch` for a caller alone. Fastest if one is triggered."""
         if self.observers:
             return self._dispatch_observed(ALL)
         reactions = self.reactions_by_bit
@@ -343,10 +343,6 @@ class WorkerLoop(WorkerClock):
                 return None
             except Exception as error:
                 self._failed(bit, error)
-            except BaseException as error:
-                if not self.worker:  # the caller may be interrupted; a helper would only be gone
-                    raise
-                self._failed(bit, ordinary(error))
 
     def _dispatch_observed(self, mask: int) -> None:
         """Run with observers, or at startup, when reactions triggered by ports are kept for tick 0."""

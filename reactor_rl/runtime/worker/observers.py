@@ -27,7 +27,6 @@ class Timeline(Observer):
     def __init__(self, loop: WorkerLoop) -> None:
         self._loop = loop
         self.slices: list[Slice] = []
-        self._began = 0
 
     def before_reaction(self, bit: int) -> None:
         self._began = perf_counter_ns()
@@ -109,9 +108,4 @@ class Poison(Observer):
 
 
 def _poison(port: ArrayOutput, time: int) -> None:
-    slot = port.slot(time)
-    if slot.flags.c_contiguous:
-        slot.reshape(-1).view("u1").fill(PATTERN)
-    else:
-        for row in slot:
-            row.reshape(-1).view("u1").fill(PATTERN)
+    port.slot(time).reshape(-1).view("u1").fill(PATTERN)  # a slot is a whole array, or rows of one: contiguous

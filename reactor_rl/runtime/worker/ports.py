@@ -113,13 +113,6 @@ class InputHandle(Handle):
                 return False
         return bool(self._sources)
 
-    def any_since(self, since: int) -> bool:
-        """Whether any source was written in pass ``since`` or later (undelayed inputs)."""
-        for source in self._sources:
-            if source.any_since(since):
-                return True
-        return False
-
     def stamped_readers(self) -> list[tuple[int, Read]] | None:
         """Return the reader of each source and the word of its stamp, if that alone decides presence; else ``None``."""
         if not all(source.undivided for source in self._sources):

@@ -70,8 +70,7 @@ def load_checkpoint(loop: WorkerLoop, saved: WorkerCheckpoint) -> None:
     for action in loop.actions.values():
         action.clear()
     for index, kept in saved.kept.items():
-        port = loop.outputs[index]
-        assert isinstance(port, ObjectOutput)
+        port: Any = loop.outputs[index]
         port._cells.keep_all(kept)
 
 
@@ -124,9 +123,10 @@ def save_state(loop: WorkerLoop, ended: tuple[int, int]) -> WorkerState:
     coming = number + (ticks > 0)  # startup and tick 0 are one pass
     # Values written before the last tick are not present any more. If the last tick was skipped, no value is.
     oldest = loop.tick_number if loop.time == ticks - 1 else coming
-    for index, port in loop.outputs.items():
+    outputs: dict[int, Any] = loop.outputs
+    for index, port in outputs.items():
         stamps = port._stamps.save(loop.words, coming, oldest)
-        slots = _slots(port, ticks, port._stamps.is_present(stamps)) if isinstance(port, ArrayOutput) else _cells(port).kept()
+        slots = _slots(port, ticks, port._stamps.is_present(stamps)) if isinstance(port, ArrayOutput) else port._cells.kept()
         state.outputs[index] = stamps, slots
     state.events = {time: _by_action(events) for time, events in loop.agenda.events.items()}
     state.waiting = {index: list(action.waiting) for index, action in loop.actions.items() if action.waiting}
@@ -192,11 +192,6 @@ def _by_action(events: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
     return sorted(events, key=lambda event: event[0])
 
 
-def _cells(port: Any) -> Any:
-    assert isinstance(port, ObjectOutput)
-    return port._cells
-
-
 def _times(port: Any, ticks: int, present: bool) -> range:
     """Return the times whose values an output's slots hold.
 
@@ -219,7 +214,7 @@ def _load_output(loop: WorkerLoop, port: Any, saved: list[int], slots: list[Any]
     present = port._stamps.restore(loop.words, saved, coming)
     if not isinstance(port, ArrayOutput):
         for cell, kept in enumerate(slots):
-            _cells(port).keep(cell, kept)
+            port._cells.keep(cell, kept)
         return
     for time in _times(port, ticks, present):
         for place in (port._views, *port._copies):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +79,8 @@ class ObjectCells:
 
     def __init__(self, count: int, memory: memoryview | None, offset: int, side: SideBlock | None, local: bool) -> None:
         self._kept: list[Any] = [None] * count
-        self._memory, self._offset, self._side, self._local = memory, offset, side, local
+        self._memory, self._offset, self._local = memory, offset, local
+        self._side = cast(SideBlock, side)  # there is one wherever there is memory
 
     def write(self, cell: int, value: Any) -> None:
         self.keep(cell, encode(value))
@@ -88,7 +89,6 @@ class ObjectCells:
         """Store an encoded value."""
         self._kept[cell] = kept
         if self._memory is not None:
-            assert self._side is not None
             data = kept.data if type(kept) is Pickled else pickle.dumps(kept, protocol=5)
             at = self._offset + cell * CELL
             if len(data) <= _INLINE:
@@ -106,13 +106,13 @@ class ObjectCells:
 
     def _pickled(self, cell: int) -> memoryview:
         """Return the memory of a pickle that another worker wrote."""
-        assert self._memory is not None and self._side is not None
+        memory = cast(memoryview, self._memory)
         at = self._offset + cell * CELL
-        length, offset = HEADER.unpack_from(self._memory, at)
+        length, offset = HEADER.unpack_from(memory, at)
         if offset >= 0:
             return self._side.read(offset, length)
         at += HEADER.size
-        return self._memory[at : at + length]
+        return memory[at : at + length]
 
     def local(self) -> list[Any]:
         """Return the list of encoded values itself, for a port that only this worker reads."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from reactor_rl import RunError
 from reactor_rl.runtime.channel import ControlBlock, Event
 from reactor_rl.runtime.worker.clock import ALL, NEVER
-from reactor_rl.runtime.worker.loop import WorkerLoop
+from reactor_rl.runtime.worker.events import TimerHandle
+from reactor_rl.runtime.worker.loop import Observer, WorkerLoop
+from reactor_rl.runtime.worker.main import reply_to
 
 A, B, C = 1, 2, 4
 
@@ -126,6 +131,23 @@ def test_what_is_due_comes_at_its_time_and_is_known_before(worker: Worker) -> No
     assert loop.next_time() == NEVER
 
 
+def test_a_new_agenda_is_told_whatever_is_in_it(worker: Worker) -> None:
+    loop = worker.loop
+    loop.wake_at(5, A)
+    loop.enter(3)
+    assert loop.words[ControlBlock.NEXT] == NEVER
+    for index, (offset, period) in enumerate(((0, 1), (0, None), (2, 4), (20, 3))):
+        timer = TimerHandle(loop, "timer", ALL, index, offset, period)
+        timer.mask = 1 << index
+        loop.timers.append(timer)
+    loop.enter(12)
+    assert loop.words[ControlBlock.NEXT] == 0 and loop.agenda.always == A  # one that fires at every tick
+    assert loop.agenda.timers == {14: [2], 20: [3]}
+    del loop.timers[0]
+    loop.enter(12)
+    assert loop.words[ControlBlock.NEXT] == 14
+
+
 def test_alone_it_skips_to_what_is_due_and_stops_behind_a_request(worker: Worker) -> None:
     loop = worker.loop
     for time in (3, 7, 9):
@@ -147,6 +169,57 @@ class Waiting:
         self.times -= 1
         self.worker.loop.pending |= C
         return self.times > 0
+
+
+WAYS: dict[str, Callable[[WorkerLoop], Any]] = {
+    "one tick alone": lambda loop: loop.tick_alone(4, 7),
+    "ticks alone": lambda loop: loop.ticks_alone(4, 5),
+    "a pass with others": lambda loop: loop.first_pass(4, 7),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_belongs_to_the_thread_that_runs_it(worker: Worker, way: str) -> None:
+    loop = worker.loop
+    loop.wake_at(4, A)
+    assert loop.is_in_this_thread()
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(WAYS[way], loop).result()
+        assert worker.log == [("a", 4, 0)]
+        assert elsewhere.submit(loop.is_in_this_thread).result() and not loop.is_in_this_thread()
+
+
+class Notes(Observer):
+    """Notes the bits of the reactions."""
+
+    def __init__(self) -> None:
+        self.bits: list[int] = []
+
+    def before_reaction(self, bit: int) -> None:
+        self.bits.append(bit)
+
+    def after_reaction(self, bit: int) -> None:
+        self.bits.append(-bit)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_observers_see_every_reaction(worker: Worker, way: str) -> None:
+    notes = Notes()
+    worker.loop.observers.append(notes)
+    worker.loop.wake_at(4, A | C)
+    WAYS[way](worker.loop)
+    assert notes.bits == [A, -A, C, -C]
+
+
+def test_a_trace_begins_and_ends_once(worker: Worker) -> None:
+    assert reply_to(worker.loop, ("trace", True)).get() is None
+    with pytest.raises(RunError, match="is being traced already"):
+        reply_to(worker.loop, ("trace", True)).get()
+    worker.tick(3, A | B)
+    found = reply_to(worker.loop, ("trace", False)).get()
+    assert [(kind, name, time) for kind, name, _, _, time, _ in found] == [("reaction", "a", 3), ("reaction", "b", 3)]
+    assert all(begin <= end for _, _, begin, end, _, _ in found)
+    assert reply_to(worker.loop, ("trace", False)).get() == []  # as of a worker that has replaced the one that was traced
 
 
 def test_microsteps_go_on_as_long_as_something_waits(worker: Worker) -> None:

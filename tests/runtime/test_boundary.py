@@ -1,0 +1,84 @@
+"""What the caller sets before a tick, and reads after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reactor_rl import Input, Output, Program, ProgramError, Reactor, Timer, reaction
+
+
+class Tells(Reactor):
+    """Tells all of its rows at every third tick, and one of them at the tick after that."""
+
+    each = Timer(period=1)
+    wide, one = Output(rows=2), Output()
+
+    @reaction(each, effects=(wide, one))
+    def tell(self) -> None:
+        time, index = self.tag[0], self.bank_index
+        if time % 3 == 0:
+            self.wide.set([(time, 0), (time, 1)])
+        elif time % 3 == 1:
+            self.wide.rows[1].set((time, 1))
+        if (time + index) % 2:
+            self.one.set((time, index))
+
+
+class Reads(Reactor):
+    row = Input()
+
+    @reaction(row)
+    def read(self) -> None: ...
+
+
+@pytest.mark.parametrize("way", [{"executor": "inline"}, {"executor": "threads", "workers": 2}], ids=str)
+def test_objects_are_read_by_rows(way: Any) -> None:
+    program = Program("tells")
+    bank = program.bank(Tells, 3, name="tells")
+    program.connect(bank[0].wide.rows[1], program.add(Reads).row)  # so that its rows may be written one by one
+    program.connect(bank[0].wide, program.output("wide"))
+    program.connect(bank.one, program.output("ones").rows)
+    with program.start(**way) as run:
+        wide, ones = run.reader("wide"), run.reader("ones")
+        for time in range(6):
+            run.tick()
+            rows = {0: [[(time, 0), (time, 1)]], 1: [[(time - 1, 0), (time, 1)]], 2: []}[time % 3]
+            assert wide() == run.values("wide") == rows
+            assert ones() == run.values("ones") == [(time, index) for index in range(3) if (time + index) % 2]
+            assert run.wide == (rows[0] if time % 3 == 0 else None)
+
+
+class Doubles(Reactor):
+    given = Input((2,), np.float32)
+    twice = Output((2,), np.float32)
+
+    @reaction(given, effects=twice)
+    def double(self) -> None:
+        self.twice.set(self.given.value * 2)
+
+
+def test_what_is_not_there_is_named() -> None:
+    program = Program("doubles")
+    one, other = program.add(Doubles, name="one"), program.add(Doubles, name="other")
+    given = program.input("given", (2,), np.float32)
+    program.connect(given, one.given)
+    program.connect(given, other.given)
+    program.connect(one.twice, program.output("twice"))
+    program.connect(other.twice, program.output("late"), after=1)
+    with program.start(executor="inline") as run:
+        with pytest.raises(ProgramError, match="the program 'doubles' has no boundary input 'taken'; it has: given"):
+            run.set(taken=1)
+        for name in ("late", "given"):
+            with pytest.raises(ProgramError, match=f"'{name}' is not a boundary output with one array slot"):
+                run.view(name)
+        run.set(given=np.float32([1, 2]))
+        run.tick()
+        mine = run.twice
+        run.set(given=[3, 4])
+        run.tick()
+        assert mine.tolist() == [2, 4] and run.twice.tolist() == [6, 8] and run.late.tolist() == [2, 4]
+        with pytest.raises(ValueError, match="read-only"):
+            run.view("twice")[0] = 0
