@@ -291,7 +291,7 @@ def test_a_start_that_ends_just_after_it_was_given_up_has_ended() -> None:
             super().wait()
             return False
 
-    start, late = processes._Start(launch.context_named("spawn"), []), []
+    start, late = processes.ProcessStart(launch.context_named("spawn"), []), []
     start._over = Late()
     start.in_background()
     assert start.stop(lambda: late.append("its thread has ended without a call")) and not late
