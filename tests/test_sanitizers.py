@@ -48,7 +48,7 @@ def test_each_sanitizer_finds_its_fault(name: str, sanitizers: ModuleType, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"), [(ControlBlock.ABORT, True), (ControlBlock.COMMAND, False), (ControlBlock.AGAIN, False), (64, False)]
+    ("word", "meant"), [(ControlBlock.ABORT, True), (ControlBlock.COMMAND, False), (ControlBlock.EVENTS, False), (64, False)]
 )
 def test_only_the_word_that_is_read_without_a_token_is_told_from_other_reports(
     word: int, meant: bool, sanitizers: ModuleType

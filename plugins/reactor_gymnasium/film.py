@@ -172,7 +172,7 @@ class Film:
         self.count += 1
 
     def close(self) -> None:
-        """Write what is left of the film; of one without pictures there is none.
+        """Write the rest of the film. No file is left of a film without pictures.
 
         Raises:
             OSError: If it cannot be written. Nothing is left of it then.

@@ -1,4 +1,4 @@
-"""What all reports share: the table that is printed and shown in a notebook, figures, and confidence intervals."""
+"""Tables, figures and confidence intervals of all reports, printed and in a notebook."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Table:
 
 
 def histogram(values: npt.NDArray[Any], name: str) -> str:
-    """Finite numbers as bars, SVG; empty if there are none.
+    """Draw a histogram of the finite numbers, as SVG. Returns an empty string if no number is finite.
 
     Args:
         values: The numbers, ``(n,)``.

@@ -151,8 +151,8 @@ class _NodeRun(Run):
         events = self._helpers.events()
         if events & Event.FAILED:
             failures = tuple(to_global(self._program, "failures", Reply(self._helpers.failures())).get())
-        again = self._helpers.again(self._loop.pass_number)
-        return NodeReply(self._messages(), None, again, bool(events & Event.STOP), failures, self._next())
+        again, stop = bool(events & Event.AGAIN), bool(events & Event.STOP)
+        return NodeReply(self._messages(), None, again, stop, failures, self._next())
 
     def _go(self, request: NodeRequest) -> None:
         loop, words, helpers = self._loop, self._words, self._helpers
@@ -184,10 +184,7 @@ class _NodeRun(Run):
         return tuple(message for message in messages if message.contents or message.link not in self._late_links)
 
     def _next(self) -> int:
-        words = self._words
-        if self._loop.soon:
-            return 0
-        return min(words[word] for word in ControlBlock.each(ControlBlock.NEXT, self._plan.schedule.workers))
+        return 0 if self._loop.soon else min(self._helpers.nexts)
 
     def _replies(self, request: str, argument: Any) -> list[Reply]:
         if request == "clock":

@@ -41,25 +41,24 @@ class ControlBlock:
     then gives the tokens: a helper that has its token sees them. ABORT alone is looked at without a token, between two waits.
 
     Each worker has words of its own, so that no two of them ever write into one: NEXT, the next time at which it has something to
-    do; AGAIN, the last pass after which its tick has a further microstep; EVENTS, bits of :class:`Event`. Helpers write theirs,
-    then signal: the caller has waited for all of them before it looks. Those of worker w stand PER_WORKER * w words behind those
-    of worker 0.
+    do; EVENTS, bits of :class:`Event`. Helpers write theirs, then signal: the caller has waited for all of them before it looks.
+    Those of worker w stand PER_WORKER * w words behind those of worker 0.
     """
 
     COMMAND, TIME, PASS, STOPPED, ABORT = range(5)
-    NEXT, AGAIN, EVENTS = 8, 9, 10
-    PER_WORKER = 4
+    NEXT, EVENTS = 8, 9
+    PER_WORKER = 2
 
     @classmethod
-    def each(cls, word: int, workers: int) -> range:
-        """Return the indices of a word that each worker has."""
-        return range(word, word + cls.PER_WORKER * workers, cls.PER_WORKER)
+    def each(cls, word: int, workers: int) -> slice:
+        """Return where a word is that each worker has."""
+        return slice(word, word + cls.PER_WORKER * workers, cls.PER_WORKER)
 
 
 class Event:
-    """Bits of the word EVENTS: a reaction has raised an error, a reaction has requested a stop."""
+    """Bits of the word EVENTS: a reaction has raised an error, has requested a stop, has scheduled a further microstep."""
 
-    FAILED, STOP = 1, 2
+    FAILED, STOP, AGAIN = 1, 2, 4
 
 
 class Deadline:

@@ -46,31 +46,26 @@ class Helpers:
         self.start: list[Callable[[], None]] = [channels[0, worker].signal for worker in self._numbers]
         self._inbound = {source: channel for (source, target), channel in channels.items() if target == 0}
         self._outbound = {target: channel.signal for (source, target), channel in channels.items() if source == 0}
-        self._events = ControlBlock.each(ControlBlock.EVENTS, plan.schedule.workers)
-        self._agains = ControlBlock.each(ControlBlock.AGAIN, plan.schedule.workers)
-        for word in ControlBlock.each(ControlBlock.NEXT, plan.schedule.workers):
-            words[word] = NEVER
+        self._events = words[ControlBlock.each(ControlBlock.EVENTS, plan.schedule.workers)]
+        self.nexts = words[ControlBlock.each(ControlBlock.NEXT, plan.schedule.workers)]
+        for worker in range(plan.schedule.workers):
+            self.nexts[worker] = NEVER
 
     def watch(self, loop: WorkerLoop) -> None:
         """Set the caller's own loop, before its first pass."""
         self.loop = loop
 
-    def again(self, number: int) -> bool:
-        """Whether a further microstep follows the pass with this number, when all workers have ended it."""
-        words = self.words
-        return number in [words[word] for word in self._agains]
-
     def events(self) -> int:
         """Return what reactions of any worker have done, as bits of :class:`~reactor_rl.runtime.channel.Event`."""
-        words, found = self.words, 0
-        for word in self._events:
-            found |= words[word]
+        found = 0
+        for events in self._events.tolist():
+            found |= events
         return found
 
     def forget(self, event: int) -> None:
         """Clear a bit in the events of all workers, which must be waiting."""
-        for word in self._events:
-            self.words[word] &= ~event
+        for worker, events in enumerate(self._events.tolist()):
+            self._events[worker] = events & ~event
 
     def begin(self, command: int, number: int) -> None:
         """Send every helper a command for the pass with this number."""
@@ -196,7 +191,7 @@ class Helpers:
             RunError: If a worker has died before it could say. Its successor begins before the shutdown reactions, so what these
                 raised is lost, and nobody knows whether it came first.
         """
-        failed = [worker for worker in self._numbers if self.words[self._events[worker]] & Event.FAILED]
+        failed = [worker for worker in self._numbers if self._events[worker] & Event.FAILED]
         found: list[list[Failure]] = [reply.get() for reply in self.ask("failures", None)]
         self.forget(Event.FAILED)
         if not all(found[worker] for worker in failed) or not any(found):

@@ -129,7 +129,7 @@ class RecoveringHelpers(Helpers):
             return
         self._history.passes.append(notes)
         self._budget.bytes += OVERHEAD + len(notes)
-        if self.again(loop.pass_number) or self.events():
+        if self.events():
             return
         if self._budget.due:
             self._save()

@@ -123,8 +123,7 @@ class Run(RunLifetime):
             raise self._unusable("begin a tick")
         try:
             self._begin_tick()
-            self._run_pass()
-            self._end_tick()
+            self._end_tick(self._run_passes())
         except BaseException as error:
             self._mark_broken(error)
             raise
@@ -155,10 +154,9 @@ class Run(RunLifetime):
         try:
             self._change_state("busy")
             if timeout is None and not self._started_pass:
-                self._run_pass()
-                self._end_tick()
+                self._end_tick(self._run_passes())
             elif self._resume_tick(Deadline(timeout)):
-                self._end_tick()
+                self._end_tick(self._helpers.events())
             else:
                 self._change_state("ticking")
         except BaseException as error:
@@ -182,24 +180,25 @@ class Run(RunLifetime):
             for give in self._start:
                 give()
 
-    def _run_pass(self) -> None:
-        loop = self._loop
+    def _run_passes(self) -> int:
+        """Run all passes of a tick, and return the events of all workers."""
+        loop, helpers = self._loop, self._helpers
         if not (self._start or loop.observers):
             loop.tick_alone(self._ticks, self._number)
-            return
+            return self._words[ControlBlock.EVENTS]
         loop.first_pass(self._ticks, self._number)
-        while self._helpers.again(loop.pass_number):
+        while (events := helpers.events()) & Event.AGAIN:
             if self._start:
-                self._helpers.begin(HelperCommand.AGAIN, loop.pass_number + 1)
+                helpers.begin(HelperCommand.AGAIN, loop.pass_number + 1)
             loop.next_pass(loop.pass_number + 1)
+        return events
 
-    def _end_tick(self) -> None:
+    def _end_tick(self, events: int) -> None:
         if self._closer != -1:
             raise RunClosedError("the run was closed in the middle of a tick")
         boundary = self._boundary
         self._ticks = boundary.time = self._ticks + 1
         boundary.fed = False
-        events = self._helpers.events() if self._start else self._words[ControlBlock.EVENTS]
         if events & Event.FAILED:
             self._raise_failures()
         if self._hash:
@@ -225,7 +224,7 @@ class Run(RunLifetime):
                 loop.first_pass(self._ticks, self._number)
             elif loop.unfinished():
                 loop.execute()
-            while self._helpers.again(loop.pass_number):
+            while self._helpers.events() & Event.AGAIN:
                 self._helpers.begin(HelperCommand.AGAIN, loop.pass_number + 1)
                 loop.next_pass(loop.pass_number + 1)
             if deadline.over():
@@ -248,7 +247,7 @@ class Run(RunLifetime):
             raise self._unusable("run ticks")
         begin = self._ticks
         end = begin + ticks
-        words, nexts = self._words, ControlBlock.each(ControlBlock.NEXT, self._plan.schedule.workers)
+        nexts = self._helpers.nexts
         # A tick with new boundary inputs, or with outputs of startup reactions, is never skipped.
         if (self._boundary.fed or self._ticks == 0) and ticks > 0:
             self.tick()
@@ -256,7 +255,7 @@ class Run(RunLifetime):
             if not (self._start or self._hash or self._loop.observers):
                 self._tick_alone(end)
                 continue
-            upcoming = 0 if self._loop.soon else min([words[word] for word in nexts])
+            upcoming = 0 if self._loop.soon else min(nexts)
             if upcoming > self._ticks:
                 self._ticks = self._boundary.time = min(upcoming, end)
                 if upcoming >= end:
@@ -271,7 +270,7 @@ class Run(RunLifetime):
             self._boundary.open = False
             reached = self._loop.ticks_alone(self._ticks, end)
             self._ticks = reached - 1
-            self._end_tick()
+            self._end_tick(self._words[ControlBlock.EVENTS])
         except BaseException as error:
             self._mark_broken(error)
             raise
@@ -323,7 +322,7 @@ class Run(RunLifetime):
         if not interrupted or self.workers > 1 or self._start or due or _inside(loop):
             return False
         loop.abandon()
-        words[ControlBlock.EVENTS] = words[ControlBlock.AGAIN] = 0
+        words[ControlBlock.EVENTS] = 0
         self._started_pass = self._late = False
         boundary = self._boundary
         self._ticks = boundary.time = max(self._ticks, boundary.time) + 1

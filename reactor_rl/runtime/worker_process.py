@@ -67,7 +67,7 @@ class WorkerProcess:
 
     @property
     def handles(self) -> tuple[Any, Any]:
-        """What ``multiprocessing.connection.wait`` waits for: a message, and the end of the process."""
+        """Handles for ``multiprocessing.connection.wait``: ready at a message, and at the end of the process."""
         return self._connection, self._child.watch
 
     @property

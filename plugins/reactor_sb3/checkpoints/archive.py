@@ -70,7 +70,7 @@ def write(
 
 
 def check_saved(path: str | os.PathLike[str], instead: str) -> None:
-    """Refuse a file that is none of SB3's ``save()``, or in which something is not what was written.
+    """Refuse a file that SB3's ``save()`` has not written, or in which something was changed.
 
     Args:
         path: Where it is.

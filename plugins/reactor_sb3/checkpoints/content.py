@@ -1,4 +1,4 @@
-"""What is saved of a trainer itself, entry by entry: how it is taken, what may stand there, and how another trainer becomes it.
+"""The entries of a checkpoint that are of a trainer itself: how each is taken, checked, and given to a trainer that was just made.
 
 What is learned is asked of SB3's ``_get_torch_save_params()``: an algorithm has nothing to say about checkpoints.
 """

@@ -1,4 +1,4 @@
-"""What a trainer is made from, in a checkpoint: the arguments of its constructor and its environment."""
+"""The arguments of a trainer's constructor, and its environment, in a checkpoint."""
 
 from __future__ import annotations
 

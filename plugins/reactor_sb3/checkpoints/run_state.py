@@ -1,4 +1,4 @@
-"""What is saved of a trainer's run: its actors, evaluator and referee with their environments, and what is under way."""
+"""The state of a trainer's run in a checkpoint: actors, evaluator and referee with their environments, and messages under way."""
 
 from __future__ import annotations
 

@@ -132,10 +132,8 @@ def like(fresh: Any) -> Any:
     match fresh:
         case torch.Tensor() | np.ndarray():
             return ArrayOf.of(fresh)
-        case float():
-            return Kind(
-                "a number", lambda value: _is_number(value) or (type(value) is float and value == fresh)
-            )  # infinite, perhaps
+        case float():  # an infinite one stays as it is
+            return Kind("a number", lambda value: _is_number(value) or (type(value) is float and value == fresh))
         case dict():
             return {key: like(part) for key, part in fresh.items()}
         case list() | tuple():

@@ -213,7 +213,7 @@ class NodePool:
         self._orders[node] = []
 
     def _replied(self, timeout: float) -> list[tuple[int, Event]]:
-        """What the next node says that replies in time; if it is lost, its trainings have died."""
+        """Return the events of the next node that replies in time; if a node is lost, its trainings have died."""
         try:
             node, reply = self._transport.receive(timeout)
         except TimeoutError:

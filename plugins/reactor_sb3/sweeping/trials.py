@@ -92,7 +92,7 @@ class SearchedTrial:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """What its trainings were worth."""
+        """Values of its trainings that are complete."""
         return tuple(one.end.value for one in self.trainings if one.end is not None and one.end.value is not None)
 
     @property

@@ -62,7 +62,6 @@ class WorkerClock:
     """
 
     __slots__ = (
-        "_again",
         "_events",
         "_next",
         "again",
@@ -83,7 +82,6 @@ class WorkerClock:
     def __init__(self, worker: int, words: memoryview) -> None:
         self.worker, self.words = worker, words
         self._next = ControlBlock.NEXT + ControlBlock.PER_WORKER * worker
-        self._again = ControlBlock.AGAIN + ControlBlock.PER_WORKER * worker
         self._events = ControlBlock.EVENTS + ControlBlock.PER_WORKER * worker
         self.time, self.microstep, self.pass_number, self.tick_number = 0, 0, 1, 1
         self.pending, self.soon, self.current = 0, 0, ALL
@@ -135,7 +133,7 @@ class WorkerClock:
 
     def tell_again(self) -> None:
         """Tell the caller that this tick has a further microstep."""
-        self.words[self._again] = self.pass_number
+        self.words[self._events] |= Event.AGAIN
 
     def next_time(self) -> int:
         """Return the next time at which this worker has something to do of its own; 0 if it has at every tick."""

@@ -180,6 +180,7 @@ class WorkerLoop(WorkerClock):
     def next_pass(self, number: int) -> None:
         """Run the pass of the next microstep."""
         self.pass_number, self.microstep = number, number - self.tick_number
+        self.words[self._events] &= ~Event.AGAIN
         if self.again:
             again, self.again = self.again, []
             self.again += [action for action in again if action.arrive()]
@@ -213,6 +214,7 @@ class WorkerLoop(WorkerClock):
                 if action.arrive():
                     self.again.append(action)
             self.dispatch_all()
+        self.words[self._events] &= ~Event.AGAIN
 
     def ticks_alone(self, time: int, end: int) -> int:
         """Run ticks from ``time`` on in which no other worker takes part, skipping those at which nothing is due.
