@@ -222,12 +222,20 @@ def test_a_trace_begins_and_ends_once(worker: Worker) -> None:
     assert reply_to(worker.loop, ("trace", False)).get() == []  # as of a worker that has replaced the one that was traced
 
 
-def test_microsteps_go_on_as_long_as_something_waits(worker: Worker) -> None:
-    worker.loop.again.append(Waiting(worker, 3))
-    worker.loop.pending |= A
-    worker.loop.tick_alone(4, worker.loop.pass_number + 1)
+@pytest.mark.parametrize("alone", [True, False])
+def test_microsteps_go_on_as_long_as_something_waits(worker: Worker, alone: bool) -> None:
+    loop = worker.loop
+    loop.again.append(Waiting(worker, 3))
+    loop.pending |= A
+    worker.then[A] = loop.tell_again  # as an action does that is scheduled at once
+    if alone:
+        loop.tick_alone(4, loop.pass_number + 1)
+    else:
+        loop.first_pass(4, loop.pass_number + 1)
+        while loop.words[ControlBlock.EVENTS] & Event.AGAIN:
+            loop.next_pass(loop.pass_number + 1)
     assert worker.log == [("a", 4, 0), ("c", 4, 1), ("c", 4, 2), ("c", 4, 3)]
-    assert worker.loop.again == []
+    assert loop.again == [] and not loop.words[ControlBlock.EVENTS]  # else a later tick would have a microstep of nothing
 
 
 def test_shutdown_reactions_run_once_whatever_happens(worker: Worker) -> None:
