@@ -116,7 +116,7 @@ class _Thread(threading.Thread):
         self.requests.put(None)
 
 
-GROUP = "reactor_rl.carriers"
+GROUP = "reactor_rl.transports"
 """Entry points by which plugins offer transports: functions of ``nodes`` and ``workers``, under the name of the executor."""
 
 

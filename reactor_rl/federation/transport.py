@@ -18,7 +18,7 @@ its requests. Hand it each request, ``host.handle(request)``, and bring back wha
 ``host.close(timeout)``. ``handle`` never raises, whatever goes wrong in the program. Requests come one after the other: none
 arrives while another is being done.
 
-A plugin offers its transport by an entry point of the group ``reactor_rl.carriers``, whose name is the ``executor`` that the
+A plugin offers its transport by an entry point of the group ``reactor_rl.transports``, whose name is the ``executor`` that the
 user writes. The entry point is a function of ``nodes`` and ``workers`` that returns a :class:`NodeTransport`. ``nodes`` is what
 the user has given to :meth:`reactor_rl.Program.start`: an int, None, or settings that only the transport knows; ``workers`` is
 an int or None. A user may also pass a transport itself as ``executor``.

@@ -29,7 +29,7 @@ def test_a_plugin_offers_a_transport_under_a_name(tmp_path: Path, monkeypatch: p
     info = tmp_path / "rrl_pigeons-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rrl-pigeons\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[reactor_rl.carriers]\npigeons = rrl_pigeons:Pigeons\n")
+    (info / "entry_points.txt").write_text("[reactor_rl.transports]\npigeons = rrl_pigeons:Pigeons\n")
     (tmp_path / "rrl_pigeons.py").write_text("def Pigeons(nodes, workers):\n    return 'pigeons', nodes, workers\n")
     monkeypatch.syspath_prepend(tmp_path)
     try:
