@@ -66,7 +66,7 @@ def test_an_environment_that_does_not_return(restarts: int) -> None:
 
     expected = stepped(executor="inline")
     try:
-        how = {"executor": "federated", "nodes": 2, "workers": 1, "step_timeout": 1.0}
+        how = {"executor": "federated", "nodes": 2, "workers": 1, "timeout": 1.0}
         if restarts == 0:
             with pytest.raises(WorkerHungError, match=r"node 1 has not answered for 1.0 s in tick 2; it holds environments\[2:4\]"):
                 stepped(**how)

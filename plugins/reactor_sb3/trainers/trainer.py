@@ -127,7 +127,7 @@ class Trainer(Model):
         self.evaluate_every, self.evaluate_episodes = options.evaluate_every, options.evaluate_episodes
         self.evaluate_steps = options.evaluate_steps
         self.workers, self.executor, self.start_method = options.workers, options.executor, options.start_method
-        self.nodes, self.restarts, self.round_timeout = options.nodes, options.restarts, options.round_timeout
+        self.nodes, self.restarts, self.timeout = options.nodes, options.restarts, options.timeout
         evaluate_env, watch_env = (None if env is None else maker_of(env) for env in (options.evaluate_env, options.watch_env))
         self.session = self.session_class(evaluate_env, watch_env)
         self.watch, self.watch_every = options.watch, options.watch_every
@@ -467,7 +467,7 @@ class Trainer(Model):
                 that you have imported), and nothing is made that is much larger than the file. Nor does the file say where to
                 run and to write then: of what ``changed`` may name, all but devices are the constructor's defaults, or given here.
             **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``nodes`` (which another
-                executor has to be given anew), ``start_method``, ``restarts``, ``round_timeout``, ``verbose``,
+                executor has to be given anew), ``start_method``, ``restarts``, ``timeout``, ``verbose``,
                 ``tensorboard_log``; ``device`` and what ends with ``_device``, which change last bits only; and ``watch`` and what
                 begins with ``watch_``, of which a checkpoint has none.
 

@@ -43,7 +43,7 @@ class Asked:
         ({"batch_size": True}, "`batch_size` must be an integer, got True"),
         ({"deterministic": "yes"}, "deterministic must be True or False, got 'yes'"),
         ({"max_steps": "9"}, "`max_steps` must be an integer, got '9'"),
-        ({"step_timeout": "9"}, "step_timeout must be a positive number of seconds, .*got '9'"),
+        ({"timeout": "9"}, "timeout must be a positive number of seconds, .*got '9'"),
         ({"restarts": None}, "`restarts` must be an integer, got None"),
         ({"log": 3}, "log must be a path, got 3"),
         ({"resume": 3}, "resume must be a path, got 3"),

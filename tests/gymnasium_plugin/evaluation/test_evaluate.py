@@ -138,7 +138,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path: Path, hang: bool) -> None:
     timeout = 2.0 if hang else None
     with pytest.warns(RecoveryWarning, match="started anew"):
         report = evaluate(
-            rightwards, env, episodes=40, num_envs=4, workers=2, executor="processes", restarts=1, step_timeout=timeout,
+            rightwards, env, episodes=40, num_envs=4, workers=2, executor="processes", restarts=1, timeout=timeout,
             log=tmp_path / "log",
         )  # fmt: skip
     assert report.fingerprint() == expected and (tmp_path / "marker").exists()
@@ -152,7 +152,7 @@ def test_a_death_is_told_where_nothing_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(WorkerHungError):
         evaluate(
             rightwards, partial(Mortal, str(tmp_path / "two"), True), episodes=40, num_envs=4, workers=2, executor="processes",
-            step_timeout=1.0,
+            timeout=1.0,
         )  # fmt: skip
 
 
@@ -274,7 +274,7 @@ def test_what_is_no_policy_is_refused_before_anything_is_played(
         ({"env": Walk()}, TypeError, "env must be an id, a spec, or a function"),
         ({"env": lambda: 3}, TypeError, "env must make a gymnasium.Env, got 3"),
         ({"env": "Nothing-v0"}, gymnasium.error.Error, "Nothing"),
-        ({"step_timeout": 0}, ValueError, "step_timeout"),
+        ({"timeout": 0}, ValueError, "timeout"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments: dict[str, Any], error: type[Exception], message: str) -> None:

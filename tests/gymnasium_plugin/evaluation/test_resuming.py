@@ -146,7 +146,7 @@ def test_what_is_no_path_of_a_file(tmp_path: Path, name: str) -> None:
 def test_numbers_of_numpy(tmp_path: Path) -> None:
     path = tmp_path / "log"
     numbers = {"seed": np.int64(3), "max_steps": np.uint16(4), "batch_size": np.int8(4), "num_envs": np.int32(2)}
-    more: dict[str, Any] = {**numbers, "deterministic": np.bool_(True), "restarts": np.int64(0), "step_timeout": np.float32(9)}
+    more: dict[str, Any] = {**numbers, "deterministic": np.bool_(True), "restarts": np.int64(0), "timeout": np.float32(9)}
     report = evaluate(rightwards, Walk, np.int64(3), executor="inline", log=path, **more)
     plain = evaluate(rightwards, Walk, 3, seed=3, max_steps=4, batch_size=4, executor="inline", resume=path)
     assert report.fingerprint() == plain.fingerprint() and len(path.read_text().splitlines()) == 4

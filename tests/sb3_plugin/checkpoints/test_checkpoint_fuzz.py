@@ -312,14 +312,14 @@ def test_the_file_says_neither_where_to_run_nor_where_to_write(small: Path, tmp_
     there.mkdir()
     plain = {
         "tensorboard_log": str(there / "logs"), "watch": str(there / "film.gif"), "watch_every": 1, "executor": "federated",
-        "nodes": 2, "workers": 3, "restarts": 5, "start_method": "fork", "round_timeout": 0.001, "verbose": 1,
+        "nodes": 2, "workers": 3, "restarts": 5, "start_method": "fork", "timeout": 0.001, "verbose": 1,
     }  # fmt: skip
     path = write(tmp_path / "edited.zip", with_arguments(read(small), **{name: {"is": value} for name, value in plain.items()}))
     with PQN.resume(path, allow_pickle=False) as model:
         found = {name: getattr(model, name) for name in plain}
         assert found == {
             "tensorboard_log": None, "watch": None, "watch_every": 100, "executor": "auto", "nodes": None, "workers": None,
-            "restarts": 0, "start_method": None, "round_timeout": None, "verbose": 0,
+            "restarts": 0, "start_method": None, "timeout": None, "verbose": 0,
         }  # fmt: skip
         model.learn(8, reset_num_timesteps=False)
     assert not list(there.iterdir())

@@ -25,7 +25,7 @@ def numbers_of(algorithm: str) -> list[str]:
     hints = hints_of(EVERY[algorithm])
     kinds = {name: {hint, *get_args(hint)} for name, hint in hints.items()}
     found = [name for name, of in kinds.items() if of & {int, float} and name not in _ELSEWHERE]
-    assert {"seed", "n_actors", "learning_rate", "round_timeout"} <= set(found) and len(found) > 20
+    assert {"seed", "n_actors", "learning_rate", "timeout"} <= set(found) and len(found) > 20
     return found
 
 
@@ -58,7 +58,7 @@ def test_every_number_works_or_is_refused_by_its_name(algorithm: str) -> None:
             if model is None:
                 assert re.search(rf"\b{name}\b", said), (name, value, said)
                 refused += 1
-            elif name not in ("workers", "restarts", "round_timeout", "watch_every"):  # of what is made, not of what is computed
+            elif name not in ("workers", "restarts", "timeout", "watch_every"):  # of what is made, not of what is computed
                 with model:
                     model.learn(72)
     assert 2 * refused > tried > refused

@@ -76,7 +76,7 @@ def test_a_keyword_that_there_is_not(trainer: Any) -> None:
         ({"workers": True}, "workers"),
         ({"executor": "gpu"}, "gpu"),
         ({"restarts": -1}, "restarts"),
-        ({"round_timeout": 0}, "round_timeout"),
+        ({"timeout": 0}, "timeout"),
         ({"executor": "threads", "learner_threads": 2}, "learner_threads=1"),
         ({"critic_device": "cuda:7"}, "critic_device"),
         ({"evaluate_episodes": 0}, "evaluate_episodes"),
