@@ -226,10 +226,3 @@ def test_a_stopped_worker_is_reported_as_such(make: Any) -> None:
         with pytest.raises(WorkerHungError, match="its process is stopped, as by SIGSTOP") as hung:
             envs.step(np.zeros(4, np.int64))
     assert hung.value.stopped and hung.value.worker == 1
-
-
-@pytest.mark.parametrize("make", [partial(make_vec, "CartPole-v1", 2), partial(AtariVectorEnv, "pong", 2)])
-@pytest.mark.parametrize("seconds", [0, -1.0, True, "1", float("nan")])
-def test_limits_that_are_none_are_refused(make: Any, seconds: Any) -> None:
-    with pytest.raises(ValueError, match=r"^timeout must be"):
-        make(executor="inline", timeout=seconds)

@@ -68,8 +68,6 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = 
     "start": ("discrete", lambda: partial(Other, action_space=spaces.Discrete(3, start=1)), {}, ValueError, "counts from 1"),
     "actors": ("each", lambda: Toy, {"n_actors": 0}, ValueError, "`n_actors` must be positive"),
     "envs": ("each", lambda: Toy, {"envs_per_actor": 1.5}, ValueError, "`envs_per_actor` must be an integer"),
-    "workers": ("each", lambda: Toy, {"workers": 0}, ValueError, "`workers` must be positive"),
-    "executor": ("each", lambda: Toy, {"executor": "gpu"}, ValueError, "executor must be"),
     "pipeline": ("each", lambda: Toy, {"pipeline": 2}, ValueError, "pipeline=2"),
     "spread": ("both", lambda: Toy, {"epsilon_spread": -1.0}, ValueError, r"epsilon_spread must be a number from 0 on, got -1\.0"),
     "threads": ("each", lambda: Toy, {"executor": "threads", "learner_threads": 2}, ValueError, "needs learner_threads=1"),
