@@ -49,7 +49,7 @@ def evaluate(
     timeout: float | None = None,
     restarts: int = 0,
     log: str | Path | None = None,
-    resume: str | Path | None = None,
+    resume: bool = False,
     record: Sequence[int] = (),
     videos: str | Path = "videos",
     progress_bar: bool | None = None,

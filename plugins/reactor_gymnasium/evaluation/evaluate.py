@@ -60,7 +60,7 @@ def evaluate(
     timeout: float | None = None,
     restarts: int = 0,
     log: str | Path | None = None,
-    resume: str | Path | None = None,
+    resume: bool = False,
     record: Sequence[int] = (),
     videos: str | Path = "videos",
     progress_bar: bool | None = None,
@@ -91,9 +91,9 @@ def evaluate(
         timeout: Seconds that the caller waits for a worker process at most, in which its environments take up to 16 steps.
             After that it is a :class:`reactor_rl.WorkerHungError`, or, with ``restarts``, workers are started anew.
         restarts: How often worker processes are started anew because one has died. Episodes that had not ended begin again.
-        log: A file that gets a line of JSON for each episode when it ends; it is written anew.
-        resume: Likewise, but it may have episodes of the same evaluation already, which are not played again: after a crash,
-            call again with the same arguments. A file that is no log, or the log of another evaluation, stays as it is.
+        log: A file that gets a line of JSON for each episode when it ends. It is written anew, unless ``resume`` is true.
+        resume: Whether the log may have episodes of the same evaluation already, which are not played again: after a crash, call
+            again with the same arguments. A file that is no log, or the log of another evaluation, stays as it is.
         record: Numbers of episodes to make videos of, after all have been played. The environment must render ``rgb_array``. If a
             video cannot be made then, there is a warning.
         videos: Folder of the videos, ``episode-7.mp4`` and so on.
@@ -163,7 +163,7 @@ class PolicyEvaluator:
         batch_size: int | None = None,
         deterministic: bool = True,
         log: str | Path | None = None,
-        resume: str | Path | None = None,
+        resume: bool = False,
         record: Sequence[int] = (),
         videos: str | Path = "videos",
         progress_bar: bool | None = None,
@@ -177,9 +177,11 @@ class PolicyEvaluator:
             if not isinstance(flag, bool | np.bool_) and not (flag is None and name == "progress_bar"):
                 raise TypeError(f"{name} must be True or False, got {flag!r}")
         episodes, seed, batch_size, deterministic = int(episodes), int(seed), _whole(batch_size), bool(deterministic)
-        if log is not None and resume is not None:
-            raise ValueError("log and resume are one file: pass resume alone, which writes what log does")
-        path, goes_on = _checked_path("log" if resume is None else "resume", log if resume is None else resume), resume is not None
+        if not isinstance(resume, bool | np.bool_):
+            raise TypeError(f"resume must be True or False, got {resume!r}; the file is log=")
+        if resume and log is None:
+            raise ValueError("resume=True needs log=, the file to go on with")
+        path, goes_on = _checked_path("log", log), bool(resume)
         record, folder = _checked_record(record, episodes), _checked_path("videos", videos)
         if folder is None:
             raise TypeError("videos must be the path of a folder, got None")
