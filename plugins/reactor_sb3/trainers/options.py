@@ -23,7 +23,6 @@ from reactor_sb3.trainers.arguments import check_numbers, plain_argument
 __all__ = [
     "DEVICES",
     "MOST_THREADS",
-    "OffPolicyOptions",
     "Options",
     "RunOptions",
     "SplitOptions",
@@ -74,13 +73,7 @@ class Options(TypedDict, total=False):
     timeout: float | None
 
 
-class OffPolicyOptions(Options, total=False):
-    """The keywords of trainers with a replay buffer; see :class:`RunOptions`."""
-
-    rollout_steps: int | None
-
-
-class SplitOptions(OffPolicyOptions, total=False):
+class SplitOptions(Options, total=False):
     """The keywords of trainers whose critics and actor may learn at the same time; see :class:`RunOptions`."""
 
     split: bool
@@ -101,7 +94,6 @@ class RunOptions:
             actors share them, 4 with images, and 2 of up to 64 environments that kernels in C step; MuJoCo's, too, in rounds of few
             steps.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
-        rollout_steps: The paper's name for ``train_freq``; give one of them. (With a replay buffer.)
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one. With ``SyncPPO``, the
             probabilities that the loss divides by are those with which actions were drawn.
         split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
@@ -150,7 +142,6 @@ class RunOptions:
 
     n_actors: int | None = None
     envs_per_actor: int | None = None
-    rollout_steps: int | None = None
     pipeline: int = 0
     split: bool = False
     critic_device: torch.device | str | None = None

@@ -59,7 +59,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of the shortest kind: one actor, one layer."""
     path = tmp_path_factory.mktemp("small") / "run.zip"
     with PQN(
-        "MlpPolicy", "Fuzzed-v0", 1e-3, rollout_steps=4, n_minibatches=1, n_epochs=1, n_actors=1, executor="inline", seed=0,
+        "MlpPolicy", "Fuzzed-v0", 1e-3, n_steps=4, n_minibatches=1, n_epochs=1, n_actors=1, executor="inline", seed=0,
         policy_kwargs={"net_arch": []},
     ) as model:  # fmt: skip
         model.learn(12)
@@ -281,7 +281,7 @@ def test_an_entry_that_nobody_reads_is_not_unpacked(whole: Path, tmp_path: Path)
     ("argument", "value"),
     [
         ("policy_kwargs", {"dict": [["net_arch", {"list": [{"is": 10**5}, {"is": 10**5}]}]]}), ("n_actors", {"is": 10**7}),
-        ("envs_per_actor", {"is": 10**7}), ("batch_size", {"is": 10**9}), ("rollout_steps", {"is": 10**9}),
+        ("envs_per_actor", {"is": 10**7}), ("batch_size", {"is": 10**9}), ("n_steps", {"is": 10**9}),
         ("learner_threads", {"is": 10**6}), ("n_learners", {"is": 10**6}), ("buffer_size", {"is": 10**15}),
         ("stats_window_size", {"is": 10**30}),
     ],

@@ -26,7 +26,7 @@ def test_torch_threads_change_no_weights(algorithm: Any) -> None:
         for threads, callback in [(1, None), (2, None), (4, Sets())]:
             torch.set_num_threads(threads)
             with algorithm(
-                "MlpPolicy", "CartPole-v1", n_actors=2, rollout_steps=16, seed=0, executor="inline",
+                "MlpPolicy", "CartPole-v1", n_actors=2, train_freq=16, seed=0, executor="inline",
                 policy_kwargs={"net_arch": [256, 256]},
             ) as model:  # fmt: skip
                 first = model.fingerprint()

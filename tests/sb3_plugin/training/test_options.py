@@ -13,14 +13,11 @@ import torch
 from trainers import ROWS, hints_of
 
 import reactor_sb3
-from reactor_sb3 import PQN, RunOptions, SyncDQN, SyncPPO, SyncSAC
-from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions
+from reactor_sb3 import RunOptions, SyncDQN, SyncPPO, SyncSAC
+from reactor_sb3.trainers.options import Options, SplitOptions
 from reactor_torch import torch_stream
 
-OPTIONS: dict[str, Any] = {"on-policy": Options, "search": Options, "off-policy": OffPolicyOptions}
-TRAINERS = {
-    row.cls: SplitOptions if row.kind == "off-policy" and "Box" in row.actions else OPTIONS[row.kind] for row in ROWS.values()
-}
+TRAINERS = {row.cls: SplitOptions if row.kind == "off-policy" and "Box" in row.actions else Options for row in ROWS.values()}
 OF_HOSTS = {row.cls: row.host_cls for row in ROWS.values() if row.host}
 
 
@@ -49,9 +46,8 @@ def test_the_signature_has_every_keyword_with_its_default(trainer: Any) -> None:
     parameters = inspect.signature(trainer).parameters
     assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     for name, hint in get_type_hints(TRAINERS[trainer]).items():
-        own = name == "rollout_steps" and trainer is PQN
-        assert parameters[name].default == getattr(RunOptions, name) or own
-        assert hints_of(trainer)[name] == hint or own
+        assert parameters[name].default == getattr(RunOptions, name)
+        assert hints_of(trainer)[name] == hint
 
 
 @pytest.mark.parametrize("trainer", OF_HOSTS)

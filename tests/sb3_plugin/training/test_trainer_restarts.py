@@ -24,7 +24,7 @@ pytestmark = pytest.mark.faults
 
 TRAINERS: dict[str, Any] = {
     "SyncDQN": lambda **how: SyncDQN(
-        "MlpPolicy", "CartPole-v1", n_actors=4, rollout_steps=16, learning_starts=64, seed=0, pipeline=1, **how
+        "MlpPolicy", "CartPole-v1", n_actors=4, train_freq=16, learning_starts=64, seed=0, pipeline=1, **how
     ),
     "SyncPPO": lambda **how: SyncPPO("MlpPolicy", "CartPole-v1", n_actors=4, n_steps=16, batch_size=32, n_epochs=2, seed=0, **how),
     "slices": lambda **how: SyncPPO(
