@@ -31,6 +31,7 @@ __all__ = [
     "check_places",
     "constructor_names",
     "keeps_arguments",
+    "known_arguments",
     "most_actors",
     "shared_out",
 ]
@@ -247,6 +248,16 @@ def _with_options(init: Callable[..., Any]) -> inspect.Signature:
 def constructor_names(cls: type[Any]) -> set[str]:
     """The arguments that make a trainer of a class, but for its environment."""
     return set(inspect.signature(cls).parameters) - NOT_KEPT
+
+
+def known_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some arguments that a constructor has, and the defaults of the others that it has."""
+    parameters = inspect.signature(cls).parameters
+    return {
+        name: arguments.get(name, one.default)
+        for name, one in parameters.items()
+        if name in arguments or (name not in NOT_KEPT and one.default is not one.empty)
+    }
 
 
 def check_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.explanation import Explanation, explanation_of
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, flat_rows, refuse_common, tasks_of
 from reactor_sb3.trainers.model import Model
-from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
+from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, known_arguments, most_actors, shared_out
 from reactor_sb3.trainers.program import program_of
 from reactor_sb3.trainers.report import Locals
 from reactor_sb3.trainers.session import Session
@@ -509,7 +509,9 @@ class Trainer(Model):
         # SB3 would hold them against those of the algorithm, which has written into them.
         if asked is not None and asked not in (model.policy_kwargs, model.arguments.get("policy_kwargs") or {}):
             raise ValueError(f"policy_kwargs must be those that the model was saved with, {model.policy_kwargs}, got {asked}")
-        model.arguments = {**model.arguments, "device": str(model.device)}
+        # Files of 0.1.0 have arguments that are called otherwise now; their values are attributes as well.
+        model.arguments = {**known_arguments(cls, model.arguments), "device": str(model.device)}
+        vars(model).setdefault("timeout", None)
         return model
 
     # ------------------------------------------------------------------ how far it is

@@ -13,7 +13,7 @@ import torch
 from trainers import ROWS, hints_of
 
 import reactor_sb3
-from reactor_sb3 import RunOptions, SyncDQN, SyncPPO, SyncSAC
+from reactor_sb3 import PQN, RunOptions, SyncDQN, SyncPPO, SyncSAC
 from reactor_sb3.trainers.options import Options, SplitOptions
 from reactor_torch import torch_stream
 
@@ -90,6 +90,21 @@ def test_a_subclass_with_a_constructor_of_its_own() -> None:
 
     model = Mine("MlpPolicy", "CartPole-v1", n_actors=2)
     assert (model.learning_starts, model.n_actors, model.arguments["learning_starts"]) == (7, 2, 7)
+
+
+@pytest.mark.parametrize(("trainer", "now", "value"), [(SyncDQN, "train_freq", 8), (PQN, "n_steps", 16)])
+def test_a_file_whose_arguments_have_their_old_names_is_gone_on_with(trainer: Any, now: str, value: int, tmp_path: Path) -> None:
+    """As those of 0.1.0, where ``timeout`` had another name too."""
+    with trainer("MlpPolicy", "CartPole-v1", n_actors=2, executor="inline", seed=0, **{now: value}) as model:
+        del model.timeout
+        model.arguments["rollout_steps"] = model.arguments.pop(now)
+        model.arguments["round_timeout"] = model.arguments.pop("timeout")
+        model.save(tmp_path / "old.zip")
+    with trainer.load(tmp_path / "old.zip", env="CartPole-v1") as model:
+        assert model.learn(64).timeout is None
+        model.save_checkpoint(tmp_path / "checkpoint.zip")
+    with trainer.resume(tmp_path / "checkpoint.zip") as model:
+        assert model.rollout_steps == value and model.arguments[now] == value
 
 
 def test_what_load_has_set_is_checked_before_workers_start(tmp_path: Any) -> None:
