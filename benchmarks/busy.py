@@ -93,7 +93,8 @@ def trained(algorithm: str, num_envs: int, kind: str) -> Contender:
     import reactor_sb3
 
     executor = {OURS: "processes", AUTO: "auto"}.get(kind, "inline")
-    settings = {"n_actors": num_envs, "rollout_steps": 16, "seed": 0, "executor": executor}
+    length = "n_steps" if algorithm == "PQN" else "train_freq"
+    settings = {"n_actors": num_envs, length: 16, "seed": 0, "executor": executor}
     return Learns(getattr(reactor_sb3, algorithm)("MlpPolicy", ENV, **settings), num_envs)
 
 

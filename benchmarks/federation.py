@@ -104,7 +104,7 @@ def trained(**how: Any) -> Any:
     from reactor_sb3 import SyncDQN
 
     return SyncDQN(
-        "MlpPolicy", "CartPole-v1", n_actors=6, rollout_steps=32, gradient_steps=8, learning_starts=500, buffer_size=20_000,
+        "MlpPolicy", "CartPole-v1", n_actors=6, train_freq=32, gradient_steps=8, learning_starts=500, buffer_size=20_000,
         batch_size=64, target_update_interval=500, seed=3, **how,
     )  # fmt: skip
 

@@ -71,7 +71,7 @@ def pqn(seed: int) -> Any:
     from reactor_sb3.algorithms.pqn import Annealed
 
     return PQN(
-        "MlpPolicy", CARTPOLE, n_actors=4, envs_per_actor=8, rollout_steps=32, q_lambda=0.95, learning_rate=Annealed(1e-3),
+        "MlpPolicy", CARTPOLE, n_actors=4, envs_per_actor=8, n_steps=32, q_lambda=0.95, learning_rate=Annealed(1e-3),
         exploration_fraction=0.5, seed=seed,
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ def model(gradient_steps: int, **how: Any) -> Any:
     from reactor_sb3 import SyncDQN
 
     return SyncDQN(
-        "MlpPolicy", blackjack, n_actors=ACTORS, rollout_steps=STEPS, gradient_steps=gradient_steps, batch_size=BATCH,
+        "MlpPolicy", blackjack, n_actors=ACTORS, train_freq=STEPS, gradient_steps=gradient_steps, batch_size=BATCH,
         buffer_size=20_000, learning_starts=0, learning_rate=1e-3, exploration_initial_eps=0.1, exploration_final_eps=0.1,
         policy_kwargs={"net_arch": [64, 64]}, seed=0, **how,
     )  # fmt: skip

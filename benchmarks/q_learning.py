@@ -28,7 +28,7 @@ class Ours(Contender):
         from reactor_sb3 import SyncDQN
 
         self.model = SyncDQN(
-            "MlpPolicy", blackjack, n_actors=ACTORS, rollout_steps=STEPS, gradient_steps=1, batch_size=batch,
+            "MlpPolicy", blackjack, n_actors=ACTORS, train_freq=STEPS, gradient_steps=1, batch_size=batch,
             buffer_size=CAPACITY, gamma=GAMMA, learning_rate=LEARNING_RATE, learning_starts=0, loss="mse",
             target_update_interval=COPY_EVERY * ACTORS * STEPS,
             exploration_initial_eps=EPSILON, exploration_final_eps=EPSILON, policy_kwargs={"net_arch": [32]}, seed=0, **how,

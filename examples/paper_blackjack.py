@@ -41,7 +41,7 @@ def train(batch_size, rounds):
         "MlpPolicy",
         make,
         n_actors=ACTORS,
-        rollout_steps=STEPS,
+        train_freq=STEPS,
         gradient_steps=1,  # a large batch once a round, as in the paper
         batch_size=batch_size,
         buffer_size=20_000,

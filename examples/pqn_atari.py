@@ -30,7 +30,7 @@ else:
         partial(AtariEnv, options.game, episodic_life=True),
         n_actors=4,
         envs_per_actor=2,
-        rollout_steps=128,
+        n_steps=128,
         n_minibatches=4,
         n_epochs=2,
         exploration_fraction=0.1,

@@ -17,7 +17,7 @@ from reactor_sb3 import SyncDQN
 
 def train(timesteps: int, **where: Any) -> str:
     with SyncDQN(
-        "MlpPolicy", "CartPole-v1", n_actors=6, rollout_steps=16, gradient_steps=16, learning_starts=500, buffer_size=20_000,
+        "MlpPolicy", "CartPole-v1", n_actors=6, train_freq=16, gradient_steps=16, learning_starts=500, buffer_size=20_000,
         learning_rate=1e-3, target_update_interval=500, seed=0, **where,
     ) as model:  # fmt: skip
         model.start()

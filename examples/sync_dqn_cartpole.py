@@ -19,7 +19,7 @@ model = SyncDQN(
     "MlpPolicy",
     "CartPole-v1",
     n_actors=8,
-    rollout_steps=16,  # a round is 8 x 16 steps ...
+    train_freq=16,  # a round is 8 x 16 steps ...
     gradient_steps=16,  # ... and so many updates
     batch_size=256,
     learning_rate=3e-3,

@@ -89,7 +89,7 @@ def parallel_executor(replaced: bool = False) -> NamedExecutor:
     return "processes" if replaced or getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
 
 
-def tick_cost(spin: float | None = None, away: float = 0.0, context: str | None = None, work: float = 0.0) -> float:
+def tick_cost(spin: float | None = None, away: float = 0.0, start_method: str | None = None, work: float = 0.0) -> float:
     """Try what a helper adds to a tick beyond its share of the reactions, in seconds; infinite if no helper can start.
 
     Ticks of one worker and of two are timed in turns. It takes about a tenth of a second if a fork server is up, and half a second
@@ -99,17 +99,17 @@ def tick_cost(spin: float | None = None, away: float = 0.0, context: str | None 
         spin: Seconds that workers spin; see :meth:`Program.start`.
         away: Seconds that the caller may be busy with other things between two ticks. With ``work`` a caller who is in a hurry is
             tried as well, and what costs more counts: while others want the cores, helpers are best off where they may rest.
-        context: How helper processes start, so that no fork server is started for one measurement.
+        start_method: How helper processes start, so that no fork server is started for one measurement.
         work: Seconds that each worker's share takes. It is rounded, to a power of the square root of two, and limited to 4 ms.
     """
     work = min(LONGEST, 2.0 ** (round(2.0 * math.log2(work)) / 2.0)) if work > 0.0 else 0.0
-    key = (os.getpid(), spin, away, context, work)
+    key = (os.getpid(), spin, away, start_method, work)
     if key not in _known or time.monotonic() - _known[key][1] > STALE:
-        _known[key] = (_measured(spin, away, context, work), time.monotonic())
+        _known[key] = (_measured(spin, away, start_method, work), time.monotonic())
     return _known[key][0]
 
 
-def _measured(spin: float | None, away: float, context: str | None, work: float) -> float:
+def _measured(spin: float | None, away: float, start_method: str | None, work: float) -> float:
     executor = parallel_executor()
     if executor == "processes" and not may_start_processes():
         return math.inf
@@ -117,7 +117,7 @@ def _measured(spin: float | None, away: float, context: str | None, work: float)
     # Whoever is away for less than the work takes is in a hurry all the same.
     callers = [0.0, away] if away > work > 0.0 else [0.0 if work else away]
     with contextlib.suppress(Exception):
-        with _counting("inline", spin, None, number) as alone, _counting(executor, spin, context, number) as shared:
+        with _counting("inline", spin, None, number) as alone, _counting(executor, spin, start_method, number) as shared:
             for busy in callers:
                 if number and cost > doubtful:
                     break
@@ -150,13 +150,13 @@ def _number(work: float) -> int:
 
 
 @contextlib.contextmanager
-def _counting(executor: ExecutorName, spin: float | None, context: str | None, number: int) -> Iterator[Run]:
+def _counting(executor: ExecutorName, spin: float | None, start_method: str | None, number: int) -> Iterator[Run]:
     """Two reactors that count to a number at every tick, on one worker or two."""
     program = Composition("what a helper costs")
     for name in ("here", "there"):
         program.add(Counts, name=name, number=number)
     pickled = program.pickled_reactors()
-    settings = RunSettings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, context=context, fingerprint="off")
+    settings = RunSettings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, start_method=start_method, fingerprint="off")
     with start(flatten(program), lambda _: pickled, (), settings) as run:
         for _ in range(WARM):
             run.tick()

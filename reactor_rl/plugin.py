@@ -8,7 +8,7 @@ from reactor_rl.cli.commands import UsageError, open_target
 from reactor_rl.drawing.draw import html_figure, html_table
 from reactor_rl.errors import Failure
 from reactor_rl.federation.cut import On, spread_workers
-from reactor_rl.federation.in_process import check_nodes, transport_for
+from reactor_rl.federation.in_process import transport_for
 from reactor_rl.federation.node import NodeHost
 from reactor_rl.federation.transport import NodeLostError, NodeReply, NodeRequest, NodeTransport
 from reactor_rl.fingerprint import canonical, changed_generators, generator_states, global_random_state, new_hash
@@ -23,12 +23,11 @@ from reactor_rl.runtime.module_settings import names_modules, warn_caller
 from reactor_rl.runtime.numeric_threads import one_numeric_thread
 from reactor_rl.runtime.plan import aligned_zeros
 from reactor_rl.runtime.run import RunOwner, Snapshot
-from reactor_rl.runtime.supervisor import check_timeout
 from reactor_rl.runtime.worker.main import Reply
 from reactor_rl.runtime.worker.state import WorkerState
 from reactor_rl.runtime.worker_process import WorkerProcess, end_workers
 from reactor_rl.schedule import DEFAULT_COST, longest_first
-from reactor_rl.settings import CHOICES, ExecutorName, NamedExecutor
+from reactor_rl.settings import CHOICES, Execution, ExecutorName, NamedExecutor, checked_number
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Tracing
 from reactor_rl.unmodified import Code, Watch, code_of, fingerprint, library_class, reason, unmodified
@@ -45,8 +44,7 @@ __all__ = [
     "drawn_noise",
     "On",
     "transport_for",
-    "check_nodes",
-    "check_timeout",
+    "checked_number",
     "spread_workers",
     "CHOICES",
     "Choice",
@@ -54,6 +52,7 @@ __all__ = [
     "FORKED",
     "InterruptGuard",
     "POISONED",
+    "Execution",
     "ExecutorName",
     "Failure",
     "Handed",

@@ -65,7 +65,7 @@ class Program(Composition):
         *,
         executor: ExecutorName | NodeTransport = "auto",
         workers: int | None = None,
-        context: str | None = None,
+        start_method: str | None = None,
         caller_works: bool = True,
         debug: bool = False,
         fingerprint: Literal["boundary", "all", "off"] = "boundary",
@@ -73,7 +73,7 @@ class Program(Composition):
         placement: Mapping[str, int] | None = None,
         spin: float | None = None,
         recover: Recover | None = None,
-        tick_timeout: float | None = None,
+        timeout: float | None = None,
         nodes: Any = None,
         on: On | None = None,
     ) -> Run:
@@ -85,7 +85,7 @@ class Program(Composition):
                 ``"ray"``, or a transport that a plugin makes. Never changes a result.
             workers: Number of workers (of each node), the caller's thread included; ``None`` for the cores that this process may
                 use.
-            context: How processes start: ``"forkserver"`` (the default if the system has it), ``"spawn"`` or ``"fork"``.
+            start_method: How processes start: ``"forkserver"`` (the default if the system has it), ``"spawn"`` or ``"fork"``.
             caller_works: Whether the caller's thread takes its share of the reactors; if not, helpers have all of them.
             debug: Fill every array slot with a pattern before it is written and after its last reader.
             fingerprint: Which ports :meth:`Run.fingerprint` covers: the boundary's outputs, all ports, or none.
@@ -97,7 +97,7 @@ class Program(Composition):
             recover: Replace helper processes that die, with the same results; see :class:`reactor_rl.Recover`. ``None``: the run
                 is over when one dies. With several nodes, lost nodes are replaced, and nodes whose workers die or hang; home's own
                 workers are not.
-            tick_timeout: Most seconds that the caller waits for a helper or another node, in a tick or for a snapshot. Then it
+            timeout: Most seconds that the caller waits for a helper or another node, in a tick or for a snapshot. Then it
                 raises :class:`WorkerHungError` or, with ``recover``, replaces that one. The caller's own share is not timed.
             nodes: Number of nodes, home included, or another description that the executor understands; ``None`` for all that it
                 has.
@@ -114,9 +114,9 @@ class Program(Composition):
         if transport is None and on is not None:
             raise ProgramError(f"on= needs an executor with several nodes, 'federated' or 'ray', got {executor!r}")
         settings = RunSettings(
-            executor=cast(ExecutorName, executor) if transport is None else transport.inside, workers=workers, context=context,
-            caller_works=caller_works, debug=debug, fingerprint=fingerprint, costs=costs, placement=placement, spin=spin,
-            recover=recover, tick_timeout=tick_timeout,
+            executor=cast(ExecutorName, executor) if transport is None else transport.inside, workers=workers,
+            start_method=start_method, caller_works=caller_works, debug=debug, fingerprint=fingerprint, costs=costs,
+            placement=placement, spin=spin, recover=recover, timeout=timeout,
         )  # fmt: skip
         # Recovery of nodes has the limits of recovery of workers, except that threads are allowed.
         check(settings if transport is None or recover is None else replace(settings, executor="processes"))

@@ -555,7 +555,7 @@ def test_notes_are_bounded_by_log_bytes() -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("log_bytes", [1, 1 << 20], ids=["saved at a tick", "asked"])
 def test_a_worker_that_does_not_answer_is_replaced(tmp_path: Path, log_bytes: int) -> None:
-    how: dict[str, Any] = {"recover": Recover(restarts=9, log_bytes=log_bytes), "tick_timeout": 0.5}
+    how: dict[str, Any] = {"recover": Recover(restarts=9, log_bytes=log_bytes), "timeout": 0.5}
     with moody(tmp_path).start(executor="processes", workers=3, **how) as run:
         advanced(run, 1)
         (tmp_path / "signals-1").write_text("SIGSTOP")
@@ -571,7 +571,7 @@ def test_a_worker_that_does_not_answer_is_replaced(tmp_path: Path, log_bytes: in
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("log_bytes", [1, 1 << 20], ids=["in the tick", "in what is replayed"])
 def test_a_worker_that_does_not_return_while_it_is_brought_back_is_an_error(tmp_path: Path, log_bytes: int) -> None:
-    how: dict[str, Any] = {"recover": Recover(restarts=9, log_bytes=log_bytes), "tick_timeout": 1.0}
+    how: dict[str, Any] = {"recover": Recover(restarts=9, log_bytes=log_bytes), "timeout": 1.0}
     with moody(tmp_path).start(executor="processes", workers=3, **how) as run:
         advanced(run, 1, 2)
         (tmp_path / "kill-2").write_text(str(run._executor._processes[0].pid))  # type: ignore[attr-defined]
@@ -588,7 +588,7 @@ def test_a_worker_that_does_not_return_while_it_is_brought_back_is_an_error(tmp_
 
 @pytest.mark.timeout(60)
 def test_what_is_replayed_may_take_longer_than_a_tick(tmp_path: Path) -> None:
-    with moody(tmp_path).start(executor="processes", workers=3, recover=Recover(), tick_timeout=1.0) as run:
+    with moody(tmp_path).start(executor="processes", workers=3, recover=Recover(), timeout=1.0) as run:
         advanced(run, *range(1, 11))
         (tmp_path / "slow-1").write_text("0.25")
         killed(run)
@@ -804,7 +804,7 @@ def test_a_fork_server_that_does_not_answer_is_replaced(monkeypatch: pytest.Monk
         monkeypatch.setattr(recovery, "START", 60.0)  # the next one may take as long as it does on a busy machine
 
     monkeypatch.setattr(processes, "end_server", end_server)
-    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9), tick_timeout=1.0) as run:
+    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9), timeout=1.0) as run:
         run.set(given=(1, -1))
         run.tick()
         os.kill(server := fork_server(), signal.SIGSTOP)
@@ -820,7 +820,7 @@ def test_a_fork_server_that_cannot_be_ended_is_an_error(monkeypatch: pytest.Monk
     for module, name, value in ((recovery, "START", 0.2), (recovery, "SLOWER", 0), (processes, "ENDED", 0.2)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(processes, "end_server", lambda: None)
-    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9), tick_timeout=0.5) as run:
+    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9), timeout=0.5) as run:
         run.set(given=(1, -1))
         run.tick()
         os.kill(server := fork_server(), signal.SIGSTOP)
@@ -933,7 +933,7 @@ def test_what_raises_only_while_it_is_brought_back_is_named(where: str, tmp_path
 @pytest.mark.timeout(60)
 def test_another_one_may_take_as_long_to_begin_as_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "START", 0.0)
-    with fickle(tmp_path, 1.0).start(executor="processes", workers=2, recover=Recover(restarts=1), tick_timeout=0.5) as run:
+    with fickle(tmp_path, 1.0).start(executor="processes", workers=2, recover=Recover(restarts=1), timeout=0.5) as run:
         run.set(given=1)
         run.tick()
         killed(run)
@@ -1051,7 +1051,7 @@ def test_a_new_worker_has_the_environment_variables_of_the_first(monkeypatch: py
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"executor": "threads"}, "a thread can be neither killed nor replaced"),
-    ({"executor": "processes", "context": "fork"}, "use 'forkserver' or 'spawn'"),
+    ({"executor": "processes", "start_method": "fork"}, "use 'forkserver' or 'spawn'"),
     ({"executor": "processes", "debug": True}, "debug=True"),
     ({"executor": "processes", "fingerprint": "all"}, "fingerprint='boundary'"),
     ({"recover": 3}, r"recover must be a Recover"),

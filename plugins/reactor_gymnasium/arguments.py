@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space
 from reactor_gymnasium.evaluation.contents import changes, contents, only_added, only_written
 from reactor_gymnasium.traces import no_traces
 from reactor_rl import ProgramError
-from reactor_rl.plugin import CHOICES, Pickled, decode, dumps, encode, loads, warn_caller
+from reactor_rl.plugin import Pickled, checked_number, decode, dumps, encode, loads, warn_caller
 
 __all__ = [
     "Bools",
@@ -30,7 +30,6 @@ __all__ = [
     "check_makers",
     "check_travel",
     "checked_batch_size",
-    "checked_executor",
     "checked_mask",
     "checked_number",
     "checked_seed",
@@ -69,18 +68,6 @@ def check_makers(makers: tuple[Any, ...], owner: str, name: str = "env_fns") -> 
             raise TypeError(f"{name}[{index}] is not callable but {env_fn!r}{hint}")
 
 
-def checked_number(name: str, number: Any, least: int) -> None:
-    """Refuse what is not an integer, or below ``least``.
-
-    Raises:
-        ValueError: Naming it.
-    """
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-        raise ValueError(f"`{name}` must be an integer, got {number!r}.")
-    if number < least:
-        raise ValueError(f"`{name}` must be {'positive' if least == 1 else f'at least {least}'}, got {number}.")
-
-
 def check_flags(**flags: Any) -> None:
     """Refuse what is neither true nor false, by the name of the argument; ``None`` is left to who gives it a meaning.
 
@@ -90,11 +77,6 @@ def check_flags(**flags: Any) -> None:
     for name, flag in flags.items():
         if flag is not None and not isinstance(flag, bool | np.bool_) and flag not in (0, 1):
             raise TypeError(f"{name} must be True or False, got {flag!r}")
-
-
-def checked_executor(executor: Any) -> None:
-    if executor not in CHOICES:
-        raise ValueError(f"executor must be {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}, got {executor!r}")
 
 
 def checked_batch_size(batch_size: int | None, num_envs: int) -> int:

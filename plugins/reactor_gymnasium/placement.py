@@ -432,14 +432,14 @@ AWAY = 1.5e-3
 """Seconds for which a policy may well be evaluated between two steps: helpers have gone to sleep meanwhile."""
 
 
-def late_helpers(context: str | None, spin: float | None = None) -> Callable[[float], float]:
+def late_helpers(start_method: str | None, spin: float | None = None) -> Callable[[float], float]:
     """Tries what helpers cost in a step, of a caller who was away before it or in a hurry, by the seconds that a share takes.
 
     Args:
-        context: How helper processes start.
+        start_method: How helper processes start.
         spin: Seconds that they wait awake.
     """
-    return lambda work: tick_cost(spin, away=AWAY, context=context, work=work)
+    return lambda work: tick_cost(spin, away=AWAY, start_method=start_method, work=work)
 
 
 def choose_executor(

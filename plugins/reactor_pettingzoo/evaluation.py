@@ -46,10 +46,10 @@ def evaluate(
     batch_size: int | None = None,
     deterministic: bool = True,
     max_steps: int | None = None,
-    step_timeout: float | None = None,
+    timeout: float | None = None,
     restarts: int = 0,
     log: str | Path | None = None,
-    resume: str | Path | None = None,
+    resume: bool = False,
     record: Sequence[int] = (),
     videos: str | Path = "videos",
     progress_bar: bool | None = None,
@@ -90,7 +90,7 @@ def evaluate(
     travelling(env_fn, "evaluate")
     return evaluate_joint(
         policy, partial(JointEnv, env_fn, specs, AskedUnit), episodes, seed=seed, num_envs=num_envs, workers=workers,
-        executor=executor, batch_size=batch_size, deterministic=deterministic, max_steps=max_steps, step_timeout=step_timeout,
+        executor=executor, batch_size=batch_size, deterministic=deterministic, max_steps=max_steps, timeout=timeout,
         restarts=restarts, log=log, resume=resume, record=record, videos=videos, progress_bar=progress_bar,
         start_method=start_method,
     )  # fmt: skip

@@ -32,7 +32,7 @@ from reactor_gymnasium.plugin import (
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, shared_space
 from reactor_pettingzoo.rows import PRESENT, AgentsProbe, PaddedUnits
-from reactor_rl.plugin import ExecutorName
+from reactor_rl.plugin import Execution, ExecutorName
 
 __all__ = ["ParallelVectorEnv"]
 
@@ -111,7 +111,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
             may do something else between :meth:`step_async` and :meth:`step_wait`.
         restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`. The
             copies must do the same after the same seed and actions, which is tried with two that are thrown away.
-        step_timeout: Seconds that a step, a reset or a call may take on a worker process at most. After that it is a
+        timeout: Seconds that a step, a reset or a call may take on a worker process at most. After that it is a
             :class:`reactor_rl.WorkerHungError` that names the copy, or, with ``restarts``, the worker is replaced.
 
     **Resets.** ``seed`` is ``None``, one seed for each copy, or an int ``s`` for ``s, s + 1, ...``: no two copies have the same.
@@ -157,7 +157,7 @@ class ParallelVectorEnv(ShardedVectorEnv):
         context: str | None = None,
         caller_works: bool = True,
         restarts: int = 0,
-        step_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> None:
         super().__init__()
         if not callable(env_fn):
@@ -167,7 +167,11 @@ class ParallelVectorEnv(ShardedVectorEnv):
         self._chosen: Bools | None = None  # the copies that the reset that goes on is of
         self._over = np.zeros(self.num_copies, np.bool_)
         makers = [env_fn] * self.num_copies
-        self._construct(makers, workers, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy)
+        execution = Execution(
+            workers=workers, executor=executor, nodes=nodes, start_method=context, caller_works=caller_works, restarts=restarts,
+            timeout=timeout, method_option=self._style.context_option,
+        )  # fmt: skip
+        self._construct(makers, execution, copy=copy)
 
     # ------------------------------------------------------------------ hooks
 

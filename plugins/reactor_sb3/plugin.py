@@ -31,7 +31,7 @@ from reactor_sb3.policies import read_policy, read_values
 from reactor_sb3.trainers.learner import Minibatch, flat_rows
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
-from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions, keeps_arguments
+from reactor_sb3.trainers.options import Options, SplitOptions, keeps_arguments
 from reactor_sb3.trainers.session import Referee
 from reactor_sb3.trainers.verify_targets import Training
 
@@ -44,7 +44,6 @@ __all__ = [
     "Exploring",
     "Field",
     "Minibatch",
-    "OffPolicyOptions",
     "OffPolicyTrainer",
     "OnPolicy",
     "OnPolicyTrainer",

@@ -387,16 +387,16 @@ class FederatedRun(Run):
     Args:
         topology: The whole program.
         nodes: The node of each of its reactors.
-        plan, executor, reactors, helpers, tick_timeout: Home's part; see :class:`Run`.
+        plan, executor, reactors, helpers, timeout: Home's part; see :class:`Run`.
         transport: The transport to the other nodes.
     """
 
     def __init__(
         self, topology: Topology, nodes: Sequence[int], plan: Plan, executor: Executor, reactors: list[Reactors], helpers: Home,
-        transport: NodeTransport, tick_timeout: float | None,
+        transport: NodeTransport, timeout: float | None,
     ) -> None:  # fmt: skip
         self._whole, self._nodes, self._transport, self._home = topology, tuple(nodes), transport, helpers
-        super().__init__(plan, executor, reactors, "", helpers, tick_timeout)
+        super().__init__(plan, executor, reactors, "", helpers, timeout)
         try:
             self._counts = [plan.schedule.workers, *self._count_others()]
         except BaseException as error:
@@ -473,8 +473,8 @@ def start_federated(
         ProgramError: If the program cannot run on these nodes.
         RunError: If the nodes cannot be made.
     """
-    if settings.tick_timeout is not None:
-        transport = TimedTransport(transport, settings.tick_timeout)
+    if settings.timeout is not None:
+        transport = TimedTransport(transport, settings.timeout)
     if settings.recover is not None:
         transport = RecoveringTransport(transport, settings.recover)
     nodes = nodes_of(topology, transport.workers, on)
@@ -490,7 +490,7 @@ def start_federated(
     shares: list[Reactors] = [{index: given[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
     try:
         transport.launch([config.packed() for config in configs[1:]])
-        return FederatedRun(topology, nodes, plan, executor, shares, helpers, transport, settings.tick_timeout)
+        return FederatedRun(topology, nodes, plan, executor, shares, helpers, transport, settings.timeout)
     except BaseException:
         transport.close(0.0)
         raise

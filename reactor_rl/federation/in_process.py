@@ -17,9 +17,9 @@ from reactor_rl.errors import ProgramError
 from reactor_rl.federation.node import NodeHost
 from reactor_rl.federation.transport import NodeLostError, NodeReply, NodeRequest, NodeTransport
 from reactor_rl.runtime.limits import usable_cores
-from reactor_rl.settings import CHOICES, LOCAL, NamedExecutor
+from reactor_rl.settings import CHOICES, LOCAL, NamedExecutor, check_nodes
 
-__all__ = ["InProcess", "GROUP", "transport_for", "check_nodes"]
+__all__ = ["InProcess", "GROUP", "transport_for"]
 
 
 class InProcess:
@@ -118,16 +118,6 @@ class _Thread(threading.Thread):
 
 GROUP = "reactor_rl.transports"
 """Entry points by which plugins offer transports: functions of ``nodes`` and ``workers``, under the name of the executor."""
-
-
-def check_nodes(executor: Any, nodes: Any) -> None:
-    """Refuse ``nodes`` for an executor of one machine.
-
-    Raises:
-        ProgramError: Naming both.
-    """
-    if nodes is not None and executor in LOCAL:
-        raise ProgramError(f"nodes={nodes!r} needs an executor with several machines: executor='ray'")
 
 
 def transport_for(executor: Any, nodes: Any = None, workers: int | None = None) -> NodeTransport | None:

@@ -125,7 +125,7 @@ class _NodeRun(Run):
         given: dict[int, bytes | Reactor] = {**config.reactors, program.gateway: self._gateway}
         shares: list[Reactors] = [{index: given[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
         super().__init__(plan, executor, shares, "", Helpers(plan, executor))
-        self._limit = settings.tick_timeout
+        self._limit = settings.timeout
         self._gateway_mask = sum(bit for bit, reaction in self._loop.reactions.items() if reaction in program.gateway_links)
 
     def _start_up(self) -> None:

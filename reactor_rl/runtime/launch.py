@@ -29,6 +29,7 @@ from typing import Any
 from reactor_rl.errors import RunError
 from reactor_rl.runtime.guards import holding
 from reactor_rl.runtime.numeric_threads import SINGLE_THREADED
+from reactor_rl.settings import check_start_method
 
 __all__ = [
     "ChildProcess",
@@ -169,11 +170,9 @@ def context_named(name: str | None) -> BaseContext:
     Raises:
         ValueError: If this system does not have the method.
     """
-    methods = multiprocessing.get_all_start_methods()
+    check_start_method("start_method", name)
     if name is None:
-        name = "forkserver" if "forkserver" in methods else "spawn"
-    if name not in methods:
-        raise ValueError(f"context must be one of {', '.join(map(repr, sorted(methods)))} on this system, got {name!r}")
+        name = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     return multiprocessing.get_context(name)
 
 

@@ -71,10 +71,10 @@ class ProcessesExecutor:
     name = "processes"
 
     @shortages_named("start the workers")
-    def __init__(self, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, plan: Plan, spin: float, start_method: str | None, setup: Sequence[Callable[[], None]]) -> None:
         self._plan, self._setup, self._variables = plan, tuple(setup), environment()
         self._arithmetic = arithmetic()
-        self._context = context_named(context)
+        self._context = context_named(start_method)
         self.settings = ModuleSettings()  # of the caller's modules, when it starts helpers
         self._processes: list[ChildProcess] = []
         self._start: ProcessStart | None = None

@@ -77,7 +77,7 @@ class Run(RunLifetime):
 
     def __init__(
         self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str, helpers: Helpers,
-        tick_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> None:  # fmt: skip
         self._plan, self._executor, self._choice, self._helpers = plan, executor, choice, helpers
         self._ticks, self._closing = 0, RLock()
@@ -94,7 +94,7 @@ class Run(RunLifetime):
             self._boundary = Boundary(plan.topology.name, self._loop, inputs, outputs)
             self._hash = plan.options.fingerprint == "boundary" and bool(outputs)
             self._start_up()
-            helpers.limit = tick_timeout  # startup reactions take their time
+            helpers.limit = timeout  # startup reactions take their time
             self._state = "ready"
         except BaseException as error:
             self._mark_broken(f"it could not be started ({type(error).__name__})")

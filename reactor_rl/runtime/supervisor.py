@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from reactor_rl import graph as graphs
 from reactor_rl.errors import ProgramError
@@ -21,10 +21,10 @@ from reactor_rl.runtime.recovery import RecoveringHelpers
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.threads import ThreadsExecutor
 from reactor_rl.schedule import Arrivals, compile_schedule
-from reactor_rl.settings import ExecutorName, Recover
+from reactor_rl.settings import ExecutorName, Recover, check_timeout
 from reactor_rl.topology import Topology
 
-__all__ = ["SPIN", "RunSettings", "check", "check_timeout", "compile_program", "start"]
+__all__ = ["SPIN", "RunSettings", "check", "compile_program", "start"]
 
 SPIN = 200e-6
 """Seconds that a worker spins before it parks: several times the cost of waking it up."""
@@ -37,7 +37,7 @@ class RunSettings:
 
     executor: ExecutorName = "inline"
     workers: int | None = None
-    context: str | None = None
+    start_method: str | None = None
     caller_works: bool = True
     debug: bool = False
     fingerprint: Literal["boundary", "all", "off"] = "boundary"
@@ -45,7 +45,7 @@ class RunSettings:
     placement: Mapping[str, int] | None = None
     spin: float | None = None
     recover: Recover | None = None
-    tick_timeout: float | None = None
+    timeout: float | None = None
 
 
 def check(settings: RunSettings) -> None:
@@ -61,25 +61,11 @@ def check(settings: RunSettings) -> None:
         raise ProgramError(f"spin must be between 0 and {LONGEST_SPIN} s, got {spin!r}; a worker that waits longer should park")
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise ProgramError(f"workers must be an integer >= 1, or None for the cores of this process, got {workers!r}")
-    check_timeout("tick_timeout", settings.tick_timeout)
+    check_timeout("timeout", settings.timeout)
     if settings.recover is not None:
         _check_recovery(settings)
     if settings.executor == "auto" and settings.placement is not None:
         raise ProgramError("placement cannot be combined with executor='auto', which chooses the workers: name the executor")
-
-
-def check_timeout(name: str, seconds: Any) -> None:
-    """Check a time limit.
-
-    Args:
-        name: Name of the setting.
-        seconds: Its value.
-
-    Raises:
-        ProgramError: If it is neither ``None`` nor a positive number.
-    """
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0.0):
-        raise ProgramError(f"{name} must be a positive number of seconds, or None for no limit, got {seconds!r}")
 
 
 def _check_recovery(settings: RunSettings) -> None:
@@ -88,8 +74,8 @@ def _check_recovery(settings: RunSettings) -> None:
     why = None
     if settings.executor == "threads":
         why = "executor='threads': a thread can be neither killed nor replaced; use executor='processes'"
-    elif settings.context == "fork":
-        why = "context='fork': a new worker must begin as the first one did; use 'forkserver' or 'spawn'"
+    elif settings.start_method == "fork":
+        why = "start_method='fork': a new worker must begin as the first one did; use 'forkserver' or 'spawn'"
     elif settings.debug:
         why = "debug=True: the pattern in the slots hides their content; use one of the two"
     elif settings.fingerprint == "all":
@@ -117,14 +103,14 @@ def start(
         why: The reason for these settings, for :attr:`Run.choice`.
     """
     plan, executor = compile_program(topology, setup, settings)
-    pickled = reactors(settings.context == "fork" and executor.name == "processes")
+    pickled = reactors(settings.start_method == "fork" and executor.name == "processes")
     shares: list[Reactors] = [{index: pickled[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
     helpers = (
         RecoveringHelpers(plan, executor, settings.recover, shares)
         if settings.recover is not None and isinstance(executor, ProcessesExecutor)
         else Helpers(plan, executor)
     )
-    run = Run(plan, executor, shares, why, helpers, settings.tick_timeout)
+    run = Run(plan, executor, shares, why, helpers, settings.timeout)
     if isinstance(executor, ProcessesExecutor):
         try:
             found = [one for part in run._ask("settings", None) for one in part]
@@ -162,11 +148,11 @@ def compile_program(
     spin = SPIN if settings.spin is None else settings.spin
     if schedule.workers > cores:
         spin = 0.0
-    return plan, _executor(executor, plan, spin, settings.context, setup)
+    return plan, _executor(executor, plan, spin, settings.start_method, setup)
 
 
 def _executor(
-    executor: ExecutorName, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]
+    executor: ExecutorName, plan: Plan, spin: float, start_method: str | None, setup: Sequence[Callable[[], None]]
 ) -> Executor:
     match executor:
         case "inline":
@@ -181,4 +167,4 @@ def _executor(
                     "executor='processes': this process is daemonic, as workers of multiprocessing.Pool and of torch's DataLoader "
                     "are, and may not start others; use executor='auto' or 'inline' in it"
                 )
-            return ProcessesExecutor(plan, spin, context, setup)
+            return ProcessesExecutor(plan, spin, start_method, setup)

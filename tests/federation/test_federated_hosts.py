@@ -66,7 +66,7 @@ def test_an_environment_that_does_not_return(restarts: int) -> None:
 
     expected = stepped(executor="inline")
     try:
-        how = {"executor": "federated", "nodes": 2, "workers": 1, "step_timeout": 1.0}
+        how = {"executor": "federated", "nodes": 2, "workers": 1, "timeout": 1.0}
         if restarts == 0:
             with pytest.raises(WorkerHungError, match=r"node 1 has not answered for 1.0 s in tick 2; it holds environments\[2:4\]"):
                 stepped(**how)
@@ -84,7 +84,7 @@ def test_an_environment_that_does_not_return(restarts: int) -> None:
 def test_a_training(pipeline: int) -> None:
     def trained(**how: Any) -> str:
         with SyncDQN(
-            "MlpPolicy", "CartPole-v1", n_actors=3, rollout_steps=8, gradient_steps=2, learning_starts=48, batch_size=16,
+            "MlpPolicy", "CartPole-v1", n_actors=3, train_freq=8, gradient_steps=2, learning_starts=48, batch_size=16,
             pipeline=pipeline, seed=3, **how,
         ) as model:  # fmt: skip
             model.learn(48 + 24 * 5)

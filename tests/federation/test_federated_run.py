@@ -212,7 +212,7 @@ def test_startup_reactions_take_their_time(workers: int) -> None:
     program = Program("slow to start")
     bank = program.bank(TakesItsTime, 2, name="slow")
     program.connect(bank.out, program.output("ticks").rows)
-    how: dict[str, Any] = {"tick_timeout": 0.4, "caller_works": workers == 1, "on": {"slow": 1}}
+    how: dict[str, Any] = {"timeout": 0.4, "caller_works": workers == 1, "on": {"slow": 1}}
     with program.start(executor="federated", nodes=2, workers=workers, **how) as run:
         run.run(2)
         assert run.ticks.tolist() == [1, 1]
@@ -387,7 +387,7 @@ def test_a_question_ends_when_another_thread_closes_the_run() -> None:
 def test_a_node_that_hangs_is_named() -> None:
     GATE[3] = gate = threading.Event()
     try:
-        with search().start(executor="federated", nodes=2, workers=1, tick_timeout=0.2) as run:
+        with search().start(executor="federated", nodes=2, workers=1, timeout=0.2) as run:
             with pytest.raises(WorkerHungError, match=r"node 1 has not answered for 0.2 s in tick 0; it holds rolls\[2\]"):
                 run.tick()
             gate.set()

@@ -190,13 +190,13 @@ def test_a_node_that_hangs_is_replaced(place: Hashable, log_bytes: int) -> None:
     expected = trajectory(12, executor="inline")
     recover = Recover(restarts=1, log_bytes=log_bytes)
     with held(place), pytest.warns(RecoveryWarning, match=r"node \d has not answered for 1.0 s in tick \d. It was replaced"):
-        found = trajectory(12, executor=InProcess(3, 1), recover=recover, tick_timeout=1.0, on={"sum": [1, 2]})
+        found = trajectory(12, executor=InProcess(3, 1), recover=recover, timeout=1.0, on={"sum": [1, 2]})
     assert found == expected
 
 
 def test_a_node_whose_worker_hangs_is_replaced() -> None:
     expected = trajectory(12, executor="inline")
-    how = {"executor": InProcess(2, 3), "recover": Recover(restarts=1), "tick_timeout": 1.0, "caller_works": False}
+    how = {"executor": InProcess(2, 3), "recover": Recover(restarts=1), "timeout": 1.0, "caller_works": False}
     with held((1, 5)), pytest.warns(RecoveryWarning, match=r"node 1 has (lost a worker \(.* it is in sum|not answered for 1.0 s)"):
         found = trajectory(12, **how, on={"sum": 1})
     assert found == expected
@@ -210,7 +210,7 @@ def test_a_node_whose_worker_hangs_is_replaced() -> None:
     ],
 )
 def test_who_hangs_again_is_named(places: list[Hashable], restarts: int, why: str) -> None:
-    how = {"executor": InProcess(2, 1), "recover": Recover(restarts=restarts), "tick_timeout": 1.0}
+    how = {"executor": InProcess(2, 1), "recover": Recover(restarts=restarts), "timeout": 1.0}
     with (
         held(*places),
         pytest.warns(RecoveryWarning),

@@ -64,7 +64,7 @@ def everyone(**how: Any) -> str:
     return tournament(connect_four.env, population, episodes=4, seed=0, progress_bar=False, **how).fingerprint
 
 
-OFF_POLICY = {"n_actors": 5, "rollout_steps": 8, "gradient_steps": 2, "learning_starts": 64, "batch_size": 16, "buffer_size": 1000}
+OFF_POLICY = {"n_actors": 5, "train_freq": 8, "gradient_steps": 2, "learning_starts": 64, "batch_size": 16, "buffer_size": 1000}
 CASES: dict[str, tuple[str, Callable[..., str]]] = {
     "ReactorVectorEnv": ("gymnasium", vector_env),
     "SyncDQN": ("stable_baselines3", partial(trainer, "SyncDQN", "CartPole-v1", 400, settings=OFF_POLICY)),

@@ -116,7 +116,7 @@ def test_a_node_that_dies_is_named(cluster: Any) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_node_that_hangs_is_replaced(cluster: Any) -> None:
-    with star().start(**RAY, recover=Recover(restarts=1), tick_timeout=1.0) as run:
+    with star().start(**RAY, recover=Recover(restarts=1), timeout=1.0) as run:
         assert counted(run, 10) == [11] * 4
         os.kill(process_of(run, 1), signal.SIGSTOP)
         with pytest.warns(RecoveryWarning, match=r"node 1 \(.*\) has not answered for 1.0 s in tick 1. It was replaced"):

@@ -218,7 +218,7 @@ def test_close_notices_a_dead_helper() -> None:
 
 
 def test_a_helper_that_does_not_answer_is_an_error() -> None:
-    with bank().start(executor="processes", workers=3, tick_timeout=0.5) as run:
+    with bank().start(executor="processes", workers=3, timeout=0.5) as run:
         run.tick()
         os.kill(run.pids[1], signal.SIGSTOP)
         with pytest.raises(WorkerHungError, match=r"worker \d has not answered in 0.5 s; its process is stopped, as by SIGSTOP\."):
@@ -348,7 +348,7 @@ class Each(Reactor):
 program = Program("script")
 bank = program.bank(Each, 3)
 program.connect(bank.out, program.output("x").rows)
-run = program.start(executor="processes", workers=3, context=CONTEXT)
+run = program.start(executor="processes", workers=3, start_method=CONTEXT)
 run.tick()
 print(*[p for p, _ in run.x], flush=True)
 assert [t.n for _, t in run.x] == [0, 1, 2] and all(type(t) is Tool for _, t in run.x)

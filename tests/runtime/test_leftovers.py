@@ -81,7 +81,7 @@ class Unloadable:
 @pytest.mark.parametrize(("size", "context"), [(10, "forkserver"), (10, "spawn"), (2_000_000, "forkserver")])
 def test_a_helper_that_cannot_unpickle_says_so_at_any_length(size: int, context: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match=r"^x+") as caught:
-        start(Unloadable(size), context=context)
+        start(Unloadable(size), start_method=context)
     assert str(caught.value) == "x" * size
     assert capfd.readouterr().err == ""
 
@@ -94,7 +94,7 @@ def test_a_helper_that_cannot_be_prepared_says_so_once(capfd: pytest.CaptureFixt
     found = program()
     found.worker_setup(refuses)
     with pytest.raises(ValueError, match="not prepared"):
-        found.start(executor="processes", workers=2, context="spawn")
+        found.start(executor="processes", workers=2, start_method="spawn")
     assert capfd.readouterr().err == ""
 
 
@@ -116,7 +116,7 @@ def test_a_helper_whose_end_nobody_is_told_of(context: str) -> None:
     bank = program.bank(Each, 2)
     program.connect(bank.pid, program.output("pids").rows)
     for _ in range(2):
-        run = program.start(executor="processes", workers=2, context=sys.argv[1])
+        run = program.start(executor="processes", workers=2, start_method=sys.argv[1])
         run.tick()
         os.kill(run.pids[1], signal.SIGKILL)
         try:
@@ -196,7 +196,7 @@ def test_the_fork_server_has_loaded_what_plugins_name() -> None:
     preload("wsgiref.util", "xmlrpc.client")  # of which the caller itself has loaded one package
     program = Program("each")
     program.connect(program.bank(Each, 2).found, program.output("found").rows)
-    with program.start(executor="processes", workers=2, context="forkserver") as run:
+    with program.start(executor="processes", workers=2, start_method="forkserver") as run:
         run.tick()
         print(run.found)
     """

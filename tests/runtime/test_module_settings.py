@@ -93,7 +93,7 @@ def _started(context: str | None = None, executor: Any = "processes") -> Any:
     made = [program.add(sys.modules["rrl_told"].Told, name=f"told_{number}") for number in range(2)]
     for number, one in enumerate(made):
         program.connect(one.told, program.output(f"told_{number}"))
-    return program.start(executor=executor, workers=2, placement={"told_0": 0, "told_1": 1}, context=context)
+    return program.start(executor=executor, workers=2, placement={"told_0": 0, "told_1": 1}, start_method=context)
 
 
 SET: dict[str, tuple[Any, str]] = {

@@ -27,7 +27,7 @@ WAYS = [
     *({"executor": "threads", "workers": n} for n in (2, 3, 4)),
     *({"executor": "processes", "workers": n} for n in (2, 3, 4)),
     {"executor": "processes", "workers": 2, "caller_works": False},
-    {"executor": "processes", "workers": 2, "context": "fork"},
+    {"executor": "processes", "workers": 2, "start_method": "fork"},
 ]
 FEW = [WAYS[0], WAYS[2], WAYS[4]]
 

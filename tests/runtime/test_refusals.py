@@ -230,8 +230,8 @@ def test_without_a_fingerprint_there_is_none_to_tell() -> None:
         ("fingerprint", "some", "fingerprint must be 'boundary', 'all' or 'off', got 'some'"),
         ("workers", 0, "workers must be an integer >= 1.*got 0"),
         ("workers", True, "workers must be an integer >= 1.*got True"),
-        ("tick_timeout", 0, "tick_timeout must be a positive number of seconds, or None"),
-        ("tick_timeout", True, "tick_timeout must be a positive number of seconds, or None"),
+        ("timeout", 0, "timeout must be a positive number of seconds, or None"),
+        ("timeout", True, "timeout must be a positive number of seconds, or None"),
         ("placement", {"echo": 0}, "placement cannot be combined with executor='auto'"),
     ],
 )
@@ -241,9 +241,9 @@ def test_a_setting_of_no_meaning_is_refused(setting: str, value: Any, says: str)
         echo().start(**{"executor": executor, setting: value}).close()
 
 
-def test_a_context_that_this_system_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"context must be one of .*'spawn' on this system, got 'fibers'"):
-        nosy(lambda self: None).start(executor="processes", workers=2, context="fibers")
+def test_a_start_method_that_this_system_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"start_method must be one of .*'spawn' on this system, got 'fibers'"):
+        nosy(lambda self: None).start(executor="processes", workers=2, start_method="fibers")
 
 
 def test_nothing_else_is_asked_while_a_tick_is_going_on(tmp_path: Path) -> None:

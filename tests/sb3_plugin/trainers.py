@@ -118,8 +118,8 @@ def new(algorithm: str, env: Any = "CartPole-v1", policy: str = "MlpPolicy", **c
     network: dict[str, Any] = {"net_arch": [32]}
     if policy == "CnnPolicy":
         network = {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
-    if "n_steps" in arguments and "rollout_steps" in changed:
-        changed["n_steps"] = changed.pop("rollout_steps")
+    if "rollout_steps" in changed:
+        changed["n_steps" if "n_steps" in arguments else "train_freq"] = changed.pop("rollout_steps")
     return cls(
         policy, suited(algorithm, env), **{"n_actors": 4, "seed": 0, "policy_kwargs": network, **INLINE, **arguments, **changed}
     )

@@ -107,6 +107,6 @@ def start_on_nodes(
     placement = {name: dice.randrange(workers) for name in names} if dice.random() < 0.5 else None
     settings = supervisor.RunSettings(
         inside, workers, caller_works=caller_works, fingerprint="boundary", recover=recover, placement=placement,
-        tick_timeout=limit,
+        timeout=limit,
     )  # fmt: skip
     return home.start_federated(program.topology, lambda _: program.pickled, (), settings, transport, on), transport

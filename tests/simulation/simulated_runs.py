@@ -185,7 +185,7 @@ class User:
             return
         how = RunSettings(
             settings.executor, self.plan.schedule.workers, fingerprint=settings.fingerprint, debug=settings.debug,
-            recover=settings.recover, tick_timeout=settings.limit,
+            recover=settings.recover, timeout=settings.limit,
         )  # fmt: skip
         self.run = supervisor.start(program.topology, lambda _: program.pickled, (), how)
         if settings.kind == "hang":

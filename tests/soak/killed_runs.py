@@ -90,7 +90,7 @@ def _agents(**how: Any) -> Any:
     return ParallelVectorEnv(_spread, 6, **how)
 
 
-DQN = {"learning_starts": 64, "rollout_steps": 16}
+DQN = {"learning_starts": 64, "train_freq": 16}
 PPO = {"n_steps": 16, "batch_size": 32}
 SAC = {"learning_starts": 64, "policy_kwargs": {"net_arch": [32]}}
 CASES: dict[str, Case] = {

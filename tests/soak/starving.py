@@ -196,7 +196,7 @@ def training(kind: str) -> tuple[Any, Callable[..., Any]]:
             "MlpPolicy",
             "CartPole-v1",
             n_actors=2,
-            rollout_steps=16,
+            train_freq=16,
             learning_starts=32,
             buffer_size=5000,
             executor="inline",

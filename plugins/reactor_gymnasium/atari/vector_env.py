@@ -24,7 +24,7 @@ from reactor_gymnasium.environments.unit_rows import UnitRows
 from reactor_gymnasium.placement import StepCosts, median_step
 from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
-from reactor_rl.plugin import ExecutorName, require_extra
+from reactor_rl.plugin import Execution, ExecutorName, require_extra
 
 __all__ = ["AtariVectorEnv", "rom_path"]
 
@@ -83,7 +83,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         caller_works: Whether the calling thread plays too. If not, ``workers`` helpers do everything, and the caller may do
             something else between :meth:`send` and :meth:`recv`. ``None``: unless there are several batches.
         restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`.
-        step_timeout: Seconds that a step may take on a worker process at most; as for :class:`ReactorVectorEnv`.
+        timeout: Seconds that a step may take on a worker process at most; as for :class:`ReactorVectorEnv`.
 
     Raises:
         ValueError: If there is no such game, or a number makes no sense.
@@ -137,7 +137,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         nodes: Any = None,
         caller_works: bool | None = None,
         restarts: int = 0,
-        step_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> None:
         super().__init__()
         for name, number, least in (("num_envs", num_envs, 1), ("num_threads", num_threads, 0)):
@@ -161,10 +161,11 @@ class AtariVectorEnv(ShardedVectorEnv):
         self.metadata = {"autoreset_mode": self.autoreset_mode, "render_modes": ["rgb_array"], "render_fps": 60 // frameskip}
         self._threshold = float(continuous_action_threshold) if continuous else None
         self._first_core = thread_affinity_offset
-        asked, makers = workers if workers is not None else num_threads or None, [partial(AtariGame, self._options)] * num_envs
-        self._construct(
-            makers, asked, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy, batch_size=batch_size or None
-        )
+        execution = Execution(
+            workers=workers if workers is not None else num_threads or None, executor=executor, nodes=nodes, start_method=context,
+            caller_works=caller_works, restarts=restarts, timeout=timeout, method_option=self._style.context_option,
+        )  # fmt: skip
+        self._construct([partial(AtariGame, self._options)] * num_envs, execution, copy=copy, batch_size=batch_size or None)
 
     # ------------------------------------------------------------------ hooks
 

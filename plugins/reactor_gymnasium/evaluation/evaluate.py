@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from reactor_gymnasium.arguments import check_travel, checked_executor, checked_number, encode_makers, make_probe
+from reactor_gymnasium.arguments import check_travel, checked_number, encode_makers, make_probe
 from reactor_gymnasium.environments.player import EndedEpisode
 from reactor_gymnasium.evaluation.choosing import Chosen, choose_batch
 from reactor_gymnasium.evaluation.contents import Contents, contents, hashed, hashes, replaced
@@ -29,7 +30,7 @@ from reactor_gymnasium.make import find_spec
 from reactor_gymnasium.placement import step_cost
 from reactor_gymnasium.traces import Traces, no_traces, without_films
 from reactor_rl import RecoveryWarning, WorkerDiedError, WorkerHungError
-from reactor_rl.plugin import check_timeout, expected_gain, global_random_state, parallel_executor, settled, usable_cores
+from reactor_rl.plugin import Execution, expected_gain, global_random_state, parallel_executor, settled, usable_cores
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -56,10 +57,10 @@ def evaluate(
     batch_size: int | None = None,
     deterministic: bool = True,
     max_steps: int | None = None,
-    step_timeout: float | None = None,
+    timeout: float | None = None,
     restarts: int = 0,
     log: str | Path | None = None,
-    resume: str | Path | None = None,
+    resume: bool = False,
     record: Sequence[int] = (),
     videos: str | Path = "videos",
     progress_bar: bool | None = None,
@@ -87,12 +88,12 @@ def evaluate(
             the process's random generators. No matter for what is asked row by row by construction, as ``MlpPolicy`` is.
         deterministic: Whether a policy that can do both takes its best action, or draws one.
         max_steps: After how many steps an episode is cut off; by default only by its own limits.
-        step_timeout: Seconds that the caller waits for a worker process at most, in which its environments take up to 16 steps.
+        timeout: Seconds that the caller waits for a worker process at most, in which its environments take up to 16 steps.
             After that it is a :class:`reactor_rl.WorkerHungError`, or, with ``restarts``, workers are started anew.
         restarts: How often worker processes are started anew because one has died. Episodes that had not ended begin again.
-        log: A file that gets a line of JSON for each episode when it ends; it is written anew.
-        resume: Likewise, but it may have episodes of the same evaluation already, which are not played again: after a crash,
-            call again with the same arguments. A file that is no log, or the log of another evaluation, stays as it is.
+        log: A file that gets a line of JSON for each episode when it ends. It is written anew, unless ``resume`` is true.
+        resume: Whether the log may have episodes of the same evaluation already, which are not played again: after a crash, call
+            again with the same arguments. A file that is no log, or the log of another evaluation, stays as it is.
         record: Numbers of episodes to make videos of, after all have been played. The environment must render ``rgb_array``. If a
             video cannot be made then, there is a warning.
         videos: Folder of the videos, ``episode-7.mp4`` and so on.
@@ -113,7 +114,7 @@ def evaluate(
         (20, True)
     """
     with PolicyEvaluator(
-        env, num_envs=num_envs, workers=workers, executor=executor, max_steps=max_steps, step_timeout=step_timeout,
+        env, num_envs=num_envs, workers=workers, executor=executor, max_steps=max_steps, timeout=timeout,
         restarts=restarts, start_method=start_method,
     ) as evaluator:  # fmt: skip
         return evaluator.evaluate(
@@ -133,25 +134,21 @@ class PolicyEvaluator:
         workers: int | None = None,
         executor: ExecutorName = "auto",
         max_steps: int | None = None,
-        step_timeout: float | None = None,
+        timeout: float | None = None,
         restarts: int = 0,
         start_method: str | None = None,
     ) -> None:
         for name, number, least in (
-            ("num_envs", num_envs, 1), ("workers", workers, 1), ("max_steps", max_steps, 1), ("restarts", restarts, 0),
+            ("num_envs", num_envs, 1), ("max_steps", max_steps, 1),
         ):  # fmt: skip
-            if number is not None or name == "restarts":
+            if number is not None:
                 checked_number(name, number, least)
-        checked_executor(executor)
-        if start_method not in (None, *_START_METHODS):
-            raise ValueError(f"start_method must be {', '.join(map(repr, _START_METHODS))} or None, got {start_method!r}")
+        self.execution = Execution(
+            workers=workers, executor=executor, start_method=start_method, restarts=restarts, timeout=timeout
+        )
         if executor in ("ray", "federated"):
             raise ValueError(f"executor must be 'auto', 'inline', 'threads' or 'processes', got {executor!r}")
-        step_timeout = float(step_timeout) if isinstance(step_timeout, np.number) else step_timeout
-        check_timeout("step_timeout", step_timeout)
-        self.num_envs, self.workers, self.max_steps = _whole(num_envs), _whole(workers), _whole(max_steps)
-        self.restarts, self.executor = int(restarts), executor
-        self.step_timeout, self.start_method = step_timeout, start_method
+        self.num_envs, self.max_steps = _whole(num_envs), _whole(max_steps)
         self.env_fn, self.name = env_maker(env)
         (self.make,) = encode_makers((self.env_fn,))
         check_travel((self.env_fn,), (self.make,), "evaluate", "start_method", "env")
@@ -166,7 +163,7 @@ class PolicyEvaluator:
         batch_size: int | None = None,
         deterministic: bool = True,
         log: str | Path | None = None,
-        resume: str | Path | None = None,
+        resume: bool = False,
         record: Sequence[int] = (),
         videos: str | Path = "videos",
         progress_bar: bool | None = None,
@@ -180,9 +177,11 @@ class PolicyEvaluator:
             if not isinstance(flag, bool | np.bool_) and not (flag is None and name == "progress_bar"):
                 raise TypeError(f"{name} must be True or False, got {flag!r}")
         episodes, seed, batch_size, deterministic = int(episodes), int(seed), _whole(batch_size), bool(deterministic)
-        if log is not None and resume is not None:
-            raise ValueError("log and resume are one file: pass resume alone, which writes what log does")
-        path, goes_on = _checked_path("log" if resume is None else "resume", log if resume is None else resume), resume is not None
+        if not isinstance(resume, bool | np.bool_):
+            raise TypeError(f"resume must be True or False, got {resume!r}; the file is log=")
+        if resume and log is None:
+            raise ValueError("resume=True needs log=, the file to go on with")
+        path, goes_on = _checked_path("log", log), bool(resume)
         record, folder = _checked_record(record, episodes), _checked_path("videos", videos)
         if folder is None:
             raise TypeError("videos must be the path of a folder, got None")
@@ -252,7 +251,7 @@ class PolicyEvaluator:
         ended: Callable[[Sequence[EndedEpisode]], None],
     ) -> None:  # fmt: skip
         """Play what is not known yet."""
-        left, restarts = self.restarts, 0
+        left, restarts = self.execution.restarts, 0
         while missing := [number for number in range(episodes) if number not in known]:
             try:
                 self._program(chosen, context, probe, len(missing)).play(chosen, seed, missing, ended)
@@ -261,7 +260,9 @@ class PolicyEvaluator:
                 if not left:
                     raise
                 left, restarts = left - 1, restarts + 1
-                warnings.warn(f"workers are started anew ({restarts} of {self.restarts}): {error}", RecoveryWarning, stacklevel=4)
+                warnings.warn(
+                    f"workers are started anew ({restarts} of {self.execution.restarts}): {error}", RecoveryWarning, stacklevel=4
+                )
             except BaseException:
                 self.close()
                 raise
@@ -272,7 +273,7 @@ class PolicyEvaluator:
         if self.program is not None and self.program.in_workers == in_workers:
             return self.program
         self.close()
-        workers = usable_cores() if self.workers is None else self.workers
+        workers = self.execution.workers or usable_cores()
         if self.num_envs is None:
             each = ROWS if chosen.policy.by_row or chosen.batch == 1 else max(ROWS, chosen.batch)
             num_envs = each * (workers if in_workers or each == ROWS else 1)
@@ -280,8 +281,8 @@ class PolicyEvaluator:
             num_envs = self.num_envs
         num_envs = min(num_envs, episodes)
         workers = min(workers, num_envs)
-        executor = self.executor
-        choice = settled(executor, workers, replaced=bool(self.restarts))
+        executor, replaced = self.execution.executor, bool(self.execution.restarts)
+        choice = settled(executor, workers, replaced=replaced)
         if choice is not None:
             executor, workers = choice.executor, choice.workers
         else:
@@ -289,10 +290,10 @@ class PolicyEvaluator:
             with no_traces():
                 seconds = (step_cost(without_films(probe)) or 0.0) * limit * episodes
             pays = expected_gain(seconds, seconds / workers) > START
-            executor, workers = (parallel_executor(replaced=bool(self.restarts)), workers) if pays else ("inline", 1)
+            executor, workers = (parallel_executor(replaced=replaced), workers) if pays else ("inline", 1)
         self.program = EpisodeProgram(
-            self.make, num_envs, context, self.max_steps, workers, executor, in_workers, self.step_timeout, self.start_method,
-        )  # fmt: skip
+            self.make, num_envs, context, self.max_steps, replace(self.execution, executor=executor, workers=workers), in_workers
+        )
         return self.program
 
     def close(self) -> None:
@@ -349,9 +350,6 @@ def _environment(env_fn: Callable[[], Any], probe: Any, before: Contents) -> dic
         told = hashes(contents(part, whole=True), ())
         found[f"{name} of the environment"] = hashed(sorted(told.items()))
     return found
-
-
-_START_METHODS = ("forkserver", "spawn", "fork")
 
 
 def _whole(number: Any) -> int | None:

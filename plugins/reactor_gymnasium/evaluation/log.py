@@ -33,15 +33,14 @@ def check_log(path: Path, *, goes_on: bool) -> None:
         FileNotFoundError: If its folder does not exist.
         PermissionError: If it cannot be written.
     """
-    name = "resume" if goes_on else "log"
     if path.is_dir():
-        raise ValueError(f"{name} must be the path of a file, got the folder {path}")
+        raise ValueError(f"log must be the path of a file, got the folder {path}")
     if path.exists() and not path.is_file() and (goes_on or path.is_fifo()):
-        raise ValueError(f"{name} must be the path of a file, got {path}, which is something else")
+        raise ValueError(f"log must be the path of a file, got {path}, which is something else")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"{name}: the folder of {path} does not exist")
+        raise FileNotFoundError(f"log: the folder of {path} does not exist")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise PermissionError(f"{name}: {path} cannot be written")
+        raise PermissionError(f"log: {path} cannot be written")
     if goes_on and path.exists():
         with path.open("rb") as file:
             if (first := file.readline(_LONGEST)) and not (len(first) > len(_HEAD) and first.startswith(_HEAD)):
@@ -120,7 +119,7 @@ class LogFile:
 
 
 def _not_ours(path: Path, why: str) -> ValueError:
-    return ValueError(f"{path} is not a log of an evaluation, and stays as it is: {why}. Pass another path to resume")
+    return ValueError(f"{path} is not a log of an evaluation, and stays as it is: {why}. Pass another path as log=")
 
 
 def _episodes_in(path: Path, head: bytes) -> tuple[list[EndedEpisode], int]:

@@ -20,7 +20,7 @@ from reactor_rl.plugin import encode, one_numeric_thread
 
 if TYPE_CHECKING:
     from reactor_rl import Run
-    from reactor_rl.plugin import ExecutorName
+    from reactor_rl.plugin import Execution
 
 __all__ = ["EpisodeProgram"]
 
@@ -36,11 +36,8 @@ class EpisodeProgram:
         num_envs: How many there are.
         context: What policies act in.
         max_steps: After how many steps an episode is cut off; ``None`` for never.
-        workers: How many workers there are.
-        executor: Its name.
+        execution: Where it runs, with the workers and the executor that were chosen.
         in_workers: Whether workers ask the policy, or the caller.
-        step_timeout: Seconds that the caller waits for a worker at a tick; ``None`` for as long as it takes.
-        method: How helper processes start.
     """
 
     def __init__(
@@ -49,12 +46,10 @@ class EpisodeProgram:
         num_envs: int,
         context: PolicyContext,
         max_steps: int | None,
-        workers: int,
-        executor: ExecutorName,
+        execution: Execution,
         in_workers: bool,
-        step_timeout: float | None,
-        method: str | None = None,
     ) -> None:
+        workers = execution.workers or 1
         self.num_envs, self.in_workers, self.max_steps = num_envs, in_workers, max_steps
         self.layout = ObservationLayout(context.observation_space, "unsafe")
         self.since = 0  # steps since an episode has ended
@@ -84,8 +79,9 @@ class EpisodeProgram:
                     program.connect(getattr(shard, port), program.output(f"{port}_{number}"))
         self.cuts = cuts
         self.run: Run = program.start(
-            executor=executor, workers=workers, context=method, fingerprint="off", placement=placement, tick_timeout=step_timeout
-        )
+            executor=execution.executor, workers=workers, start_method=execution.start_method, fingerprint="off",
+            placement=placement, timeout=execution.timeout,
+        )  # fmt: skip
 
     def play(self, chosen: Chosen, seed: int, episodes: Iterable[int], ended: Callable[[Sequence[EndedEpisode]], object]) -> None:
         """Play episodes.

@@ -19,7 +19,7 @@ from reactor_gymnasium.traces import looked_at
 from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_gymnasium.vector.vector_unit import SubEnvSpec, VectorRows, sub_env_spec
-from reactor_rl.plugin import ExecutorName, decode
+from reactor_rl.plugin import Execution, ExecutorName, decode
 
 __all__ = ["JoinedVectorEnv", "VectorEnvFn"]
 
@@ -75,13 +75,17 @@ class JoinedVectorEnv(ShardedVectorEnv):
         context: str | None = None,
         caller_works: bool = True,
         restarts: int = 0,
-        step_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> None:
         super().__init__()
         makers = tuple(vector_env_fns)
         check_makers(makers, self._title, "vector_env_fns")
         self._reward_dtypes: dict[int, str] = {}  # by the first row of a shard
-        self._construct(makers, workers, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy)
+        execution = Execution(
+            workers=workers, executor=executor, nodes=nodes, start_method=context, caller_works=caller_works, restarts=restarts,
+            timeout=timeout, method_option=self._style.context_option,
+        )  # fmt: skip
+        self._construct(makers, execution, copy=copy)
 
     # ------------------------------------------------------------------ hooks
 

@@ -26,9 +26,7 @@ from reactor_gymnasium.arguments import (
     check_actions,
     check_travel,
     checked_batch_size,
-    checked_executor,
     checked_mask,
-    checked_number,
     encode_makers,
     make_probe,
     refuse_wrapper,
@@ -46,9 +44,8 @@ from reactor_gymnasium.vector.shard import VectorShard
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import (
     POISONED,
-    ExecutorName,
+    Execution,
     begin,
-    check_timeout,
     context_named,
     encode,
     settled,
@@ -83,13 +80,7 @@ class ShardedVectorEnv(LiveVectorEnv):
     def _construct(
         self,
         makers: Sequence[Any],
-        workers: int | None,
-        executor: ExecutorName,
-        nodes: Any,
-        context: str | None,
-        caller_works: bool | None,
-        restarts: int,
-        step_timeout: float | None,
+        execution: Execution,
         *,
         copy: bool,
         batch_size: int | None = None,
@@ -99,21 +90,17 @@ class ShardedVectorEnv(LiveVectorEnv):
 
         Args:
             makers: What makes each unit.
-            workers: As the user asked for; likewise all that follow.
+            execution: Where they are stepped, as the user asked for.
             batch_size: How many units step together; ``None`` for all.
             most: The most workers that are of use.
         """
-        checked_executor(executor)
-        transport = transport_for(executor, nodes, workers)
-        if workers is not None:
-            checked_number("workers", workers, 1)
-        check_timeout("step_timeout", step_timeout)
+        executor, restarts, context = execution.executor, execution.restarts, execution.start_method
+        transport = transport_for(executor, execution.nodes, execution.workers)
         self.copy, self._units = copy, len(makers)
         self.batch_size = batch_units = checked_batch_size(batch_size, self._units)
-        if transport is not None:
-            workers = sum(transport.workers)
-        workers = min(usable_cores() if workers is None else int(workers), batch_units, batch_units if most is None else most)
-        caller_works = batch_units == self._units if caller_works is None else caller_works
+        wanted = execution.workers or usable_cores() if transport is None else sum(transport.workers)
+        workers = min(wanted, batch_units, batch_units if most is None else most)
+        caller_works = batch_units == self._units if execution.caller_works is None else execution.caller_works
         processes = context_named(context)
         if executor in ("auto", "processes") and (workers > 1 or not caller_works):
             begin(processes)  # which takes its time, and most likely helpers are wanted
@@ -142,7 +129,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         # How units can be saved is not to be found out in the middle of a run.
         strategies = [] if recover is None else [save_strategy(maker) for maker in tried]
         self._unseeded = set(range(self._units if recover is not None else 0))  # units that must be given a seed, and have none yet
-        inline, watched = choice.executor == "inline", step_timeout is not None
+        inline, watched = choice.executor == "inline", execution.timeout is not None
         program = Program(f"{self._title.removesuffix('.of')} of {self._units}")
         program.worker_setup(repeat_registrations())
 
@@ -161,8 +148,8 @@ class ShardedVectorEnv(LiveVectorEnv):
             bounds=bounds, batch_size=batch_units, style=self._style, watched=watched,
         )  # fmt: skip
         self._run = self._program.start(
-            choice.executor, transport, copy, context=context, caller_works=caller_works, spin=self._style.spin, recover=recover,
-            tick_timeout=step_timeout,
+            choice.executor, transport, copy, start_method=context, caller_works=caller_works, spin=self._style.spin,
+            recover=recover, timeout=execution.timeout,
         )  # fmt: skip
         self._batches = self._program.batches
         self._batch = self._batches[0]  # the one whose actions are expected

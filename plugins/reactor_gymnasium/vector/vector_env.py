@@ -27,7 +27,7 @@ from reactor_gymnasium.native.kernels import forecast, in_words
 from reactor_gymnasium.placement import StepCosts, StepTimes, env_costs, info_cost, may_be_slow, step_times
 from reactor_gymnasium.vector.joined import JoinedVectorEnv, VectorEnvFn
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
-from reactor_rl.plugin import ExecutorName
+from reactor_rl.plugin import Execution, ExecutorName
 
 __all__ = ["ReactorVectorEnv"]
 
@@ -69,7 +69,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         batch_size: How many environments step together; a divisor of their number, ``None`` for all.
         restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`. The
             environments must do the same after the same seed and actions, which is tried with two that are thrown away.
-        step_timeout: Seconds that a step, or a reset or a call, may take on a worker process at most. After that it is a
+        timeout: Seconds that a step, or a reset or a call, may take on a worker process at most. After that it is a
             :class:`reactor_rl.WorkerHungError` that names the environment, or, with ``restarts``, the worker is replaced. The
             calling thread's own environments are not timed: ``caller_works=False`` leaves it none.
         kernels: Whether Gymnasium's own environments may be stepped by kernels, many rows in one call, with the same results to the
@@ -105,7 +105,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         context: str | None = None,
         caller_works: bool = True,
         restarts: int = 0,
-        step_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> JoinedVectorEnv:
         """Join vector environments that step many rows by themselves, and step them on all cores.
 
@@ -127,7 +127,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
             context: As for the constructor.
             caller_works: Whether the calling thread steps shards itself.
             restarts: As for the constructor. It is tried with two shards of each kind that are thrown away.
-            step_timeout: As for the constructor; the error names the shard.
+            timeout: As for the constructor; the error names the shard.
 
         Raises:
             TypeError: If one is not a vector environment.
@@ -147,7 +147,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         """
         return JoinedVectorEnv(
             vector_env_fns, workers=workers, executor=executor, nodes=nodes, copy=copy, context=context, caller_works=caller_works,
-            restarts=restarts, step_timeout=step_timeout,
+            restarts=restarts, timeout=timeout,
         )  # fmt: skip
 
     def __init__(
@@ -168,11 +168,15 @@ class ReactorVectorEnv(ShardedVectorEnv):
         caller_works: bool | None = None,
         batch_size: int | None = None,
         restarts: int = 0,
-        step_timeout: float | None = None,
+        timeout: float | None = None,
         kernels: bool = True,
     ) -> None:
         super().__init__()
-        check_flags(shared_memory=shared_memory, copy=copy, daemon=daemon, caller_works=caller_works, kernels=kernels)
+        check_flags(shared_memory=shared_memory, copy=copy, daemon=daemon, kernels=kernels)
+        execution = Execution(
+            workers=workers, executor=executor, nodes=nodes, start_method=context, caller_works=caller_works, restarts=restarts,
+            timeout=timeout, method_option=self._style.context_option,
+        )  # fmt: skip
         self.env_fns = env_fns = tuple(env_fns)
         self.shared_memory, self.context, self.daemon = shared_memory, context, daemon
         self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
@@ -187,10 +191,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
             checked_number("max_concurrency", max_concurrency, 1)
         if observation_mode == "different" and checked_batch_size(batch_size, len(env_fns)) < len(env_fns):
             raise ValueError("batch_size needs one observation space for all batches; observation_mode='different' has several")
-        self._construct(
-            env_fns, workers, executor, nodes, context, caller_works, restarts, step_timeout, copy=copy, batch_size=batch_size,
-            most=max_concurrency,
-        )  # fmt: skip
+        self._construct(env_fns, execution, copy=copy, batch_size=batch_size, most=max_concurrency)
 
     # ------------------------------------------------------------------ hooks
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from reactor_gymnasium.plugin import (
     StepCosts,
-    checked_executor,
-    checked_number,
     choose_executor,
     median_step,
     no_traces,
@@ -31,9 +29,9 @@ from reactor_pettingzoo.runner.streams import normals_kept
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import (
     FORKED,
+    Execution,
     InterruptGuard,
     RunOwner,
-    check_timeout,
     encode,
     new_hash,
     spread_workers,
@@ -44,7 +42,6 @@ from reactor_rl.plugin import (
 
 if TYPE_CHECKING:
     from reactor_rl import Run
-    from reactor_rl.plugin import ExecutorName
 
 __all__ = ["MultiAgentProgram", "RunLog"]
 
@@ -106,7 +103,7 @@ class MultiAgentProgram(RunOwner):
         acts: For each copy the name of every agent's policy.
         seeds: What the copies are reset with.
         deterministic: Whether the best action is taken, or one drawn.
-        workers: As the user asked for; likewise all that follow.
+        execution: Where it runs, as the user asked for.
     """
 
     def __init__(
@@ -117,25 +114,15 @@ class MultiAgentProgram(RunOwner):
         acts: Sequence[dict[AgentID, str]],
         seeds: RunSeeds,
         deterministic: bool,
-        workers: int | None,
-        executor: ExecutorName,
-        nodes: Any,
-        start_method: str | None,
-        restarts: int,
-        step_timeout: float | None,
+        execution: Execution,
     ) -> None:
         self._guard = InterruptGuard()
-        checked_executor(executor)
-        if workers is not None:
-            checked_number("workers", workers, 1)
-            workers = int(workers)
-        check_timeout("step_timeout", step_timeout)
         self.specs, self.num_envs = specs, len(acts)
         self._groups = groups_of(specs, dict(policies), list(acts), deterministic)
         alone = all(group.by_row for group in self._groups)
         self._pace = PACE if alone else 1  # steps of a tick
-        transport = transport_for(executor, nodes, workers)
-        most = min((workers or usable_cores()) if transport is None else sum(transport.workers), len(acts))
+        transport = transport_for(execution.executor, execution.nodes, execution.workers)
+        most = min((execution.workers or usable_cores()) if transport is None else sum(transport.workers), len(acts))
 
         def costs() -> StepCosts:
             with no_traces(), contextlib.closing(RecordProbe(env_fn(), specs)) as copy:
@@ -145,7 +132,7 @@ class MultiAgentProgram(RunOwner):
             """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
             return tick_cost(SPIN) / PACE if alone else 2.0 * tick_cost(SPIN)
 
-        choice = choose_executor(costs, len(acts), most, executor, True, helper_cost, restarts, 1e-6)
+        choice = choose_executor(costs, len(acts), most, execution.executor, True, helper_cost, execution.restarts, 1e-6)
         chosen, count, self._why = choice.executor, choice.workers, choice.why
         made = travelling(env_fn, "tournament" if type(self) is MultiAgentProgram else type(self).__name__)
         program = Program(f"{specs.name} x {len(acts)}")
@@ -154,9 +141,9 @@ class MultiAgentProgram(RunOwner):
         on = None if transport is None else dict(zip(placement, spread_workers(transport.workers, count), strict=False))
         self._run = program.start(
             executor=chosen if transport is None else transport, workers=count if transport is None else None,
-            context=start_method, placement=placement if transport is None else None, on=on, fingerprint="off", spin=SPIN,
-            tick_timeout=step_timeout,
-            recover=recover_for(restarts, chosen, map(encode, [partial(RecordProbe.of, made, specs)])),
+            start_method=execution.start_method, placement=placement if transport is None else None, on=on, fingerprint="off",
+            spin=SPIN, timeout=execution.timeout,
+            recover=recover_for(execution.restarts, chosen, map(encode, [partial(RecordProbe.of, made, specs)])),
         )  # fmt: skip
 
     def _build(self, program: Program, env_fn: Any, seeds: RunSeeds, count: int, alone: bool) -> dict[str, int]:

@@ -18,6 +18,7 @@ from reactor_pettingzoo.runner.policies import assigned
 from reactor_pettingzoo.runner.report import Episode, Report
 from reactor_pettingzoo.runner.shard_log import EpisodeRecord
 from reactor_pettingzoo.runner.shards import RunSeeds
+from reactor_rl.plugin import Execution
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -60,7 +61,7 @@ class MultiAgentRunner(MultiAgentProgram):
         restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`.
             The environment is tried with two that are thrown away, and must do the same after the same seed and actions; so must
             the policies, which are not tried.
-        step_timeout: Seconds that the caller waits for a worker process at most, in which its copies take up to 16 steps. After
+        timeout: Seconds that the caller waits for a worker process at most, in which its copies take up to 16 steps. After
             that it is a :class:`reactor_rl.WorkerHungError` that names them, or, with ``restarts``, the worker is replaced. The
             copies in the calling process are not timed.
 
@@ -93,16 +94,16 @@ class MultiAgentRunner(MultiAgentProgram):
         deterministic: bool = True,
         start_method: str | None = None,
         restarts: int = 0,
-        step_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> None:
         checked_number("num_envs", num_envs, 1)
         num_envs = int(num_envs)
+        execution = Execution(
+            workers=workers, executor=executor, nodes=nodes, start_method=start_method, restarts=restarts, timeout=timeout
+        )
         specs = probe_agents(env_fn)
         policies, names = assigned(specs, policies, policy_of)
-        super().__init__(
-            env_fn, specs, policies, [names] * num_envs, RunSeeds(range(num_envs)), deterministic,
-            workers, executor, nodes, start_method, restarts, step_timeout,
-        )  # fmt: skip
+        super().__init__(env_fn, specs, policies, [names] * num_envs, RunSeeds(range(num_envs)), deterministic, execution)
         self.policy_of = names
 
     # ------------------------------------------------------------------ running

@@ -20,6 +20,7 @@ from reactor_pettingzoo.runner.policies import checked
 from reactor_pettingzoo.runner.report import Summary
 from reactor_pettingzoo.runner.runner import checked_seed
 from reactor_pettingzoo.runner.shards import RunSeeds
+from reactor_rl.plugin import Execution
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -130,7 +131,7 @@ def tournament(
     executor: ExecutorName = "auto",
     nodes: Any = None,
     start_method: str | None = None,
-    step_timeout: float | None = None,
+    timeout: float | None = None,
     progress_bar: bool | None = None,
 ) -> Tournament:
     """Let every policy play every other one, and itself, on both sides.
@@ -151,7 +152,7 @@ def tournament(
         executor: As for :class:`MultiAgentRunner`; like ``workers``, it never changes a result.
         nodes: As for :class:`MultiAgentRunner`.
         start_method: How helper processes start.
-        step_timeout: As for :class:`MultiAgentRunner`.
+        timeout: As for :class:`MultiAgentRunner`.
         progress_bar: Whether to show one, if it takes longer than a second; by default on a terminal.
 
     Raises:
@@ -165,6 +166,7 @@ def tournament(
         >>> result.payoffs.shape
         (2, 2, 2)
     """
+    execution = Execution(workers=workers, executor=executor, nodes=nodes, start_method=start_method, timeout=timeout)
     for name, number in (("episodes", episodes), ("num_envs", num_envs)):
         checked_number(name, number, 1)
     episodes, num_envs, seed = int(episodes), int(num_envs), checked_seed(seed)
@@ -182,8 +184,8 @@ def tournament(
     checked(specs, population, acts)
     offsets = [copy for _ in pairings for copy in range(num_envs)]
     total = episodes * len(pairings)
-    seeds, execution = RunSeeds(offsets, each=True), (workers, executor, nodes, start_method, 0, step_timeout)
-    with MultiAgentProgram(env_fn, specs, population, acts, seeds, deterministic, *execution) as ensemble:
+    seeds = RunSeeds(offsets, each=True)
+    with MultiAgentProgram(env_fn, specs, population, acts, seeds, deterministic, execution) as ensemble:
         played = ensemble._play(math.inf, total, seed, False, progress_bar, total)
     returns: list[list[list[float]]] = [[[] for _ in pairings] for _ in range(2)]
     won: list[list[float]] = [[] for _ in pairings]

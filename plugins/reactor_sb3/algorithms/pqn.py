@@ -60,7 +60,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
     Args:
         policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, or a subclass of their class.
         learning_rate: A number, or a function of what remained of the training (1 to 0) when the round began.
-        rollout_steps: Steps of each environment in a round.
+        n_steps: Steps of each environment in a round.
         n_minibatches: Number of minibatches that a round is divided into.
         n_epochs: Passes over each round.
         gamma: Discount.
@@ -78,7 +78,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
 
     Example:
         >>> from reactor_sb3 import PQN
-        >>> with PQN("MlpPolicy", "CartPole-v1", rollout_steps=16, seed=0, workers=2) as model:
+        >>> with PQN("MlpPolicy", "CartPole-v1", n_steps=16, seed=0, workers=2) as model:
         ...     model.learn(128).num_timesteps
         128
     """
@@ -97,7 +97,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
         policy: str | type[PQNPolicy],
         env: gymnasium.Env[Any, Any] | str | Any,
         learning_rate: float | Schedule = ANNEALED,
-        rollout_steps: int = 128,
+        n_steps: int = 128,
         n_minibatches: int = 4,
         n_epochs: int = 4,
         gamma: float = 0.99,
@@ -117,7 +117,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
         epsilon_spread: float = 0.0,
         **options: Unpack[Options],
     ) -> None:
-        self.n_steps, self.n_minibatches, self.n_epochs = int(rollout_steps), int(n_minibatches), int(n_epochs)
+        self.n_steps, self.n_minibatches, self.n_epochs = int(n_steps), int(n_minibatches), int(n_epochs)
         self.gamma, self.q_lambda, self.max_grad_norm = gamma, q_lambda, max_grad_norm
         self.exploration_fraction, self.exploration_initial_eps = exploration_fraction, exploration_initial_eps
         self.exploration_final_eps, self.epsilon_spread = exploration_final_eps, float(epsilon_spread)

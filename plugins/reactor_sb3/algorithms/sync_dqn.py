@@ -18,7 +18,7 @@ from reactor_sb3.acting.behaviours import Behaviour, EpsilonGreedy
 from reactor_sb3.learned import read_q_net
 from reactor_sb3.policies import read_policy
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
-from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
+from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import Loss, Network, TransitionBatch, Update, q_loss, q_targets
 
 __all__ = ["DQNLoss", "QLearningTrainer", "SyncDQN"]
@@ -128,7 +128,7 @@ class SyncDQN(QLearningTrainer, DQN):
         loss: ``"huber"``, as SB3, or ``"mse"``.
         epsilon_spread: How much greedier the last actor is than the first one: actor ``i`` of ``n`` explores with ``epsilon ** (1 +
             epsilon_spread * i / (n - 1))`` (Horgan et al. 2018; there 7).
-        **options: ``n_actors``, ``rollout_steps``, ``workers``, ``executor``, ``evaluate_every``, and others;
+        **options: ``n_actors``, ``workers``, ``executor``, ``evaluate_every``, and others;
             see :class:`~reactor_sb3.RunOptions`.
 
     Raises:
@@ -142,7 +142,7 @@ class SyncDQN(QLearningTrainer, DQN):
 
     Example:
         >>> from reactor_sb3 import SyncDQN
-        >>> with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, rollout_steps=16, seed=0, workers=2) as model:
+        >>> with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, train_freq=16, seed=0, workers=2) as model:
         ...     _ = model.learn(256)
         ...     model.num_timesteps
         256
@@ -183,7 +183,7 @@ class SyncDQN(QLearningTrainer, DQN):
         double_q: bool = False,
         loss: Literal["huber", "mse"] = "huber",
         epsilon_spread: float = 0.0,
-        **options: Unpack[OffPolicyOptions],
+        **options: Unpack[Options],
     ) -> None:
         if buffer_size < batch_size:
             raise ValueError(f"buffer_size={buffer_size} is smaller than a batch of {batch_size}; make the replay buffer larger")

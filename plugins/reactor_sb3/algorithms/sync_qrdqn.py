@@ -16,7 +16,7 @@ from stable_baselines3.common.type_aliases import Schedule
 
 from reactor_sb3.algorithms.sync_dqn import QLearningTrainer
 from reactor_sb3.learned import read_quantile_net
-from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
+from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import Loss, TransitionBatch, quantile_loss, quantile_targets
 
 __all__ = ["QuantileLoss", "SyncQRDQN"]
@@ -63,7 +63,7 @@ class SyncQRDQN(QLearningTrainer, QRDQN):
     Args:
         policy: As for sb3-contrib's ``QRDQN``, and so is every parameter that is not named here.
         env, train_freq, gradient_steps, target_update_interval, device, epsilon_spread: As for :class:`~reactor_sb3.SyncDQN`.
-        **options: ``n_actors``, ``rollout_steps``, ``workers``, ``executor``, ``evaluate_every``, and others;
+        **options: ``n_actors``, ``workers``, ``executor``, ``evaluate_every``, and others;
             see :class:`~reactor_sb3.RunOptions`.
 
     Raises:
@@ -71,7 +71,7 @@ class SyncQRDQN(QLearningTrainer, QRDQN):
 
     Example:
         >>> from reactor_sb3 import SyncQRDQN
-        >>> with SyncQRDQN("MlpPolicy", "CartPole-v1", n_actors=4, rollout_steps=16, seed=0, workers=2) as model:
+        >>> with SyncQRDQN("MlpPolicy", "CartPole-v1", n_actors=4, train_freq=16, seed=0, workers=2) as model:
         ...     _ = model.learn(256)
         ...     model.num_timesteps
         256
@@ -113,7 +113,7 @@ class SyncQRDQN(QLearningTrainer, QRDQN):
         _init_setup_model: bool = True,
         *,
         epsilon_spread: float = 0.0,
-        **options: Unpack[OffPolicyOptions],
+        **options: Unpack[Options],
     ) -> None:
         self.epsilon_spread = float(epsilon_spread)
         self.construct(QRDQN)

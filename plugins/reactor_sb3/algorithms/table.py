@@ -88,7 +88,7 @@ class Algorithm:
 
 
 _REPLAY: dict[str, Any] = {
-    "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
+    "train_freq": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
 }  # fmt: skip
 _Q: dict[str, Any] = {**_REPLAY, "target_update_interval": 128}
 _NOISE: dict[str, Any] = {"action_noise": OrnsteinUhlenbeckActionNoise(np.zeros(1), np.full(1, 2.0))}
@@ -98,7 +98,7 @@ _QUANTILES: dict[str, Any] = {"net_arch": [32], "n_quantiles": 5}
 _ROWS = (
     Algorithm("SyncDQN", "sync_dqn", "stable_baselines3:DQN", "off-policy", ("Discrete",), _Q, tuned="dqn", train_freq=4),
     Algorithm(
-        "PQN", "pqn", "", "on-policy", ("Discrete",), {"rollout_steps": 16, "n_minibatches": 2, "n_epochs": 2},
+        "PQN", "pqn", "", "on-policy", ("Discrete",), {"n_steps": 16, "n_minibatches": 2, "n_epochs": 2},
     ),
     Algorithm("SyncPPO", "sync_ppo", "stable_baselines3:PPO", "on-policy", _ALL, _PASSES, tuned="ppo"),
     Algorithm(

@@ -33,12 +33,12 @@ from reactor_sb3.plain import plain
 from reactor_sb3.trainers.arguments import taken_over
 from reactor_sb3.trainers.display import WATCHING, checked_place
 from reactor_sb3.trainers.model import Model
-from reactor_sb3.trainers.options import DEVICES, check_devices, check_executor, check_places
+from reactor_sb3.trainers.options import DEVICES, check_devices, check_places
 
 __all__ = ["PLACES", "check_loadable", "load", "save", "templates_of"]
 
 PLACES = (
-    "n_learners", "workers", "executor", "nodes", "start_method", "restarts", "round_timeout", "verbose", "tensorboard_log",
+    "n_learners", "workers", "executor", "nodes", "start_method", "restarts", "timeout", "verbose", "tensorboard_log",
     *WATCHING,
 )  # fmt: skip
 """Arguments that never change results: where a run is, how long it waits, where it writes. Only a trusted file has a say."""
@@ -173,7 +173,7 @@ def _load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, 
     arguments = _of_the_file(state["arguments"], changed, allow_pickle)
     given = {**arguments, **changed}
     if changed:
-        check_executor(given)
+        check_places({**given, **dict.fromkeys(DEVICES)})
         if given.get("watch") is not None:
             checked_place(given["watch"], given.get("executor", "auto"))
     check_devices({name: given[name] for name in DEVICES if str(given.get(name)).startswith("cuda")})  # nor are missing ones

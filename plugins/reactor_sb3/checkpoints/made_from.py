@@ -31,7 +31,7 @@ _OTHERWISE_KEPT = ("train_freq", "nodes")
 """Arguments that may be numbers, and whose attributes are something else."""
 _MOST = {
     "learner_threads": 64, "n_learners": 64, "n_epochs": 1000, "gradient_steps": 100_000,
-    "n_steps": 1_000_000, "rollout_steps": 1_000_000, "train_freq": 1_000_000, "evaluate_steps": 1_000_000, "n_delta": 100_000,
+    "n_steps": 1_000_000, "train_freq": 1_000_000, "evaluate_steps": 1_000_000, "n_delta": 100_000,
     "n_eval_episodes": 100_000, "n_critic_updates": 1000, "cg_max_steps": 1000, "line_search_max_iter": 1000,
 }  # fmt: skip
 """Most of something that a round may have, where nobody vouches for the file: it must end some day, on this machine."""
@@ -50,10 +50,10 @@ def arguments_now(model: Model) -> dict[str, Any]:
     """
     arguments = {name: _now(model, name, value) for name, value in model.arguments.items()}
     rounds = getattr(model, "train_freq", None)
-    if isinstance(rounds, TrainFreq) and "rollout_steps" in arguments:
-        said = arguments["rollout_steps"] or arguments["train_freq"]
+    if isinstance(rounds, TrainFreq):
+        said = arguments["train_freq"]
         if (said[0] if isinstance(said, tuple) else said) != rounds.frequency:
-            arguments |= dict.fromkeys(("rollout_steps", "train_freq"), rounds.frequency)
+            arguments["train_freq"] = rounds.frequency
     return arguments
 
 

@@ -25,7 +25,7 @@ from reactor_sb3.trainers.options import check_devices
 
 __all__ = ["ResumedRun", "resume_run"]
 
-_PLACES = ("workers", "executor", "nodes", "start_method", "caller_works", "restarts", "step_timeout")
+_PLACES = ("workers", "executor", "nodes", "start_method", "caller_works", "restarts", "timeout")
 
 
 def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places: Any) -> ResumedRun:
@@ -41,7 +41,7 @@ def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places
         env: In place of the environments that were saved, where these cannot be made again: a ``ReactorVecEnv`` like theirs, with
             the same wrappers of SB3's around it. It becomes what the saved ones were.
         **places: Arguments of ``ReactorVecEnv`` that never change results, if there is no ``env``: ``workers``, ``executor``,
-            ``start_method``, ``caller_works``, ``restarts``, ``step_timeout``.
+            ``start_method``, ``caller_works``, ``restarts``, ``timeout``.
 
     Returns:
         The run. Its ``model`` is whole: it can also be saved, evaluated, or trained in other ways.

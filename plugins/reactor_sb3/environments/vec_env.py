@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -110,7 +109,7 @@ class ReactorVecEnv(OfVectorEnv):
         caller_works: Whether the calling thread steps environments itself.
         restarts: How often worker processes that die are replaced, with the same results; as for
             :class:`reactor_gymnasium.ReactorVectorEnv`.
-        step_timeout: Seconds that a step may take on a worker process at most; likewise.
+        timeout: Seconds that a step may take on a worker process at most; likewise.
 
     Raises:
         ValueError: If there are no environments, a number makes no sense, or this system does not have that ``start_method``.
@@ -137,9 +136,8 @@ class ReactorVecEnv(OfVectorEnv):
         nodes: Any = None,
         caller_works: bool = True,
         restarts: int = 0,
-        step_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> None:
-        multiprocessing.get_context(start_method)  # for its error
         self.waiting = False
         parts = type(self).step_async, type(self).step_wait
         self._split = parts != (ReactorVecEnv.step_async, ReactorVecEnv.step_wait)  # whether somebody has to see both
@@ -153,7 +151,7 @@ class ReactorVecEnv(OfVectorEnv):
             nodes=nodes,
             caller_works=caller_works,
             restarts=restarts,
-            step_timeout=step_timeout,
+            timeout=timeout,
         )
         try:
             super().__init__(envs)

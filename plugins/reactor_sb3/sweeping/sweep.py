@@ -15,8 +15,8 @@ from reactor_gymnasium.plugin import checked_number, env_maker, progress
 from reactor_rl import RecoveryWarning
 from reactor_rl.plugin import (
     CHOICES,
+    Execution,
     ExecutorName,
-    check_nodes,
     decode,
     dumps,
     encode,
@@ -120,16 +120,13 @@ def sweep(
         raise TypeError(f"train must be a function of a trial, got {train!r}")
     for name, number, least in (
         ("trials", trials, 1), ("seeds", seeds, 1), ("in_flight", in_flight, 1), ("episodes", episodes, 1), ("seed", seed, 0),
-        ("restarts", restarts, 0),
     ):  # fmt: skip
         checked_number(name, number, least)
-    if workers is not None:
-        checked_number("workers", workers, 1)
     if executor == "threads":
         raise ValueError(f"executor must be {CHOICES_HERE}, got 'threads': threads would share the generators of torch and numpy")
     if isinstance(executor, str) and executor not in CHOICES:
         raise ValueError(f"executor must be {CHOICES_HERE}, got {executor!r}")
-    check_nodes(executor, nodes)
+    execution = Execution(workers=workers, executor=executor, nodes=nodes, start_method=start_method, restarts=restarts)
     if env is not None:
         env_maker(env)  # for its errors
     pruner, plain = pruner_of(prune), space_of(space)
@@ -144,7 +141,7 @@ def sweep(
         raise TypeError(f"train cannot be sent to a worker: {error}") from error
     began = time.perf_counter()
     with ExitStack() as stack:
-        transport = transport_for(executor, nodes, workers)
+        transport = transport_for(executor, nodes, execution.workers)
         if transport is not None:
             stack.callback(transport.close, GRACE)
         record = stack.enter_context(Record(path, about))
@@ -160,9 +157,9 @@ def sweep(
             if transport is not None:
                 pool = NodePool(transport, most, sent, start_method, record.path)
             else:
-                pool = ProcessPool(min(workers or usable_cores(), most), sent, start_method)
+                pool = ProcessPool(min(execution.workers or usable_cores(), most), sent, start_method)
             stack.callback(pool.close)
-            _carry_out(search, pool, restarts)
+            _carry_out(search, pool, execution.restarts)
     ended = tuple(one.report(record) for one in search.trials)
     return SearchReport(
         ended, ordered.direction, seeds, seed, ordered.sampler, ordered.study if study is None else study,

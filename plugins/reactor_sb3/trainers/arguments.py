@@ -89,7 +89,7 @@ _SHARE, _AMOUNT, _LIMIT, _FINITE = _Numbers(0, 1), _Numbers(0), _Numbers(0, endl
 _ANY_WHOLE, _COUNT, _FROM_ZERO = _Numbers(whole=True), _Numbers(1, whole=True), _Numbers(0, whole=True)
 _NUMBERS: dict[str, _Numbers] = {
     **dict.fromkeys(
-        ("n_steps", "batch_size", "n_epochs", "n_minibatches", "rollout_steps", "buffer_size", "target_update_interval",
+        ("n_steps", "batch_size", "n_epochs", "n_minibatches", "buffer_size", "target_update_interval",
          "policy_delay", "n_delta", "n_top", "n_eval_episodes", "cg_max_steps", "line_search_max_iter", "n_critic_updates",
          "sub_sampling_factor"),
         _COUNT,
@@ -120,7 +120,7 @@ _LEARNED: dict[str, _Numbers] = {
 _OF_NETWORKS = dict.fromkeys(("n_critics", "n_quantiles", "lstm_hidden_size", "n_lstm_layers"), _COUNT)
 """The same in ``policy_kwargs``."""
 _OF_EVERY_TRAINER = frozenset({
-    "n_steps", "batch_size", "n_epochs", "rollout_steps", "train_freq", "buffer_size", "learning_starts", "gradient_steps",
+    "n_steps", "batch_size", "n_epochs", "train_freq", "buffer_size", "learning_starts", "gradient_steps",
     "stats_window_size", "seed",
 })  # fmt: skip
 """Names that mean the same in an algorithm of the user's, for its bases read them."""

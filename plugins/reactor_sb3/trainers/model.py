@@ -40,7 +40,7 @@ class Model(RunOwner, BaseAlgorithm):
     workers: int | None
     start_method: str | None
     restarts: int
-    round_timeout: float | None
+    timeout: float | None
     evaluate_every: int | None
     wants_infos: bool
     watch: str | os.PathLike[str] | None

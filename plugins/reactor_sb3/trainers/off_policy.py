@@ -73,23 +73,10 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
             )
 
     def _for_host(self) -> dict[str, Any]:
-        given = {**super()._for_host(), "train_freq": self._round_length()}
+        given = super()._for_host()
         if self.arguments.get("critic_device"):  # the learner has the critics, and makes all steps
             given["device"] = self.arguments["critic_device"]
         return given
-
-    def _round_length(self) -> Any:
-        """SB3's ``train_freq``, which has two names here.
-
-        Raises:
-            ValueError: If they say different things.
-        """
-        rollout_steps, train_freq = self.arguments["rollout_steps"], self.arguments["train_freq"]
-        if rollout_steps is None:
-            return train_freq
-        if train_freq not in (self.usual_train_freq, rollout_steps, (rollout_steps, "step")):
-            raise ValueError(f"rollout_steps={rollout_steps} and train_freq={train_freq} are two names for one number; give one")
-        return int(rollout_steps)
 
     def _setup_model(self) -> None:
         self._setup_actors()

@@ -15,24 +15,23 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv
 
-from reactor_gymnasium.plugin import checked_executor, checked_number
-from reactor_rl.plugin import ExecutorName, check_nodes, check_timeout
+from reactor_gymnasium.plugin import checked_number
+from reactor_rl.plugin import Execution, ExecutorName
 from reactor_sb3.environments.live_vec_env import kernel_of_all
 from reactor_sb3.trainers.arguments import check_numbers, plain_argument
 
 __all__ = [
     "DEVICES",
     "MOST_THREADS",
-    "OffPolicyOptions",
     "Options",
     "RunOptions",
     "SplitOptions",
     "check_arguments",
     "check_devices",
-    "check_executor",
     "check_places",
     "constructor_names",
     "keeps_arguments",
+    "known_arguments",
     "most_actors",
     "shared_out",
 ]
@@ -72,16 +71,10 @@ class Options(TypedDict, total=False):
     nodes: Any
     start_method: str | None
     restarts: int
-    round_timeout: float | None
+    timeout: float | None
 
 
-class OffPolicyOptions(Options, total=False):
-    """The keywords of trainers with a replay buffer; see :class:`RunOptions`."""
-
-    rollout_steps: int | None
-
-
-class SplitOptions(OffPolicyOptions, total=False):
+class SplitOptions(Options, total=False):
     """The keywords of trainers whose critics and actor may learn at the same time; see :class:`RunOptions`."""
 
     split: bool
@@ -102,7 +95,6 @@ class RunOptions:
             actors share them, 4 with images, and 2 of up to 64 environments that kernels in C step; MuJoCo's, too, in rounds of few
             steps.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
-        rollout_steps: The paper's name for ``train_freq``; give one of them. (With a replay buffer.)
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one. With ``SyncPPO``, the
             probabilities that the loss divides by are those with which actions were drawn.
         split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
@@ -139,7 +131,7 @@ class RunOptions:
             all of them. The actors are shared out among them, and ``workers`` is the number of workers on each.
         start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
         restarts: How often worker processes that die are replaced, with the same weights; likewise.
-        round_timeout: Seconds that the learner waits for a worker process in a round at most, a whole rollout and what goes on
+        timeout: Seconds that the learner waits for a worker process in a round at most, a whole rollout and what goes on
             beside it. After that it is a :class:`reactor_rl.WorkerHungError` that names the worker's reactors, or, with
             ``restarts``, the worker is replaced. Actors in the calling process are not timed.
 
@@ -151,7 +143,6 @@ class RunOptions:
 
     n_actors: int | None = None
     envs_per_actor: int | None = None
-    rollout_steps: int | None = None
     pipeline: int = 0
     split: bool = False
     critic_device: torch.device | str | None = None
@@ -172,7 +163,7 @@ class RunOptions:
     nodes: Any = None
     start_method: str | None = None
     restarts: int = 0
-    round_timeout: float | None = None
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("learner_threads", "evaluate_episodes"):
@@ -184,7 +175,6 @@ class RunOptions:
         for name in ("learner_threads", "n_learners"):
             if (getattr(self, name) or 0) > MOST_THREADS:
                 raise ValueError(f"`{name}` must be at most {MOST_THREADS}, got {getattr(self, name)}.")
-        check_executor(vars(self))
         if self.pipeline not in (0, 1):
             raise ValueError(
                 f"pipeline={self.pipeline!r}: 0 learns from a round before the next one, 1 while the next one is sampled"
@@ -260,6 +250,16 @@ def constructor_names(cls: type[Any]) -> set[str]:
     return set(inspect.signature(cls).parameters) - NOT_KEPT
 
 
+def known_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some arguments that a constructor has, and the defaults of the others that it has."""
+    parameters = inspect.signature(cls).parameters
+    return {
+        name: arguments.get(name, one.default)
+        for name, one in parameters.items()
+        if name in arguments or (name not in NOT_KEPT and one.default is not one.empty)
+    }
+
+
 def check_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> None:
     """Refuse numbers among arguments that the constructor of a class would refuse.
 
@@ -275,22 +275,6 @@ def _check_numbers_of(signature: inspect.Signature, module: str, arguments: Mapp
 
 
 # ---------------------------------------------------------------------- checks
-
-
-def check_executor(arguments: Mapping[str, Any]) -> None:
-    """Refuse an executor that there is not, or that does not go with nodes or threads of the learner that are asked for.
-
-    Raises:
-        TypeError, ValueError: If there is no such executor, or it does not go with other arguments.
-    """
-    executor = arguments.get("executor", "auto")
-    checked_executor(executor)
-    check_nodes(executor, arguments.get("nodes"))
-    if executor == "threads" and arguments.get("learner_threads", 1) > 1:
-        raise ValueError(
-            'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
-            "actors' threads would find changed"
-        )
 
 
 def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | None, usual: int, most: int) -> tuple[int, int]:
@@ -363,13 +347,15 @@ def check_places(arguments: Mapping[str, Any]) -> None:
 
     Raises:
         TypeError: If a number is not one.
-        ValueError: If there can be no such name or number.
+        ValueError: If there can be no such name or number, or an executor does not go with nodes or threads of the learner.
         RuntimeError: If torch knows no such device.
     """
-    checked_number("restarts", arguments.get("restarts", 0), 0)
-    check_timeout("round_timeout", arguments.get("round_timeout"))
-    for name in ("n_learners", "workers"):
-        if arguments.get(name) is not None:
-            checked_number(name, arguments[name], 1)
-    checked_executor(arguments.get("executor", "auto"))
+    execution = Execution.of(arguments)
+    if arguments.get("n_learners") is not None:
+        checked_number("n_learners", arguments["n_learners"], 1)
+    if execution.executor == "threads" and arguments.get("learner_threads", 1) > 1:
+        raise ValueError(
+            'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
+            "actors' threads would find changed"
+        )
     check_devices(arguments)

@@ -371,7 +371,8 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
         )
     if sampling < 1e-3 and choice.workers > 1:
         advice.append(
-            f"a round samples for {1e3 * sampling:.2f} ms only; larger rollout_steps would spend less of it on co-ordination"
+            f"a round samples for {1e3 * sampling:.2f} ms only; longer rounds (train_freq, or n_steps) would "
+            "spend less of it on co-ordination"
         )
     return advice
 

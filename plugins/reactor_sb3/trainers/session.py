@@ -17,7 +17,7 @@ from torch import nn
 
 from reactor_gymnasium.plugin import recover_for
 from reactor_rl import Recover, RunError
-from reactor_rl.plugin import decode, dumps, transport_for
+from reactor_rl.plugin import Execution, decode, dumps, transport_for
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, statistics_of
 from reactor_sb3.acting.player import PlayConfig
@@ -289,7 +289,8 @@ class Session:
         config = model.program_config()
         self.changed, self._acts = None, (config.actors.policy, config.parameters.dtype)
         model.cut_episodes(np.ones(model.n_envs, np.bool_))
-        transport = transport_for(model.executor, model.nodes, model.workers)
+        execution = Execution.of(vars(model))  # as it is set now: each of them may be changed between two calls of learn()
+        transport = transport_for(execution.executor, execution.nodes, execution.workers)
         choice = choose_placement(config, model) if transport is None else spread(config, transport.workers)
         model.split = choice.split
         config = with_learners(replace(config, split=choice.split), model, choice.slices)
@@ -300,12 +301,12 @@ class Session:
         run = program.start(
             executor=choice.executor if transport is None else transport,
             workers=choice.workers if transport is None else None,
-            context=model.start_method,
+            start_method=execution.start_method,
             placement=choice.placement,
             on=choice.on,
             fingerprint="off",
-            recover=_replacing(model.restarts, config, choice.executor),
-            tick_timeout=model.round_timeout,
+            recover=_replacing(execution.restarts, config, choice.executor),
+            timeout=execution.timeout,
         )
         self.config = config
         self.advice = recommendations(config, choice)

@@ -31,7 +31,7 @@ MOVING = frozenset({
 """Attributes that a training changes itself."""
 KEPT = (
     "n_actors", "envs_per_actor", "n_envs", "pipeline", "split", "n_learners", "learner_threads", "evaluate_every",
-    "evaluate_episodes", "evaluate_steps", "workers", "executor", "nodes", "start_method", "restarts", "round_timeout",
+    "evaluate_episodes", "evaluate_steps", "workers", "executor", "nodes", "start_method", "restarts", "timeout",
     "watch", "watch_every", "watch_episodes", "watch_steps", "device", "actor_device", "use_sde", "n_delta", "n_eval_episodes",
 )  # fmt: skip
 """Attributes that say what a run consists of."""
@@ -41,7 +41,7 @@ COUNTS = (
 )  # fmt: skip
 """Attributes that are whole numbers from 1 on."""
 UNBOUNDED = frozenset({
-    "max_grad_norm", "target_kl", "clip_range", "clip_range_vf", "target_noise_clip", "round_timeout", "exploration_fraction",
+    "max_grad_norm", "target_kl", "clip_range", "clip_range_vf", "target_noise_clip", "timeout", "exploration_fraction",
     "learning_starts",
 })  # fmt: skip
 """Limits that may be infinite, which means no limit."""

@@ -37,7 +37,7 @@ from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.explanation import Explanation, explanation_of
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, flat_rows, refuse_common, tasks_of
 from reactor_sb3.trainers.model import Model
-from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, most_actors, shared_out
+from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, known_arguments, most_actors, shared_out
 from reactor_sb3.trainers.program import program_of
 from reactor_sb3.trainers.report import Locals
 from reactor_sb3.trainers.session import Session
@@ -127,7 +127,7 @@ class Trainer(Model):
         self.evaluate_every, self.evaluate_episodes = options.evaluate_every, options.evaluate_episodes
         self.evaluate_steps = options.evaluate_steps
         self.workers, self.executor, self.start_method = options.workers, options.executor, options.start_method
-        self.nodes, self.restarts, self.round_timeout = options.nodes, options.restarts, options.round_timeout
+        self.nodes, self.restarts, self.timeout = options.nodes, options.restarts, options.timeout
         evaluate_env, watch_env = (None if env is None else maker_of(env) for env in (options.evaluate_env, options.watch_env))
         self.session = self.session_class(evaluate_env, watch_env)
         self.watch, self.watch_every = options.watch, options.watch_every
@@ -467,7 +467,7 @@ class Trainer(Model):
                 that you have imported), and nothing is made that is much larger than the file. Nor does the file say where to
                 run and to write then: of what ``changed`` may name, all but devices are the constructor's defaults, or given here.
             **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``nodes`` (which another
-                executor has to be given anew), ``start_method``, ``restarts``, ``round_timeout``, ``verbose``,
+                executor has to be given anew), ``start_method``, ``restarts``, ``timeout``, ``verbose``,
                 ``tensorboard_log``; ``device`` and what ends with ``_device``, which change last bits only; and ``watch`` and what
                 begins with ``watch_``, of which a checkpoint has none.
 
@@ -509,7 +509,9 @@ class Trainer(Model):
         # SB3 would hold them against those of the algorithm, which has written into them.
         if asked is not None and asked not in (model.policy_kwargs, model.arguments.get("policy_kwargs") or {}):
             raise ValueError(f"policy_kwargs must be those that the model was saved with, {model.policy_kwargs}, got {asked}")
-        model.arguments = {**model.arguments, "device": str(model.device)}
+        # Files of 0.1.0 have arguments that are called otherwise now; their values are attributes as well.
+        model.arguments = {**known_arguments(cls, model.arguments), "device": str(model.device)}
+        vars(model).setdefault("timeout", None)
         return model
 
     # ------------------------------------------------------------------ how far it is

@@ -52,7 +52,7 @@ def _target(row: Algorithm, **changed: Any) -> Training:
     if row.kind != "search":  # which does not know it
         arguments = {"pipeline": 1, **arguments}
     if row.env == "Pendulum-v1":  # whose episodes are 200 steps long
-        arguments |= {"rollout_steps": 25}
+        arguments |= {"train_freq": 25}
     return Training(row.cls, _masked if row.masks else row.env, row.policy, **arguments)
 
 

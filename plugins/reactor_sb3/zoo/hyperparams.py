@@ -30,7 +30,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
             "env_wrapper": ["stable_baselines3.common.atari_wrappers.AtariWrapper"],
             "frame_stack": 4,
             "n_envs": 8,
-            "rollout_steps": 32,
+            "n_steps": 32,
             "n_minibatches": 4,
             "n_epochs": 2,
             "learning_rate": "lin_2.5e-4",

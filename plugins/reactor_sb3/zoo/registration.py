@@ -84,7 +84,7 @@ def sample_pqn(trial: Any, n_actions: int, n_envs: int, additional_args: dict[st
         "one_minus_gamma": trial.suggest_float("one_minus_gamma", 1e-4, 0.03, log=True),
         "learning_rate": trial.suggest_float("learning_rate", 1e-5, 2e-3, log=True),
         "q_lambda": trial.suggest_float("q_lambda", 0.0, 1.0),
-        "rollout_steps_pow": trial.suggest_int("rollout_steps_pow", 4, 8),
+        "n_steps_pow": trial.suggest_int("n_steps_pow", 4, 8),
         "n_minibatches_pow": trial.suggest_int("n_minibatches_pow", 0, 4),
         "n_epochs": trial.suggest_int("n_epochs", 1, 4),
         "exploration_fraction": trial.suggest_float("exploration_fraction", 0.05, 0.5),
@@ -98,7 +98,7 @@ def convert_pqn(sampled: dict[str, Any]) -> dict[str, Any]:
     """Keywords of :class:`~reactor_sb3.PQN` from what a trial has in its records."""
     found = dict(sampled)
     found["gamma"] = 1 - found.pop("one_minus_gamma")
-    for name in ("rollout_steps", "n_minibatches"):
+    for name in ("n_steps", "n_minibatches"):
         found[name] = 2 ** found.pop(f"{name}_pow")
     found["policy_kwargs"] = {"net_arch": WIDTHS[found.pop("net_arch")]}
     return found

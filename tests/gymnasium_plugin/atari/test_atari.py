@@ -508,7 +508,6 @@ def test_an_id_of_gymnasiums_names_its_game() -> None:
         ({"batch_size": 6}, ValueError, "must be a divisor of 3"),
         ({"batch_size": -1}, ValueError, "batch_size=-1"),
         ({"num_threads": -1}, ValueError, "`num_threads` must be at least 0"),
-        ({"workers": 0}, ValueError, "`workers` must be positive"),
         ({"frameskip": 0}, Error, "frameskip"),
         ({"frameskip": -1}, Error, "frameskip must be positive"),
         ({"frameskip": 4.0}, Error, "Invalid frameskip type"),
@@ -523,8 +522,6 @@ def test_an_id_of_gymnasiums_names_its_game() -> None:
         ({"autoreset_mode": AutoresetMode.DISABLED}, ValueError, "has the autoreset modes NEXT_STEP and SAME_STEP"),
         ({"autoreset_mode": "Disabled"}, ValueError, "has the autoreset modes"),
         ({"autoreset_mode": "Never"}, ValueError, "Never"),
-        ({"executor": "gpu"}, ValueError, "executor must be"),
-        ({"context": "thread"}, ValueError, "context must be"),
     ],
     ids=str,
 )

@@ -138,7 +138,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path: Path, hang: bool) -> None:
     timeout = 2.0 if hang else None
     with pytest.warns(RecoveryWarning, match="started anew"):
         report = evaluate(
-            rightwards, env, episodes=40, num_envs=4, workers=2, executor="processes", restarts=1, step_timeout=timeout,
+            rightwards, env, episodes=40, num_envs=4, workers=2, executor="processes", restarts=1, timeout=timeout,
             log=tmp_path / "log",
         )  # fmt: skip
     assert report.fingerprint() == expected and (tmp_path / "marker").exists()
@@ -152,21 +152,21 @@ def test_a_death_is_told_where_nothing_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(WorkerHungError):
         evaluate(
             rightwards, partial(Mortal, str(tmp_path / "two"), True), episodes=40, num_envs=4, workers=2, executor="processes",
-            step_timeout=1.0,
+            timeout=1.0,
         )  # fmt: skip
 
 
 def test_an_evaluation_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "eval.jsonl"
-    whole = evaluate(rightwards, Walk, episodes=20, seed=4, executor="inline", resume=path)
+    whole = evaluate(rightwards, Walk, episodes=20, seed=4, executor="inline", log=path, resume=True)
     lines = path.read_text().splitlines(keepends=True)
     # The writer died within a line, which was longer than all that will be written there.
     path.write_text("".join(lines[:8]) + lines[8][:13] + " " * 10_000)
-    again = evaluate(rightwards, Walk, episodes=20, seed=4, num_envs=3, executor="inline", resume=path)
+    again = evaluate(rightwards, Walk, episodes=20, seed=4, num_envs=3, executor="inline", log=path, resume=True)
     assert again.fingerprint() == whole.fingerprint()
     assert path.read_text().splitlines(keepends=True)[:8] == lines[:8]
     assert sorted(path.read_text().splitlines()) == sorted("".join(lines).splitlines())
-    more = evaluate(rightwards, Walk, episodes=25, seed=4, executor="inline", resume=path)
+    more = evaluate(rightwards, Walk, episodes=25, seed=4, executor="inline", log=path, resume=True)
     assert more.digests[:20] == whole.digests and len(more) == 25
 
 
@@ -181,7 +181,7 @@ class Slow(Walk):
         return super().step(action)
 
 Slow.__name__ = "Walk"
-report = evaluate(rightwards, Slow, episodes=40, seed=4, num_envs=4, workers=2, executor="processes", resume=sys.argv[1])
+report = evaluate(rightwards, Slow, episodes=40, seed=4, num_envs=4, workers=2, executor="processes", log=sys.argv[1], resume=True)
 print(report.fingerprint())
 """
 
@@ -270,11 +270,11 @@ def test_what_is_no_policy_is_refused_before_anything_is_played(
         ({"restarts": -1}, ValueError, "`restarts` must be at least 0"),
         ({"executor": "ray"}, ValueError, "executor must be 'auto', 'inline', 'threads' or 'processes'"),
         ({"record": [3]}, ValueError, "there is no episode 3, but 3 of them"),
-        ({"log": "a", "resume": "a"}, ValueError, "pass resume alone"),
+        ({"log": None, "resume": True}, ValueError, "resume=True needs log="),
         ({"env": Walk()}, TypeError, "env must be an id, a spec, or a function"),
         ({"env": lambda: 3}, TypeError, "env must make a gymnasium.Env, got 3"),
         ({"env": "Nothing-v0"}, gymnasium.error.Error, "Nothing"),
-        ({"step_timeout": 0}, ValueError, "step_timeout"),
+        ({"timeout": 0}, ValueError, "timeout"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -284,14 +284,14 @@ def test_arguments_that_make_no_sense(arguments: dict[str, Any], error: type[Exc
 
 def test_a_log_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "eval.jsonl"
-    evaluate(rightwards, Walk, episodes=3, seed=4, executor="inline", resume=path)
+    evaluate(rightwards, Walk, episodes=3, seed=4, executor="inline", log=path, resume=True)
     before = path.read_text()
     with pytest.raises(ValueError, match="its seed is 4, here it is 5"):
-        evaluate(rightwards, Walk, episodes=3, seed=5, executor="inline", resume=path)
+        evaluate(rightwards, Walk, episodes=3, seed=5, executor="inline", log=path, resume=True)
     assert path.read_text() == before
     path.write_text("hello\n")
     with pytest.raises(ValueError, match="is not a log of an evaluation"):
-        evaluate(rightwards, Walk, episodes=3, seed=4, executor="inline", resume=path)
+        evaluate(rightwards, Walk, episodes=3, seed=4, executor="inline", log=path, resume=True)
     assert path.read_text() == "hello\n"
 
 

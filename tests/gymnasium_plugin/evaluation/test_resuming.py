@@ -1,4 +1,4 @@
-"""``resume=``: which files are gone on with, which are refused and left alone, and what tells an evaluation from another one."""
+"""``resume=True``: which files are gone on with, which are refused and left alone, and what tells evaluations from each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reactor_gymnasium import evaluate
 
 
 def play(path: Path, episodes: int = 3, policy: Any = rightwards, env: Any = Walk, **more: Any) -> Any:
-    return evaluate(policy, env, episodes, **{"seed": 4, "executor": "inline", "resume": path, **more})
+    return evaluate(policy, env, episodes, **{"seed": 4, "executor": "inline", "log": path, "resume": True, **more})
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +124,8 @@ def test_a_log_of_an_older_version_is_gone_on_with(tmp_path: Path, log: bytes) -
     assert len(play(path, 6)) == 6
 
 
-@pytest.mark.parametrize("name", ["log", "resume"])
-def test_what_is_no_path_of_a_file(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_is_no_path_of_a_file(tmp_path: Path, resume: bool) -> None:
     asked: list[int] = []
 
     def policy(observations: Any) -> Any:
@@ -138,17 +138,17 @@ def test_what_is_no_path_of_a_file(tmp_path: Path, name: str) -> None:
         (3, TypeError, "must be a path, got 3"),
         (b"log", TypeError, "must be a path, got b'log'"),
     ):
-        with pytest.raises(error, match=f"{name}:? {message}"):
-            evaluate(policy, Walk, 2, executor="inline", **{name: path})  # type: ignore[arg-type]
+        with pytest.raises(error, match=f"log:? {message}"):
+            evaluate(policy, Walk, 2, executor="inline", log=path, resume=resume)  # type: ignore[arg-type]
     assert not asked
 
 
 def test_numbers_of_numpy(tmp_path: Path) -> None:
     path = tmp_path / "log"
     numbers = {"seed": np.int64(3), "max_steps": np.uint16(4), "batch_size": np.int8(4), "num_envs": np.int32(2)}
-    more: dict[str, Any] = {**numbers, "deterministic": np.bool_(True), "restarts": np.int64(0), "step_timeout": np.float32(9)}
+    more: dict[str, Any] = {**numbers, "deterministic": np.bool_(True), "restarts": np.int64(0), "timeout": np.float32(9)}
     report = evaluate(rightwards, Walk, np.int64(3), executor="inline", log=path, **more)
-    plain = evaluate(rightwards, Walk, 3, seed=3, max_steps=4, batch_size=4, executor="inline", resume=path)
+    plain = evaluate(rightwards, Walk, 3, seed=3, max_steps=4, batch_size=4, executor="inline", log=path, resume=True)
     assert report.fingerprint() == plain.fingerprint() and len(path.read_text().splitlines()) == 4
 
 
@@ -291,7 +291,7 @@ def policy(observations):
     return known[key]
 
 for more in (0, 1):  # in one process, too
-    print(len(evaluate(policy, make, int(sys.argv[2]) + more, executor="inline", resume=sys.argv[1])))
+    print(len(evaluate(policy, make, int(sys.argv[2]) + more, executor="inline", log=sys.argv[1], resume=True)))
 """
 
 

@@ -159,13 +159,14 @@ def test_generators_of_a_policy_are_seeded_for_each_step() -> None:
 
 
 def test_another_game_is_not_gone_on_with(tmp_path: Any) -> None:
-    evaluate(RandomPolicy(), spread, episodes=2, executor="inline", resume=tmp_path / "log")
-    assert len(evaluate(RandomPolicy(), spread, episodes=3, executor="inline", resume=tmp_path / "log")) == 3
+    evaluate(RandomPolicy(), spread, episodes=2, executor="inline", log=tmp_path / "log", resume=True)
+    assert len(evaluate(RandomPolicy(), spread, episodes=3, executor="inline", log=tmp_path / "log", resume=True)) == 3
     with pytest.raises(ValueError, match="its environment differs"):
         evaluate(
             RandomPolicy(),
             lambda: simple_spread_v3.parallel_env(max_cycles=9),
             episodes=3,
             executor="inline",
-            resume=tmp_path / "log",
+            log=tmp_path / "log",
+            resume=True,
         )

@@ -108,10 +108,4 @@ def test_copies_that_do_not_return_are_named_or_replaced(tmp_path: Path, restart
             path.touch()
             return runner.run(100, seed=1, progress_bar=False).fingerprint
 
-    check_named_or_replaced(played, restarts, r"environments\[2:4\]", step_timeout=2.0)
-
-
-@pytest.mark.parametrize("seconds", [0, -1.0, True, "1", float("nan")])
-def test_limits_that_are_none_are_refused(seconds: Any) -> None:
-    with pytest.raises(ValueError, match=r"^step_timeout must be"):
-        MultiAgentRunner(spread, RandomPolicy(), executor="inline", step_timeout=seconds)
+    check_named_or_replaced(played, restarts, r"environments\[2:4\]", timeout=2.0)

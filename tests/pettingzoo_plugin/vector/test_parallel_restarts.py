@@ -113,7 +113,7 @@ def test_a_copy_that_does_not_return_is_named(tmp_path: Path, restarts: int) -> 
     make = partial(Sleepy, tmp_path / "sleep")
     actions = np.zeros(24, np.int64)
     actions[16:20] = 4  # of copy 4
-    with ParallelVectorEnv(make, 6, executor="processes", workers=2, step_timeout=0.5, restarts=restarts) as envs:
+    with ParallelVectorEnv(make, 6, executor="processes", workers=2, timeout=0.5, restarts=restarts) as envs:
         envs.reset(seed=0)
         (tmp_path / "sleep").touch()
         if restarts:

@@ -20,19 +20,19 @@ from reactor_sb3 import PQN, SyncDQN, SyncSAC
 from reactor_sb3.streams import Purpose, seed_of
 
 _CONTINUOUS: dict[str, Any] = {
-    "rollout_steps": 16, "gradient_steps": 8, "batch_size": 32, "learning_starts": 0, "learning_rate": 3e-3, "buffer_size": 5000,
+    "train_freq": 16, "gradient_steps": 8, "batch_size": 32, "learning_starts": 0, "learning_rate": 3e-3, "buffer_size": 5000,
 }  # fmt: skip
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "dqn": (
         SyncDQN,
         {
-            "rollout_steps": 16, "gradient_steps": 8, "batch_size": 32, "learning_starts": 0, "learning_rate": 3e-3,
+            "train_freq": 16, "gradient_steps": 8, "batch_size": 32, "learning_starts": 0, "learning_rate": 3e-3,
             "buffer_size": 5000, "target_update_interval": 64,
         },
     ),
     "sac": (SyncSAC, _CONTINUOUS),
     "td3": (ROWS["td3"].cls, _CONTINUOUS),
-    "pqn": (PQN, {"rollout_steps": 16, "n_minibatches": 2, "learning_rate": 3e-3}),
+    "pqn": (PQN, {"n_steps": 16, "n_minibatches": 2, "learning_rate": 3e-3}),
 }  # fmt: skip
 
 

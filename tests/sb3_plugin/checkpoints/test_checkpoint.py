@@ -809,7 +809,7 @@ def test_every_so_many_rounds(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_a_last_round_that_went_past_the_end_resumes(tmp_path: Path) -> None:
     """Rounds of 16 steps and 40 asked for: 48 were taken, and less than nothing remains."""
-    with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=2, rollout_steps=8, learning_starts=8, seed=0, executor="inline") as model:
+    with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=2, train_freq=8, learning_starts=8, seed=0, executor="inline") as model:
         model.learn(40)
         assert model.num_timesteps == 48
         model.save_checkpoint(tmp_path / "run.zip")

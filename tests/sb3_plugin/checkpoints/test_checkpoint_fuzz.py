@@ -59,7 +59,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of the shortest kind: one actor, one layer."""
     path = tmp_path_factory.mktemp("small") / "run.zip"
     with PQN(
-        "MlpPolicy", "Fuzzed-v0", 1e-3, rollout_steps=4, n_minibatches=1, n_epochs=1, n_actors=1, executor="inline", seed=0,
+        "MlpPolicy", "Fuzzed-v0", 1e-3, n_steps=4, n_minibatches=1, n_epochs=1, n_actors=1, executor="inline", seed=0,
         policy_kwargs={"net_arch": []},
     ) as model:  # fmt: skip
         model.learn(12)
@@ -281,7 +281,7 @@ def test_an_entry_that_nobody_reads_is_not_unpacked(whole: Path, tmp_path: Path)
     ("argument", "value"),
     [
         ("policy_kwargs", {"dict": [["net_arch", {"list": [{"is": 10**5}, {"is": 10**5}]}]]}), ("n_actors", {"is": 10**7}),
-        ("envs_per_actor", {"is": 10**7}), ("batch_size", {"is": 10**9}), ("rollout_steps", {"is": 10**9}),
+        ("envs_per_actor", {"is": 10**7}), ("batch_size", {"is": 10**9}), ("n_steps", {"is": 10**9}),
         ("learner_threads", {"is": 10**6}), ("n_learners", {"is": 10**6}), ("buffer_size", {"is": 10**15}),
         ("stats_window_size", {"is": 10**30}),
     ],
@@ -312,14 +312,14 @@ def test_the_file_says_neither_where_to_run_nor_where_to_write(small: Path, tmp_
     there.mkdir()
     plain = {
         "tensorboard_log": str(there / "logs"), "watch": str(there / "film.gif"), "watch_every": 1, "executor": "federated",
-        "nodes": 2, "workers": 3, "restarts": 5, "start_method": "fork", "round_timeout": 0.001, "verbose": 1,
+        "nodes": 2, "workers": 3, "restarts": 5, "start_method": "fork", "timeout": 0.001, "verbose": 1,
     }  # fmt: skip
     path = write(tmp_path / "edited.zip", with_arguments(read(small), **{name: {"is": value} for name, value in plain.items()}))
     with PQN.resume(path, allow_pickle=False) as model:
         found = {name: getattr(model, name) for name in plain}
         assert found == {
             "tensorboard_log": None, "watch": None, "watch_every": 100, "executor": "auto", "nodes": None, "workers": None,
-            "restarts": 0, "start_method": None, "round_timeout": None, "verbose": 0,
+            "restarts": 0, "start_method": None, "timeout": None, "verbose": 0,
         }  # fmt: skip
         model.learn(8, reset_num_timesteps=False)
     assert not list(there.iterdir())

@@ -36,7 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("whole")
     paths = {name: folder / f"{name}.zip" for name in ("run", "model", "sb3")}
     small: dict[str, Any] = {"n_minibatches": 1, "n_epochs": 1, "n_actors": 1, "policy_kwargs": {"net_arch": []}, "seed": 0}
-    with PQN("MlpPolicy", "CartPole-v1", 1e-3, rollout_steps=4, **small, **INLINE) as model:
+    with PQN("MlpPolicy", "CartPole-v1", 1e-3, n_steps=4, **small, **INLINE) as model:
         model.save_checkpoint(paths["run"])
         model.save(paths["model"])
     env = make_vec_env("CartPole-v1", 2, seed=0, vec_env_cls=ReactorVecEnv)

@@ -194,7 +194,7 @@ def test_limits_that_are_none(tmp_path: Path) -> None:
 
 def test_arguments_of_classes_that_are_like_pythons(tmp_path: Path) -> None:
     rounds = TrainFreq(4, TrainFrequencyUnit.STEP)
-    model = new("dqn", train_freq=rounds, rollout_steps=None, policy_kwargs=OrderedDict(net_arch=[8]), n_actors=2)
+    model = new("dqn", train_freq=rounds, policy_kwargs=OrderedDict(net_arch=[8]), n_actors=2)
     resumed(model.learn(32), tmp_path / "run.zip")
 
 

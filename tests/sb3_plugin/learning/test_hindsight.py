@@ -85,7 +85,7 @@ TRAINERS = {name: row.cls for name, row in ROWS.items() if row.kind == "off-poli
 
 def hindsight(env: Any = Reach, algorithm: str = "sac", goals: dict[str, Any] | None = None, **changed: Any) -> Any:
     given: dict[str, Any] = {
-        "n_actors": 3, "rollout_steps": 8, "gradient_steps": 8, "buffer_size": 200, "learning_starts": 60, "batch_size": 16,
+        "n_actors": 3, "train_freq": 8, "gradient_steps": 8, "buffer_size": 200, "learning_starts": 60, "batch_size": 16,
         "policy_kwargs": {"net_arch": [16]}, "seed": 0, "replay_buffer_class": HerReplayBuffer, **INLINE,
     }  # fmt: skip
     env = partial(Reach, discrete=True) if env is Reach and algorithm.endswith("dqn") else env
@@ -211,7 +211,7 @@ class Mine(HerReplayBuffer):
 def test_a_run_that_is_resumed_ends_as_it_would_have(pipeline: int, goals: Any, kind: Any, tmp_path: Path) -> None:
     """Episodes that were under way are gone on with, also where the environment that is asked for rewards draws."""
     env = partial(Reach, strange=goals is not None)
-    with hindsight(env, goals=goals, pipeline=pipeline, rollout_steps=5, replay_buffer_class=kind) as model:
+    with hindsight(env, goals=goals, pipeline=pipeline, train_freq=5, replay_buffer_class=kind) as model:
         model.learn(120)
         model.save_checkpoint(tmp_path / "run.zip")
         straight = outcome(model.learn(120, reset_num_timesteps=False))
@@ -232,7 +232,7 @@ FAR = partial(Reach, near=-1.0)
 def test_no_goal_is_of_another_episode(pipeline: int) -> None:
     """Where training begins anew, episodes that were going on are whole ones."""
     goals = {"goal_selection_strategy": "episode"}
-    with hindsight(goals=goals, pipeline=pipeline, rollout_steps=5, buffer_size=1000, gradient_steps=1) as model:
+    with hindsight(goals=goals, pipeline=pipeline, train_freq=5, buffer_size=1000, gradient_steps=1) as model:
         for _ in range(3):
             model.learn(75)
     buffer = model.replay_buffer
@@ -249,7 +249,7 @@ def test_no_goal_is_of_another_episode(pipeline: int) -> None:
 def test_learning_waits_for_the_first_episode() -> None:
     """Where SB3 fails: what ``learning_starts`` says may be shorter than an episode."""
     updates = AfterRounds(lambda model: model.n_updates)
-    with hindsight(FAR, n_actors=1, rollout_steps=4, learning_starts=0) as model:
+    with hindsight(FAR, n_actors=1, train_freq=4, learning_starts=0) as model:
         model.learn(20, callback=updates)
         assert updates.found == [0, 0, 8, 16, 24]
     with hindsight() as model:
@@ -265,7 +265,7 @@ def test_a_buffer_without_room_for_an_episode_is_named() -> None:
 
 def test_more_environments_than_steps_are_gone_on_with(tmp_path: Path) -> None:
     """Where the next episode begins is known of each of them."""
-    with hindsight(FAR, n_actors=2, envs_per_actor=10, rollout_steps=12, buffer_size=600) as model:
+    with hindsight(FAR, n_actors=2, envs_per_actor=10, train_freq=12, buffer_size=600) as model:
         model.learn(240)
         model.save_checkpoint(tmp_path / "run.zip")
     with SyncSAC.resume(tmp_path / "run.zip") as resumed:
@@ -401,7 +401,7 @@ def test_hindsight_is_what_makes_it_learn(algorithm: str) -> None:
     found = []
     for kind in (HerReplayBuffer, None):
         with hindsight(
-            env, algorithm, replay_buffer_class=kind, n_actors=2, rollout_steps=4, gradient_steps=4, buffer_size=50_000,
+            env, algorithm, replay_buffer_class=kind, n_actors=2, train_freq=4, gradient_steps=4, buffer_size=50_000,
             learning_starts=200, batch_size=128, learning_rate=1e-3, gamma=0.95, policy_kwargs={"net_arch": [64, 64]},
             evaluate_every=100, evaluate_episodes=50, **more,
         ) as model:  # fmt: skip

@@ -180,7 +180,7 @@ def test_resumed_after_a_kill(pipeline: int, tmp_path: Path, run_script: Callabl
 
 SMALL: dict[str, dict[str, Any]] = {
     "dqn": {"learning_starts": 32, "double_q": True, "n_steps": 3, "tau": 0.5, "target_update_interval": 16, "batch_size": 150},
-    "pqn": {"rollout_steps": 150},
+    "pqn": {"n_steps": 150},
 }
 """Minibatches of 150 rows."""
 

@@ -26,8 +26,7 @@ def batches(algorithm: str, rows: int) -> dict[str, Any]:
     known = inspect.signature(ROWS[algorithm].cls).parameters
     of_known = {"batch_size": rows, "n_minibatches": 1}
     found: dict[str, Any] = {name: value for name, value in of_known.items() if name in known}
-    length = "rollout_steps" if "rollout_steps" in known else "n_steps"
-    return found if ROWS[algorithm].kind == "off-policy" else {length: rows // 2, **found}
+    return found if ROWS[algorithm].kind == "off-policy" else {"n_steps": rows // 2, **found}
 
 
 def fingerprint(

@@ -19,15 +19,15 @@ class Sets(BaseCallback):
         return True
 
 
-@pytest.mark.parametrize("algorithm", [PQN, SyncDQN])
-def test_torch_threads_change_no_weights(algorithm: Any) -> None:
+@pytest.mark.parametrize(("algorithm", "length"), [(PQN, "n_steps"), (SyncDQN, "train_freq")])
+def test_torch_threads_change_no_weights(algorithm: Any, length: str) -> None:
     before, found = torch.get_num_threads(), set()
     try:
         for threads, callback in [(1, None), (2, None), (4, Sets())]:
             torch.set_num_threads(threads)
             with algorithm(
-                "MlpPolicy", "CartPole-v1", n_actors=2, rollout_steps=16, seed=0, executor="inline",
-                policy_kwargs={"net_arch": [256, 256]},
+                "MlpPolicy", "CartPole-v1", n_actors=2, seed=0, executor="inline", policy_kwargs={"net_arch": [256, 256]},
+                **{length: 16},
             ) as model:  # fmt: skip
                 first = model.fingerprint()
                 model.learn(192, callback=callback)

@@ -169,7 +169,7 @@ def test_returns_of_pqn(q_lambda: float) -> None:
     """Against the definition: every n-step return by itself, with weights (1 - lambda) * lambda ** (n - 1)."""
     gamma = 0.9
     model = Recorded(
-        "MlpPolicy", Toy, n_actors=2, envs_per_actor=2, rollout_steps=32, q_lambda=q_lambda, gamma=gamma, seed=0, executor="inline"
+        "MlpPolicy", Toy, n_actors=2, envs_per_actor=2, n_steps=32, q_lambda=q_lambda, gamma=gamma, seed=0, executor="inline"
     )
     with model:
         model.learn(3 * 32 * 4)
@@ -202,7 +202,7 @@ def test_returns_of_pqn(q_lambda: float) -> None:
 )
 def test_an_update_of_pqn(activation: Any, gradients: str, max_grad_norm: float) -> None:
     model = Recorded(
-        "MlpPolicy", Toy, learning_rate=0.05, rollout_steps=16, n_minibatches=1, n_epochs=1, max_grad_norm=max_grad_norm,
+        "MlpPolicy", Toy, learning_rate=0.05, n_steps=16, n_minibatches=1, n_epochs=1, max_grad_norm=max_grad_norm,
         policy_kwargs={**SGD, "activation_fn": activation}, n_actors=2, seed=0, executor="inline",
     )  # fmt: skip
     assert f"gradients={gradients!r}" in repr(model)
@@ -278,7 +278,7 @@ class RatesOfPqn(BaseCallback):
 def test_rates_of_pqn_are_cleanrls(total: int) -> None:
     """Of exploration: by all steps of the training, the present one included. Of learning: by the rounds before this one."""
     with PQN(
-        "MlpPolicy", "CartPole-v1", rollout_steps=8, exploration_initial_eps=0.8, exploration_final_eps=0.2, seed=0, **INLINE
+        "MlpPolicy", "CartPole-v1", n_steps=8, exploration_initial_eps=0.8, exploration_final_eps=0.2, seed=0, **INLINE
     ) as model:
         model.learn(total, callback=(rates := RatesOfPqn()))
     slope = (0.2 - 0.8) / (0.5 * total)

@@ -46,7 +46,7 @@ def drawing(on: bool) -> Iterator[None]:
 
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "dqn": ("dqn", {"rollout_steps": 8, "gradient_steps": 8, "learning_starts": 0}),
+    "dqn": ("dqn", {"train_freq": 8, "gradient_steps": 8, "learning_starts": 0}),
     "dqn, 3 steps": ("dqn", {"n_steps": 3, "learning_starts": 32}),
     "normalized": ("dqn", {"env": "normalized", "n_actors": 2, "learning_starts": 0}),
     "pqn": ("pqn", {}),

@@ -98,7 +98,7 @@ def test_learners_have_the_cores_that_wait(
         (0.010, 0.020, 0, 1.0, 1, ["pipeline=1"]),
         (0.010, 0.020, 1, 1.0, 1, []),
         (0.010, 0.001, 0, 1.0, 1, []),
-        (0.0001, 0.00001, 0, 1.0, 1, ["rollout_steps"]),
+        (0.0001, 0.00001, 0, 1.0, 1, ["longer rounds"]),
         (0.010, 0.090, 1, 0.050, 1, []),
     ],
 )
@@ -179,7 +179,7 @@ class Slow(gymnasium.Env[Any, Any]):
 
 @pytest.mark.parametrize(("reset", "step", "steps"), [(0.3, 0.0, 2), (0.3, 0.0, 6), (0.3, 0.01, 1000)])
 def test_what_a_round_of_an_actor_costs(reset: float, step: float, steps: int) -> None:
-    with SyncDQN("MlpPolicy", lambda: Slow(reset, step), n_actors=1, rollout_steps=steps, seed=0) as model:
+    with SyncDQN("MlpPolicy", lambda: Slow(reset, step), n_actors=1, train_freq=steps, seed=0) as model:
         given, begin = model.program_config(), time.perf_counter()
         cost = actor_cost(given)
         taken = time.perf_counter() - begin

@@ -60,7 +60,7 @@ class Unsaved(Counting):
 
 def new(env: Any, pipeline: int, **changed: Any) -> SyncDQN:
     arguments: dict[str, Any] = {
-        "n_actors": 2, "rollout_steps": 8, "n_steps": STEPS, "gamma": GAMMA, "learning_starts": 10**6, "buffer_size": 200,
+        "n_actors": 2, "train_freq": 8, "n_steps": STEPS, "gamma": GAMMA, "learning_starts": 10**6, "buffer_size": 200,
         "batch_size": 2, "policy_kwargs": {"net_arch": [4]}, "seed": 0, "executor": "inline", "pipeline": pipeline, **changed,
     }  # fmt: skip
     return SyncDQN("MlpPolicy", env, **arguments)

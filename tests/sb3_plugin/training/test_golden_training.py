@@ -58,7 +58,7 @@ def experience(name: str, pipeline: int = 0, **how: Any) -> Any:
     cls = ROWS["dqn" if name in MADE else name].cls
     model = cls(
         "MlpPolicy", suited(name, MADE.get(name, MADE["FrozenLake"])), n_actors=ACTORS, envs_per_actor=ENVS,
-        rollout_steps=STEPS, learning_starts=2000, buffer_size=2000, pipeline=pipeline, policy_kwargs={"net_arch": [4]},
+        train_freq=STEPS, learning_starts=2000, buffer_size=2000, pipeline=pipeline, policy_kwargs={"net_arch": [4]},
         seed=0, **how,
     )  # fmt: skip
     with model:

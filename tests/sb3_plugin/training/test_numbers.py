@@ -25,7 +25,7 @@ def numbers_of(algorithm: str) -> list[str]:
     hints = hints_of(EVERY[algorithm])
     kinds = {name: {hint, *get_args(hint)} for name, hint in hints.items()}
     found = [name for name, of in kinds.items() if of & {int, float} and name not in _ELSEWHERE]
-    assert {"seed", "n_actors", "learning_rate", "round_timeout"} <= set(found) and len(found) > 20
+    assert {"seed", "n_actors", "learning_rate", "timeout"} <= set(found) and len(found) > 20
     return found
 
 
@@ -33,9 +33,8 @@ def numbers_of(algorithm: str) -> list[str]:
 def test_what_is_no_number_is_refused(algorithm: str) -> None:
     for name in numbers_of(algorithm):
         for value in (math.nan, "x", [3], (), {}, 1j, np.zeros(2), np.float32("nan")):
-            changed = {"rollout_steps": None} if name == "train_freq" else {}
             with pytest.raises((ValueError, TypeError), match=rf"\b{name}\b"):
-                make_any(algorithm, **changed, **{name: value})
+                make_any(algorithm, **{name: value})
 
 
 @pytest.mark.timeout(300)
@@ -45,9 +44,7 @@ def test_every_number_works_or_is_refused_by_its_name(algorithm: str) -> None:
     for name in numbers_of(algorithm):
         for value in (0, -1, 1.5, math.inf):
             changed: dict[str, Any] = {"n_actors": 2, name: value}
-            if name == "train_freq":
-                changed["rollout_steps"] = None
-            elif name == "learning_starts":
+            if name == "learning_starts":
                 changed["buffer_size"] = 100
             tried += 1
             model, said = None, ""
@@ -58,7 +55,7 @@ def test_every_number_works_or_is_refused_by_its_name(algorithm: str) -> None:
             if model is None:
                 assert re.search(rf"\b{name}\b", said), (name, value, said)
                 refused += 1
-            elif name not in ("workers", "restarts", "round_timeout", "watch_every"):  # of what is made, not of what is computed
+            elif name not in ("workers", "restarts", "timeout", "watch_every"):  # of what is made, not of what is computed
                 with model:
                     model.learn(72)
     assert 2 * refused > tried > refused
@@ -78,9 +75,8 @@ ZEROS: list[tuple[str, str, Any]] = [
 
 @pytest.mark.parametrize(("algorithm", "name", "said"), ZEROS)
 def test_zeros(algorithm: str, name: str, said: str) -> None:
-    changed = {"rollout_steps": None} if name == "train_freq" else {}
     with pytest.raises(ValueError, match=rf"^{name} must be {re.escape(said)}, got 0$"):
-        make_any(algorithm, **changed, **{name: 0})
+        make_any(algorithm, **{name: 0})
 
 
 @pytest.mark.parametrize(
@@ -148,7 +144,7 @@ def test_names_of_an_algorithm_of_your_own_mean_what_it_says() -> None:
     class Mine(PQN):
         @keeps_arguments
         def __init__(self, policy: Any, env: Any, tau: float = 5.0, n_steps: int = 8, **more: Any) -> None:
-            super().__init__(policy, env, rollout_steps=n_steps)
+            super().__init__(policy, env, n_steps=n_steps)
 
     assert Mine("MlpPolicy", "CartPole-v1", tau=np.float32(7)).arguments["gamma"] == 0.99
     with pytest.raises(ValueError, match="n_steps must be a whole number from 1 on, got 0"):

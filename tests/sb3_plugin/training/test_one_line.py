@@ -52,11 +52,11 @@ def test_with_no_numbers_given_it_learns_as_often(name: str) -> None:
 
 @pytest.mark.slow
 @each
-@pytest.mark.parametrize("given", [{}, {"train_freq": 8}, {"train_freq": (2, "step")}, {"rollout_steps": 6}], ids=str)
+@pytest.mark.parametrize("given", [{}, {"train_freq": 8}, {"train_freq": (2, "step")}], ids=str)
 @pytest.mark.parametrize("actors", [{}, {"n_actors": 4}, {"n_actors": 2, "envs_per_actor": 3}], ids=str)
 def test_updates_for_each_step_do_not_depend_on_actors(name: str, given: dict[str, Any], actors: dict[str, Any]) -> None:
     """As SB3 with one environment has them, which makes an update every ``train_freq`` steps."""
-    host = theirs_of(name, **{key.replace("rollout_steps", "train_freq"): value for key, value in given.items()})
+    host = theirs_of(name, **given)
     assert ours_of(name, **given, **actors).update_to_data == 1 / host.train_freq.frequency
     assert host.gradient_steps == 1
 
@@ -93,7 +93,7 @@ def test_few_updates_are_told_with_the_number_to_give(name: str) -> None:
     rate = 1 / model.usual_train_freq
     assert model.update_to_data == rate / 8 and f"{model.host}'s {name} has {rate:g} by default" in str(caught[0].message)
     with pytest.warns(UserWarning, match=f"pass gradient_steps={round(256 * rate)} for as many"):
-        ours_of(name, rollout_steps=256)
+        ours_of(name, train_freq=256)
 
 
 @each

@@ -14,13 +14,10 @@ from trainers import ROWS, hints_of
 
 import reactor_sb3
 from reactor_sb3 import PQN, RunOptions, SyncDQN, SyncPPO, SyncSAC
-from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions
+from reactor_sb3.trainers.options import Options, SplitOptions
 from reactor_torch import torch_stream
 
-OPTIONS: dict[str, Any] = {"on-policy": Options, "search": Options, "off-policy": OffPolicyOptions}
-TRAINERS = {
-    row.cls: SplitOptions if row.kind == "off-policy" and "Box" in row.actions else OPTIONS[row.kind] for row in ROWS.values()
-}
+TRAINERS = {row.cls: SplitOptions if row.kind == "off-policy" and "Box" in row.actions else Options for row in ROWS.values()}
 OF_HOSTS = {row.cls: row.host_cls for row in ROWS.values() if row.host}
 
 
@@ -49,9 +46,8 @@ def test_the_signature_has_every_keyword_with_its_default(trainer: Any) -> None:
     parameters = inspect.signature(trainer).parameters
     assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     for name, hint in get_type_hints(TRAINERS[trainer]).items():
-        own = name == "rollout_steps" and trainer is PQN
-        assert parameters[name].default == getattr(RunOptions, name) or own
-        assert hints_of(trainer)[name] == hint or own
+        assert parameters[name].default == getattr(RunOptions, name)
+        assert hints_of(trainer)[name] == hint
 
 
 @pytest.mark.parametrize("trainer", OF_HOSTS)
@@ -76,7 +72,7 @@ def test_a_keyword_that_there_is_not(trainer: Any) -> None:
         ({"workers": True}, "workers"),
         ({"executor": "gpu"}, "gpu"),
         ({"restarts": -1}, "restarts"),
-        ({"round_timeout": 0}, "round_timeout"),
+        ({"timeout": 0}, "timeout"),
         ({"executor": "threads", "learner_threads": 2}, "learner_threads=1"),
         ({"critic_device": "cuda:7"}, "critic_device"),
         ({"evaluate_episodes": 0}, "evaluate_episodes"),
@@ -94,6 +90,21 @@ def test_a_subclass_with_a_constructor_of_its_own() -> None:
 
     model = Mine("MlpPolicy", "CartPole-v1", n_actors=2)
     assert (model.learning_starts, model.n_actors, model.arguments["learning_starts"]) == (7, 2, 7)
+
+
+@pytest.mark.parametrize(("trainer", "now", "value"), [(SyncDQN, "train_freq", 8), (PQN, "n_steps", 16)])
+def test_a_file_whose_arguments_have_their_old_names_is_gone_on_with(trainer: Any, now: str, value: int, tmp_path: Path) -> None:
+    """As those of 0.1.0, where ``timeout`` had another name too."""
+    with trainer("MlpPolicy", "CartPole-v1", n_actors=2, executor="inline", seed=0, **{now: value}) as model:
+        del model.timeout
+        model.arguments["rollout_steps"] = model.arguments.pop(now)
+        model.arguments["round_timeout"] = model.arguments.pop("timeout")
+        model.save(tmp_path / "old.zip")
+    with trainer.load(tmp_path / "old.zip", env="CartPole-v1") as model:
+        assert model.learn(64).timeout is None
+        model.save_checkpoint(tmp_path / "checkpoint.zip")
+    with trainer.resume(tmp_path / "checkpoint.zip") as model:
+        assert model.rollout_steps == value and model.arguments[now] == value
 
 
 def test_what_load_has_set_is_checked_before_workers_start(tmp_path: Any) -> None:

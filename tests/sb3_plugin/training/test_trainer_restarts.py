@@ -24,7 +24,7 @@ pytestmark = pytest.mark.faults
 
 TRAINERS: dict[str, Any] = {
     "SyncDQN": lambda **how: SyncDQN(
-        "MlpPolicy", "CartPole-v1", n_actors=4, rollout_steps=16, learning_starts=64, seed=0, pipeline=1, **how
+        "MlpPolicy", "CartPole-v1", n_actors=4, train_freq=16, learning_starts=64, seed=0, pipeline=1, **how
     ),
     "SyncPPO": lambda **how: SyncPPO("MlpPolicy", "CartPole-v1", n_actors=4, n_steps=16, batch_size=32, n_epochs=2, seed=0, **how),
     "slices": lambda **how: SyncPPO(
@@ -97,13 +97,7 @@ def test_an_actor_that_does_not_return_is_named_or_replaced(tmp_path: Path, rest
             path.touch()
             return model.learn(128, reset_num_timesteps=False).fingerprint()
 
-    check_named_or_replaced(trained, restarts, r"actor\[1\]", round_timeout=2.0)
-
-
-@pytest.mark.parametrize("seconds", [0, -1.0, True, "1", float("nan")])
-def test_limits_that_are_none_are_refused(seconds: Any) -> None:
-    with pytest.raises(ValueError, match="round_timeout must be"):
-        SyncDQN("MlpPolicy", "CartPole-v1", round_timeout=seconds)
+    check_named_or_replaced(trained, restarts, r"actor\[1\]", timeout=2.0)
 
 
 def test_a_vec_env_takes_restarts() -> None:

@@ -110,11 +110,12 @@ class Odd(gymnasium.Env[Any, Any]):
         return self.np_random.uniform(-1, 1, 2).astype(np.float32), reward, bool(self.np_random.random() < 0.2), False, {}
 
 
-OWN: dict[str, Any] = {"n_actors": 3, "seed": 0, "rollout_steps": 8, "policy_kwargs": {"net_arch": [8]}}
+OWN: dict[str, Any] = {"n_actors": 3, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
 
 
 def odd(how: str, trainer: Any = PQN, **changed: Any) -> Training:
-    return Training(trainer, lambda: Odd(how), **{**OWN, **changed})  # type: ignore[arg-type]
+    length = "n_steps" if trainer is PQN else "train_freq"
+    return Training(trainer, lambda: Odd(how), **{**OWN, length: 8, **changed})  # type: ignore[arg-type]
 
 
 def test_a_reward_that_depends_on_the_process_is_found() -> None:

@@ -23,7 +23,7 @@ from reactor_torch import kernels
 
 HELPED = {1: 1.75, 2: 1.0} if kernels.compiled else {1: 1.0}
 """What an update takes on one thread, and on two."""
-SETTINGS: dict[str, Any] = {"rollout_steps": 10, "gradient_steps": 4, "batch_size": 32, "n_actors": 4, "seed": 0}
+SETTINGS: dict[str, Any] = {"train_freq": 10, "gradient_steps": 4, "batch_size": 32, "n_actors": 4, "seed": 0}
 
 
 @pytest.fixture
