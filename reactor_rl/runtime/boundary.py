@@ -72,6 +72,11 @@ class Boundary:
 
         return write if view is None else write_simple
 
+    def take_back(self) -> None:
+        """Have inputs that were set for a tick that never begins be absent: the shutdown pass has the number of its first one."""
+        for port in self._inputs.values():
+            port.forget()
+
     # ------------------------------------------------------------------ after a tick
 
     def read(self, name: str) -> Any:

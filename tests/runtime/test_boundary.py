@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reactor_rl import Input, Output, Program, ProgramError, Reactor, Timer, reaction
+from reactor_rl import Input, Output, Program, ProgramError, Reactor, Timer, reaction, shutdown
 
 
 class Tells(Reactor):
@@ -82,3 +82,40 @@ def test_what_is_not_there_is_named() -> None:
         assert mine.tolist() == [2, 4] and run.twice.tolist() == [6, 8] and run.late.tolist() == [2, 4]
         with pytest.raises(ValueError, match="read-only"):
             run.view("twice")[0] = 0
+
+
+class Leaves(Reactor):
+    given = Input()
+    seen = Output()
+
+    @reaction(given)
+    def take(self) -> None: ...
+
+    @reaction(shutdown, uses=given, effects=seen)
+    def end(self) -> None:
+        self.seen.set([self.given.value] if self.given.present else "absent")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("ticks", [1, 3])
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"executor": "inline"}, {"executor": "threads", "workers": 2}, {"executor": "processes", "workers": 3},
+        {"executor": "federated", "workers": 1, "nodes": 2, "on": {"there": 1}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_was_set_for_a_tick_that_never_began_is_absent_at_the_end(way: dict[str, Any], ticks: int) -> None:
+    program = Program("leaves")
+    for name in ("here", "there"):
+        one = program.add(Leaves, name=name)
+        program.connect(program.input(f"to_{name}"), one.given)
+        program.connect(one.seen, program.output(name))
+    run = program.start(**way)
+    for tick in range(ticks):
+        run.set(to_here=tick, to_there=tick)
+        run.tick()
+    run.set(to_here="late", to_there="late")
+    run.close()
+    assert (run.here, run.there) == ("absent", "absent")

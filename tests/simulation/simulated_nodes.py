@@ -35,6 +35,7 @@ class LosingNodes(InProcess):
         super().__init__(nodes, workers, inside)
         self._dice, self._chance, self._mute, self._time = dice, chance, mute, 0
         self._spared: set[int] = set()
+        self._starting: set[int] = set()
         self._called: set[int] = set()
         self._ticking = False
         self.losses = 0
@@ -43,7 +44,12 @@ class LosingNodes(InProcess):
         if request.command == "first" and request.time > self._time:
             self._time, self._spared = request.time, set()
         self._ticking |= request.command == "first"
-        if self._mute and self._ticking and self._may_lose(node):  # startup reactions may take as long as they like
+        if request.command == "start":
+            self._starting.add(node)
+        elif request.command != "on":
+            self._starting.discard(node)
+        limited = self._ticking and node not in self._starting  # startup reactions may take as long as they like
+        if self._mute and limited and self._may_lose(node):
             return
         super().send(node, request)
         self._called.add(node)

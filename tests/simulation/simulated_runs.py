@@ -198,6 +198,9 @@ class User:
             Thread(self._close_meanwhile, name="closer").start()
         with self._reading_may_fail():
             self._ticks()
+            inputs, late = [*self.program.spec.inputs().values()], random.Random(self.settings.seed ^ 0x1A7E)
+            if inputs and self.run._state == "ready" and late.random() < 0.3:
+                self.run.set(**late.choice(inputs))  # for a tick that never begins
 
     def _close_meanwhile(self) -> None:
         for _ in range(self.dice.randrange(self.dice.choice([1, 30, 200, 1000]))):

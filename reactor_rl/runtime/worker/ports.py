@@ -241,6 +241,10 @@ class OutputHandle(Handle):
             for delay, mask in self._late:
                 clock.wake_at(time + delay, mask)
 
+    def forget(self) -> None:
+        """Make what was written last absent from the coming pass on."""
+        self._stamps.forget(self._clock.words)
+
     def wakes(self, delay: int, mask: int, rows: Iterable[int], soon: bool) -> None:
         """Let a value, or one of some rows, trigger reactions of this worker ``delay`` ticks later.
 
