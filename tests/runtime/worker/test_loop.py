@@ -189,6 +189,19 @@ def test_it_belongs_to_the_thread_that_runs_it(worker: Worker, way: str) -> None
         assert elsewhere.submit(loop.is_in_this_thread).result() and not loop.is_in_this_thread()
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_who_was_interrupted_in_a_reaction_is_in_none(worker: Worker, way: str) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    worker.then[B] = interrupt
+    worker.loop.wake_at(4, B)
+    with pytest.raises(KeyboardInterrupt):
+        WAYS[way](worker.loop)
+    assert worker.log == [("b", 4, 0)]
+    assert not worker.loop.reacting and worker.loop.running() == "(none)"
+
+
 class Notes(Observer):
     """Notes the bits of the reactions."""
 
