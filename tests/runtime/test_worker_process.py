@@ -78,6 +78,14 @@ def test_a_death_is_told_after_the_last_message() -> None:
         assert end_workers([worker], 30.0) == [-signal.SIGKILL]
 
 
+def test_who_has_ended_is_told_from_who_has_not() -> None:
+    with started(lambda home: home.recv()) as worker:
+        assert not worker.ended
+        worker.send("go")
+        assert connection.wait([worker.handles[1]], 30.0)
+        assert worker.ended
+
+
 def test_some_end_by_themselves_and_others_do_not() -> None:
     def resist(home: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
