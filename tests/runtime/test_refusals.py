@@ -438,3 +438,29 @@ def test_errors_of_a_tick_that_nobody_waited_for_are_dropped(executor: Any) -> N
     run.tick_async()
     run.close()
     assert sorted(Leaves.closed) == [0, 1]
+
+
+class Last(Reactor):
+    each = Timer(period=1)
+    out = Output()
+    tags: list[tuple[int, int]] = []
+
+    @reaction(each, effects=out)
+    def go(self) -> None:
+        self.out.set(self.tag[0])
+
+    @reaction(shutdown)
+    def close(self) -> None:
+        self.tags.append(self.tag)
+
+
+def test_a_tick_that_nobody_waited_for_is_done_when_the_run_is_closed() -> None:
+    Last.tags.clear()
+    program = Program("last")
+    program.connect(program.add(Last).out, program.output("out"))
+    run = program.start(executor="inline")
+    for _ in range(3):
+        run.tick()
+    run.tick_async()
+    run.close()
+    assert (run.time, run.out, Last.tags) == (4, 3, [(3, 1)])
