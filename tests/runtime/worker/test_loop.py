@@ -202,6 +202,22 @@ def test_who_was_interrupted_in_a_reaction_is_in_none(worker: Worker, way: str) 
     assert not worker.loop.reacting and worker.loop.running() == "(none)"
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_pass_that_is_left_is_put_in_order_though_its_end_was_interrupted(worker: Worker, way: str) -> None:
+    left: list[bool] = []
+
+    def leave(late: bool) -> None:
+        left.append(late)
+        if len(left) == 1:
+            raise KeyboardInterrupt
+
+    worker.loop._limit.leave = leave
+    with pytest.raises(KeyboardInterrupt):
+        WAYS[way](worker.loop)
+    worker.loop.abandon()
+    assert left == [False, False]  # the user's numbers of threads are put back
+
+
 class Notes(Observer):
     """Notes the bits of the reactions."""
 
