@@ -382,6 +382,23 @@ def test_what_was_raised_in_an_interrupted_tick_is_forgotten() -> None:
         assert (run.raises_said, run.interrupts_said) == (1, 2)
 
 
+def test_an_error_of_an_interrupted_tick_is_not_taken_for_one_of_a_later_tick() -> None:
+    def interrupt_or_fail(value: Any) -> Any:
+        return {}[value] if value == "fail" else interrupt(value)
+
+    program = Program("two")
+    for name, does in (("raises", refuse_to_stop), ("interrupts", interrupt_or_fail)):
+        program.connect(program.input(name), program.add(Echo, does, name=name).given)
+    with program.start(executor="inline") as run:
+        run.set(raises="stop", interrupts="stop")
+        with pytest.raises(KeyboardInterrupt):
+            run.tick()
+        assert run.go_on()
+        run.set(interrupts="fail")
+        with pytest.raises(KeyError, match="fail"):
+            run.tick()
+
+
 def go_on(value: Any) -> bool:
     return RUNS[-1].go_on()
 
