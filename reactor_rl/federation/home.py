@@ -119,7 +119,6 @@ class MessageRouter:
         """Call the nodes that take part in a pass, as it begins."""
         for index, node in self._nodes.items():
             node.open = command != "again" or node.again or index in self._fed
-            node.again, node.waits = False, None
             node.held = []
             if command == "first":
                 node.held, node.late = node.late, []
