@@ -263,6 +263,16 @@ def test_an_error_in_one_of_many_ticks_is_raised() -> None:
             run.run(1)
 
 
+def test_a_program_without_reactors_has_a_boundary_all_the_same() -> None:
+    program = Program("empty")
+    program.input("given")
+    program.output("said")
+    with program.start(executor="inline") as run:
+        run.set(given=1)
+        run.tick()
+        assert run.said is None and run.time == 1
+
+
 def test_what_was_set_is_for_one_tick_alone() -> None:
     ticks: list[int] = []
 
