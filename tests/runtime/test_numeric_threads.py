@@ -253,6 +253,15 @@ def test_libraries_that_are_not_known_are_asked_through_threadpoolctl(libraries:
     assert other.sets == [1, 4] and none.sets == with_openmp.sets == []
 
 
+def test_each_library_gets_back_its_own_number(libraries: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numeric_threads, "_several", False)
+    monkeypatch.setattr(numeric_threads, "_thread", None)
+    libraries += [Library("other", 4), Library("another", 5)]
+    with one_numeric_thread():
+        assert [one.number for one in libraries] == [1, 1]
+    assert [one.sets for one in libraries] == [[1, 4], [1, 5]]
+
+
 def test_an_openblas_whose_word_is_elsewhere_is_asked_by_its_functions(libraries: list[Any]) -> None:
     """The word is not touched unless it has the number that the function tells."""
     known = [library.name for library in numeric_threads._libraries if "openblas" in library.name]
