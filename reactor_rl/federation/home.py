@@ -117,10 +117,8 @@ class MessageRouter:
 
     def begin(self, command: Command, when: int, number: int) -> None:
         """Call the nodes that take part in a pass, as it begins."""
-        self._arrived.clear()
         for index, node in self._nodes.items():
             node.open = command != "again" or node.again or index in self._fed
-            node.again, node.waits = False, None
             node.held = []
             if command == "first":
                 node.held, node.late = node.late, []

@@ -102,7 +102,7 @@ class _Thread(threading.Thread):
         super().__init__(name=f"reactor_rl node {node}", daemon=True)
         self.node, self._host, self._replies = node, host, replies
         self.requests: queue.SimpleQueue[NodeRequest | None] = queue.SimpleQueue()
-        self._timeout: float | None = None
+        self._timeout: float | None  # set by hang_up(), for which run() waits
 
     def run(self) -> None:
         while (request := self.requests.get()) is not None:

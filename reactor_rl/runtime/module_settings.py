@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import inspect
 import re
-import site
 import sys
 import sysconfig
 import warnings
@@ -142,8 +141,6 @@ def _user_modules() -> dict[str, ModuleType]:
     """The modules that were not installed, and are not ours, by name."""
     paths = sysconfig.get_paths()
     installed = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    with contextlib.suppress(Exception):
-        installed.add(site.getusersitepackages())
     within = tuple(f"{path}/" for path in installed)
     found = {}
     for name, module in list(sys.modules.items()):

@@ -177,6 +177,16 @@ class Thinks(Reactor):
 
 
 @pytest.mark.timeout(60)
+def test_a_microstep_that_only_another_node_needs_is_taken() -> None:
+    program = Program("thinks")
+    program.connect(program.add(Thinks).out, program.output("thought"))
+    with program.start(executor="federated", nodes=2, workers=1, on={"thinks": 1}) as run:
+        for tick in range(3):
+            run.tick()
+            assert run.thought == (tick, 1)
+
+
+@pytest.mark.timeout(60)
 def test_nobody_waits_for_a_node_that_takes_no_part_in_a_microstep() -> None:
     program = Program("thinks")
     seldom, hears, thinks = program.add(Seldom), program.add(Hears), program.add(Thinks)

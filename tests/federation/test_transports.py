@@ -10,7 +10,7 @@ import pytest
 
 from reactor_rl import ProgramError
 from reactor_rl.federation.cut import spread_workers
-from reactor_rl.federation.in_process import transport_for
+from reactor_rl.federation.in_process import InProcess, transport_for
 
 
 @pytest.mark.parametrize("executor", ["auto", "inline", "threads", "processes"])
@@ -37,6 +37,10 @@ def test_a_plugin_offers_a_transport_under_a_name(tmp_path: Path, monkeypatch: p
     finally:
         sys.modules.pop("rrl_pigeons", None)
     assert transport == ("pigeons", "a loft", 2)
+
+
+def test_of_a_node_in_this_process_nobody_says_where_it_is() -> None:
+    assert InProcess(2, 1).describe(1) == ""
 
 
 @pytest.mark.parametrize("workers", [[1], [2, 2, 2], [1, 8, 3], [4, 1]])

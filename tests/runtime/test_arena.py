@@ -105,6 +105,15 @@ def test_aligned_zeros() -> None:
             kept.append(array)
 
 
+def test_workers_write_into_different_lines() -> None:
+    program = Program()
+    program.bank(Source, 3)
+    _, layout = laid_out(program, 3)
+    lines = [range(s.whole * WORD // LINE, ((s.whole + s.size) * WORD - 1) // LINE + 1) for s in layout.stamps]
+    assert sorted(layout.owner) == [0, 1, 2]
+    assert len({line for each in lines for line in each}) == sum(map(len, lines))
+
+
 class Where(Reactor):
     """Tells where in a line its array begins."""
 

@@ -69,6 +69,27 @@ def test_a_time_out_does_not_count_sleep(monkeypatch: pytest.MonkeyPatch) -> Non
             assert next(inbound.counted) < 40
 
 
+def test_each_helper_has_the_whole_limit_to_take_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Slept(0, -1, monkeypatch)
+    whole = waiting(clock, 30 * SLICE)
+    whole._numbers, whole.start, whole.loop.pass_number = range(1, 3), [], 4
+    looks: dict[int, int] = {}
+
+    def sent(worker: int, seconds: float) -> bool:
+        clock.now += seconds
+        looks[worker] -= 1
+        return looks[worker] < 0
+
+    whole._executor.send, whole._executor.sent = lambda worker, request: None, sent
+    whole._expect()  # as for the last token
+    looks |= {1: 20, 2: 20}
+    whole._send(("a question", None))
+    looks |= {1: 20, 2: 99}
+    with pytest.raises(WorkerHungError, match="worker 2 has not answered in"):
+        whole._send(("a question", None))
+    assert looks[2] > 60
+
+
 def test_what_is_being_brought_back_is_not_to_blame_for_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     for looks in (20, 99):
         slept = Slept(looks, 7, monkeypatch)

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from reactor_rl import Program, Reactor, RunClosedError, RunError, Timer, WorkerDiedError, reaction, shutdown
+from reactor_rl import Input, Program, Reactor, RunClosedError, RunError, Timer, WorkerDiedError, reaction, shutdown
 from reactor_rl.runtime.channel import ControlBlock, Event
 from reactor_rl.runtime.processes import ProcessesExecutor
 from reactor_rl.runtime.run import Run
@@ -81,6 +82,32 @@ def test_an_operation_that_begins_or_ends_as_another_thread_closes_the_run(opera
     others[0].join(10)
     assert sorted(Closes.closed) == [0, 1] and time.monotonic() - began < 0.45
     assert run.stopped
+    run.close()
+
+
+class Takes(Reactor):
+    first, second = Input((2,), np.float32), Input((2,), np.float32)
+
+    @reaction(first, second)
+    def take(self) -> None: ...
+
+
+def test_what_cannot_be_done_because_another_thread_closes_the_run_says_so() -> None:
+    program = Program("takes")
+    one = program.add(Takes)
+    program.connect(program.input("first", (2,), np.float32), one.first)
+    program.connect(program.input("second", (2,), np.float32), one.second)
+    run = program.start(executor="inline")
+
+    class Closing:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            other = threading.Thread(target=run.close, kwargs={"terminate": True})
+            other.start()
+            other.join(10)
+            return np.zeros(2, np.float32)
+
+    with pytest.raises(RunClosedError, match="closed by another thread, in the middle of an operation of this one"):
+        run.set(first=Closing(), second=[1, 2])
     run.close()
 
 

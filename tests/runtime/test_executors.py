@@ -313,6 +313,34 @@ def test_an_array_wakes_who_reads_it_a_tick_later(way: dict[str, Any]) -> None:
     assert found == [None, 2.0, None]
 
 
+def test_what_is_written_at_startup_wakes_who_reads_it_a_tick_later(way: dict[str, Any]) -> None:
+    class Begins(Reactor):
+        out = Output()
+
+        @reaction(startup, effects=out)
+        def write(self) -> None:
+            self.out.set("begun")
+
+    class Tells(Reactor):
+        inp = Input()
+        out = Output()
+
+        @reaction(inp, effects=out)
+        def tell(self) -> None:
+            self.out.set((self.tag, self.inp.value))
+
+    program = Program("begun")
+    begins, tells = program.add(Begins), program.add(Tells)
+    program.connect(begins.out, tells.inp, after=1)
+    program.connect(tells.out, program.output("told"))
+    with program.start(**way) as run:
+        found = []
+        for _ in range(3):
+            run.tick()
+            found.append(run.told)
+    assert found == [None, ((1, 0), "begun"), None]
+
+
 def test_what_is_set_before_the_first_tick_is_there_in_it(way: dict[str, Any]) -> None:
     """Startup and tick 0 are one pass, so it is stamped with another number than what is set before any other tick."""
     x = np.arange(6.0).reshape(3, 2)

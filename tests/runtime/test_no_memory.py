@@ -88,6 +88,16 @@ def test_shared_memory_that_cannot_be_made_or_mapped_says_what_for(monkeypatch: 
     block.close()
 
 
+def test_shared_memory_that_the_system_does_not_reserve_says_what_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = SharedMemory(100, "a test")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", refused(os.posix_fallocate, 1, errno.ENOSPC))
+        with pytest.raises(ArenaError, match=r"cannot reserve 16.4 kB of shared memory for a test: No space left on device\."):
+            block.grow(16_000)
+    assert block.size == mmap.PAGESIZE
+    block.close()
+
+
 def test_pages_that_cannot_be_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     block = SharedMemory(100, "a test")
 

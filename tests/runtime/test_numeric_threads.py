@@ -175,6 +175,7 @@ def test_a_tick_that_was_begun_and_never_waited_for() -> None:
 
 def test_what_threads_share_is_put_back_by_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numeric_threads, "_several", False)
+    monkeypatch.setattr(numeric_threads, "_thread", None)
     shared = [library for library in numeric_threads._libraries if not library.by_thread]
     assert shared
     one = SingleThreaded()
@@ -192,6 +193,17 @@ def test_what_threads_share_is_put_back_by_the_last_one(monkeypatch: pytest.Monk
     one.enter()
     one.leave(False)
     assert set(numbers()) == {3}
+
+
+def test_a_thread_that_is_the_only_one_puts_everything_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numeric_threads, "_several", False)
+    monkeypatch.setattr(numeric_threads, "_thread", None)
+    limit = SingleThreaded()
+    for _ in range(2):
+        limit.enter()
+        assert set(numbers()) == {1}
+        limit.leave(False)
+        assert set(numbers()) == {3}
 
 
 def test_code_outside_of_reactions_has_one_thread_too() -> None:
@@ -239,6 +251,15 @@ def test_libraries_that_are_not_known_are_asked_through_threadpoolctl(libraries:
     with one_numeric_thread():
         assert other.number == sys.modules["torch"].get_num_threads() == 1
     assert other.sets == [1, 4] and none.sets == with_openmp.sets == []
+
+
+def test_each_library_gets_back_its_own_number(libraries: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numeric_threads, "_several", False)
+    monkeypatch.setattr(numeric_threads, "_thread", None)
+    libraries += [Library("other", 4), Library("another", 5)]
+    with one_numeric_thread():
+        assert [one.number for one in libraries] == [1, 1]
+    assert [one.sets for one in libraries] == [[1, 4], [1, 5]]
 
 
 def test_an_openblas_whose_word_is_elsewhere_is_asked_by_its_functions(libraries: list[Any]) -> None:

@@ -263,6 +263,16 @@ def test_an_error_in_one_of_many_ticks_is_raised() -> None:
             run.run(1)
 
 
+def test_a_program_without_reactors_has_a_boundary_all_the_same() -> None:
+    program = Program("empty")
+    program.input("given")
+    program.output("said")
+    with program.start(executor="inline") as run:
+        run.set(given=1)
+        run.tick()
+        assert run.said is None and run.time == 1
+
+
 def test_what_was_set_is_for_one_tick_alone() -> None:
     ticks: list[int] = []
 
@@ -382,6 +392,23 @@ def test_what_was_raised_in_an_interrupted_tick_is_forgotten() -> None:
         assert (run.raises_said, run.interrupts_said) == (1, 2)
 
 
+def test_an_error_of_an_interrupted_tick_is_not_taken_for_one_of_a_later_tick() -> None:
+    def interrupt_or_fail(value: Any) -> Any:
+        return {}[value] if value == "fail" else interrupt(value)
+
+    program = Program("two")
+    for name, does in (("raises", refuse_to_stop), ("interrupts", interrupt_or_fail)):
+        program.connect(program.input(name), program.add(Echo, does, name=name).given)
+    with program.start(executor="inline") as run:
+        run.set(raises="stop", interrupts="stop")
+        with pytest.raises(KeyboardInterrupt):
+            run.tick()
+        assert run.go_on()
+        run.set(interrupts="fail")
+        with pytest.raises(KeyError, match="fail"):
+            run.tick()
+
+
 def go_on(value: Any) -> bool:
     return RUNS[-1].go_on()
 
@@ -438,3 +465,29 @@ def test_errors_of_a_tick_that_nobody_waited_for_are_dropped(executor: Any) -> N
     run.tick_async()
     run.close()
     assert sorted(Leaves.closed) == [0, 1]
+
+
+class Last(Reactor):
+    each = Timer(period=1)
+    out = Output()
+    tags: list[tuple[int, int]] = []
+
+    @reaction(each, effects=out)
+    def go(self) -> None:
+        self.out.set(self.tag[0])
+
+    @reaction(shutdown)
+    def close(self) -> None:
+        self.tags.append(self.tag)
+
+
+def test_a_tick_that_nobody_waited_for_is_done_when_the_run_is_closed() -> None:
+    Last.tags.clear()
+    program = Program("last")
+    program.connect(program.add(Last).out, program.output("out"))
+    run = program.start(executor="inline")
+    for _ in range(3):
+        run.tick()
+    run.tick_async()
+    run.close()
+    assert (run.time, run.out, Last.tags) == (4, 3, [(3, 1)])

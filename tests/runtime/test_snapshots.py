@@ -179,6 +179,14 @@ def test_events_of_the_start_are_there_before_tick_0_and_gone_after_it() -> None
         assert ticks(run, 2) == [*first, None]
 
 
+def test_a_stop_that_was_requested_at_the_start_is_forgotten_where_nobody_requested_it() -> None:
+    with starter().start(executor="inline") as run:
+        snapshot = run.snapshot()
+    with starter(stops=True).start(executor="inline") as run:
+        run.restore(snapshot)
+        assert run.run(3) == 3 and not run.stopped
+
+
 def test_a_stop_that_was_requested_at_the_start_is_saved() -> None:
     with starter(stops=True).start(executor="inline") as run:
         snapshot = run.snapshot()

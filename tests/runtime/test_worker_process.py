@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from reactor_rl import RunError
 from reactor_rl.plugin import WorkerProcess, end_workers
+from reactor_rl.runtime import launch
 
 
 @contextmanager
@@ -78,6 +80,15 @@ def test_a_death_is_told_after_the_last_message() -> None:
         assert end_workers([worker], 30.0) == [-signal.SIGKILL]
 
 
+@pytest.mark.timeout(60)
+def test_who_has_ended_is_told_from_who_has_not() -> None:
+    with started(lambda home: home.recv()) as worker:
+        assert not worker.ended
+        worker.send("go")
+        assert connection.wait([worker.handles[1]], 30.0)
+        assert worker.ended
+
+
 def test_some_end_by_themselves_and_others_do_not() -> None:
     def resist(home: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -93,3 +104,14 @@ def test_some_end_by_themselves_and_others_do_not() -> None:
 def test_who_was_never_started_is_released() -> None:
     worker = WorkerProcess(echo)
     assert end_workers([worker], 0.0) == [None]
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError, EOFError])
+def test_who_is_killed_as_it_is_started_is_named(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(launch, "start_process", killed)
+    with pytest.raises(RunError, match="a worker, or the fork server that starts workers, was killed as it was started"):
+        with started(echo):
+            pass

@@ -189,6 +189,35 @@ def test_it_belongs_to_the_thread_that_runs_it(worker: Worker, way: str) -> None
         assert elsewhere.submit(loop.is_in_this_thread).result() and not loop.is_in_this_thread()
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_who_was_interrupted_in_a_reaction_is_in_none(worker: Worker, way: str) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    worker.then[B] = interrupt
+    worker.loop.wake_at(4, B)
+    with pytest.raises(KeyboardInterrupt):
+        WAYS[way](worker.loop)
+    assert worker.log == [("b", 4, 0)]
+    assert not worker.loop.reacting and worker.loop.running() == "(none)"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_pass_that_is_left_is_put_in_order_though_its_end_was_interrupted(worker: Worker, way: str) -> None:
+    left: list[bool] = []
+
+    def leave(late: bool) -> None:
+        left.append(late)
+        if len(left) == 1:
+            raise KeyboardInterrupt
+
+    worker.loop._limit.leave = leave
+    with pytest.raises(KeyboardInterrupt):
+        WAYS[way](worker.loop)
+    worker.loop.abandon()
+    assert left == [False, False]  # the user's numbers of threads are put back
+
+
 class Notes(Observer):
     """Notes the bits of the reactions."""
 
