@@ -140,7 +140,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE):
             return func(*args, **kwargs)
         # In inference mode, what is made of other operations arrives here before these. `decompose()` would do the same but for
-        # operations that torch's compiler has brought forms in Python of, once it is imported: those draw other numbers.
+        # operations that torch's compiler has brought forms in Python of, once it is imported: those may draw other numbers.
         with self:
             return func._op_dk(_COMPOSITE, *args, **kwargs)
 
