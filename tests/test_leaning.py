@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import ctypes
+import dis
 import gc
 import importlib
 import io
@@ -15,13 +17,15 @@ import os
 import pickle
 import platform
 import random
+import re
 import sys
 import threading
+import tomllib
 from collections import deque
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import version
 from pathlib import Path
@@ -43,6 +47,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from pettingzoo.utils.env import AECEnv
 from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.callbacks import EventCallback
 from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -64,6 +69,17 @@ def other(package: str, file: str, what: str) -> str:
     """
     release = platform.python_version() if package == "CPython" else version(package)
     return f"{package} {release}: {what}. {file} relies on it, see docs/reference/leaning.md"
+
+
+@contextlib.contextmanager
+def naming(told: str) -> Iterator[None]:
+    """Let whatever is raised, such as an ``AttributeError``, be a failure with this message."""
+    try:
+        yield
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(told) from error
 
 
 def ours(name: str) -> Any:
@@ -165,9 +181,10 @@ def test_a_view_of_a_class_refers_to_its_dict() -> None:
 
     found = gc.get_referents(vars(Own))
     told = other("CPython", "reactor_gymnasium/native/watching.py", "vars() of a class does not refer to its dict alone")
-    assert [type(one) for one in found] == [dict], told
-    Own.level = 2
-    assert watching._namespace(Own) is found[0] and found[0]["level"] == 2, told
+    with naming(told):
+        assert [type(one) for one in found] == [dict], told
+        Own.level = 2
+        assert watching._namespace(Own) is found[0] and found[0]["level"] == 2, told
 
 
 def test_functions_give_their_parts_to_c() -> None:
@@ -178,11 +195,12 @@ def test_functions_give_their_parts_to_c() -> None:
     told = other(
         "CPython", "reactor_gymnasium/native/watching.py", "PyFunction_GetCode and its like do not give a function's parts"
     )
-    getters = watching._getters()
-    assert getters is not None and len(getters) == len(watching.PARTS), told
-    for address, part in zip(getters, watching.PARTS, strict=True):
-        borrowed = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(address)(function)
-        assert borrowed == id(getattr(function, part)), told
+    with naming(told):
+        getters = watching._getters()
+        assert getters is not None and len(getters) == len(watching.PARTS), told
+        for address, part in zip(getters, watching.PARTS, strict=True):
+            borrowed = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(address)(function)
+            assert borrowed == id(getattr(function, part)), told
 
 
 def test_code_is_compiled_by_source_to_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,12 +274,13 @@ def test_children_are_told_where_main_is(monkeypatch: pytest.MonkeyPatch) -> Non
     from multiprocessing import spawn
 
     told = other("CPython", "reactor_rl/runtime/launch.py", "spawn.get_preparation_data() names __main__ otherwise")
-    main: Any = ModuleType("__main__")
-    main.__file__ = __file__
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    assert "init_main_from_path" in spawn.get_preparation_data("one"), told
-    main.__spec__ = importlib.machinery.ModuleSpec("a_package.__main__", None)
-    assert "init_main_from_name" in spawn.get_preparation_data("one"), told
+    with naming(told):
+        main: Any = ModuleType("__main__")
+        main.__file__ = __file__
+        monkeypatch.setitem(sys.modules, "__main__", main)
+        assert "init_main_from_path" in spawn.get_preparation_data("one"), told
+        main.__spec__ = importlib.machinery.ModuleSpec("a_package.__main__", None)
+        assert "init_main_from_name" in spawn.get_preparation_data("one"), told
 
 
 @FORKSERVER
@@ -280,31 +299,40 @@ def test_semaphores_are_those_under_multiprocessing() -> None:
     import _multiprocessing
 
     told = other("CPython", "reactor_rl/runtime/channel.py", "_multiprocessing.SemLock counts, or is found by its name, otherwise")
-    name = f"/rrl-{os.getpid():x}-leaning"
-    one = _multiprocessing.SemLock(1, 0, 2**31 - 1, name, False)
-    try:
-        same = _multiprocessing.SemLock._rebuild(one.handle, 1, one.maxvalue, name)
-    finally:
-        _multiprocessing.sem_unlink(name)
-    assert not same.acquire(False), told
-    one.release()
-    assert same.acquire(False) and not one.acquire(False), told
-    assert not one.acquire(True, 0.001), told
+    with naming(told):
+        name = f"/rrl-{os.getpid():x}-leaning"
+        one = _multiprocessing.SemLock(1, 0, 2**31 - 1, name, False)
+        try:
+            same = _multiprocessing.SemLock._rebuild(one.handle, 1, one.maxvalue, name)
+        finally:
+            _multiprocessing.sem_unlink(name)
+        assert not same.acquire(False), told
+        one.release()
+        assert same.acquire(False) and not one.acquire(False), told
+        assert not one.acquire(True, 0.001), told
 
 
 READ = 1
 
 
-def reads_and_writes() -> Any:
+def reads_and_writes(one: Any) -> Any:
     global WRITTEN
     WRITTEN = READ
+    one.stored = one.loaded.called()
     return lambda: len(str(READ))
 
 
-def test_instructions_name_the_globals_of_code() -> None:
-    contents = ours("reactor_gymnasium.evaluation.contents")
-    told = other("CPython", "reactor_gymnasium/evaluation/contents.py", "instructions that read or write globals have other names")
-    assert contents._globals_of(reads_and_writes.__code__) == ("READ", "WRITTEN", "len", "str"), told
+def test_instructions_name_what_code_uses() -> None:
+    told = partial(other, "CPython")
+    names = ours("reactor_gymnasium.evaluation.contents")._globals_of(reads_and_writes.__code__)
+    assert names == ("READ", "WRITTEN", "len", "str"), told(
+        "reactor_gymnasium/evaluation/contents.py", "globals have other instructions"
+    )
+    found = [(one.opname, one.argval) for one in dis.get_instructions(reads_and_writes)]
+    loaded = {value for name, value in found if name.startswith("LOAD_") and isinstance(value, str)}
+    stored = [value for name, value in found if name == "STORE_ATTR"]
+    attributes = told("reactor_torch/structure.py", "attributes have other instructions")
+    assert stored == ["stored"] and loaded >= {"READ", "loaded", "called"}, attributes
 
 
 def test_an_exception_may_become_one_of_another_class() -> None:
@@ -341,17 +369,18 @@ def test_numpys_ufuncs_have_their_loops_where_its_headers_say() -> None:
     told = other(
         "numpy", "reactor_gymnasium/native/compiled.py", "a ufunc looks otherwise than PyUFuncObject, so kernels in C are off"
     )
-    loops = compiled.loops()
-    assert loops is not None, told
-    called = ctypes.CFUNCTYPE(
-        None, *[ctypes.POINTER(kind) for kind in (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t)], ctypes.c_void_p
-    )
-    wanted = [(ufunc, dtype) for dtype in (np.float64, np.float32) for ufunc in (np.sin, np.cos)]
-    for (address, given), (ufunc, dtype) in zip(loops, wanted, strict=True):
-        angles, found = np.linspace(0, 3, 5, dtype=dtype), np.zeros(5, dtype)
-        arrays, step = (ctypes.c_void_p * 2)(angles.ctypes.data, found.ctypes.data), angles.itemsize
-        called(address)(arrays, (ctypes.c_ssize_t * 1)(5), (ctypes.c_ssize_t * 2)(step, step), given)
-        assert found.tobytes() == ufunc(angles).tobytes(), told
+    with naming(told):
+        loops = compiled.loops()
+        assert loops is not None, told
+        called = ctypes.CFUNCTYPE(
+            None, *[ctypes.POINTER(kind) for kind in (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t)], ctypes.c_void_p
+        )
+        wanted = [(ufunc, dtype) for dtype in (np.float64, np.float32) for ufunc in (np.sin, np.cos)]
+        for (address, given), (ufunc, dtype) in zip(loops, wanted, strict=True):
+            angles, found = np.linspace(0, 3, 5, dtype=dtype), np.zeros(5, dtype)
+            arrays, step = (ctypes.c_void_p * 2)(angles.ctypes.data, found.ctypes.data), angles.itemsize
+            called(address)(arrays, (ctypes.c_ssize_t * 1)(5), (ctypes.c_ssize_t * 2)(step, step), given)
+            assert found.tobytes() == ufunc(angles).tobytes(), told
 
 
 def test_numpy_has_another_object_whenever_its_errors_are_set() -> None:
@@ -392,9 +421,12 @@ def _openblas() -> Iterator[Any]:
 
 def test_threadpoolctl_describes_libraries() -> None:
     told = other("threadpoolctl", "reactor_rl/runtime/numeric_threads.py", "its lib_controllers describe a library otherwise")
-    for one in ThreadpoolController().lib_controllers:
-        assert isinstance(one.internal_api, str) and isinstance(one.dynlib, ctypes.CDLL) and Path(one.filepath).exists(), told
-        assert isinstance(one.get_num_threads(), int) and callable(one.set_num_threads), told
+    with naming(told):
+        libraries = ThreadpoolController().lib_controllers
+        assert libraries, told  # torch's OpenMP is there in any case
+        for one in libraries:
+            assert isinstance(one.internal_api, str) and isinstance(one.dynlib, ctypes.CDLL) and Path(one.filepath).exists(), told
+            assert isinstance(one.get_num_threads(), int) and callable(one.set_num_threads), told
 
 
 def test_openblas_keeps_its_threads_in_blas_cpu_number() -> None:
@@ -431,12 +463,13 @@ def test_cloudpickle_tracks_classes_by_id() -> None:
         "reactor_rl/pickling.py",
         "classes that are sent by value are not in _DYNAMIC_CLASS_TRACKER_BY_ID and _BY_CLASS",
     )
-    data = cloudpickle.dumps(Own)
-    number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(Own)
-    assert isinstance(number, str) and cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number) is Own, told
-    with cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
-        pass
-    assert pickling._MARK in data and pickle.loads(data) is Own, told
+    with naming(told):
+        data = cloudpickle.dumps(Own)
+        number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(Own)
+        assert isinstance(number, str) and cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number) is Own, told
+        with cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
+            pass
+        assert pickling._MARK in data and pickle.loads(data) is Own, told
 
 
 class _Noting(pickle.Unpickler):
@@ -501,7 +534,8 @@ def test_gymnasiums_vector_environments_add_infos() -> None:
     envs.num_envs = 2
     infos = envs._add_info({}, {"n": 5}, 1)
     told = other("gymnasium", "reactor_gymnasium/environments/infos.py", "VectorEnv._add_info() adds otherwise")
-    assert {name: value.tolist() for name, value in infos.items()} == {"n": [0, 5], "_n": [False, True]}, told
+    with naming(told):
+        assert {name: value.tolist() for name, value in infos.items()} == {"n": [0, 5], "_n": [False, True]}, told
 
 
 def test_gymnasium_finds_specifications_of_modules() -> None:
@@ -516,7 +550,8 @@ def test_renderers_of_mujoco_keep_their_viewers() -> None:
     told = other(
         "gymnasium", "reactor_gymnasium/native/simulated.py", "MujocoRenderer has no _viewers, or has some from the beginning"
     )
-    assert getattr(renderer, "_viewers", None) == {} and renderer.viewer is None, told
+    with naming(told):
+        assert getattr(renderer, "_viewers", None) == {} and renderer.viewer is None, told
 
 
 def test_screens_are_left_out_of_these_very_classes() -> None:
@@ -602,6 +637,7 @@ def test_stable_baselines3_has_these_names_for_subclasses() -> None:
         ("policies.py", ActorCriticPolicy, ("_get_action_dist_from_latent", "_predict")),
         ("algorithms/pqn_policies.py", BasePolicy, ("_dummy_schedule", "_update_features_extractor")),
         ("trainers/hindsight.py", HerReplayBuffer, ("_compute_episode_length",)),
+        ("evaluation/callback.py", EventCallback, ("_on_event",)),
     ]
     for file, thing, names in wanted:
         kind = thing if isinstance(thing, type) else type(thing)
@@ -617,9 +653,6 @@ def test_stable_baselines3_has_these_names_for_subclasses() -> None:
 
 
 def test_torch_keeps_hooks_by_these_names() -> None:
-    from torch import nn, optim
-    from torch.optim import optimizer as of_all
-
     told = partial(other, "torch")
     module, of_modules = nn.Linear(1, 1), "reactor_torch/unmodified.py"
     for name, add in (
@@ -640,7 +673,9 @@ def test_torch_keeps_hooks_by_these_names() -> None:
         handle = on_parameter(lambda *_: None)
         assert len(getattr(weight, name, None) or ()) == 1, told("reactor_torch/flat.py", f"a tensor's {name} are kept elsewhere")
         handle.remove()
-    optimizer: Any = optim.Adam(module.parameters())
+    of_all = importlib.import_module("torch.optim.optimizer")
+    optimizer: Any = torch.optim.Adam.__new__(torch.optim.Adam)
+    optimizer.__setstate__({"defaults": {}, "state": {}, "param_groups": []})  # the constructor imports torch's compiler
     for name in ("pre", "post"):
         handle = getattr(optimizer, f"register_step_{name}_hook")(lambda *_: None)
         kept = getattr(optimizer, f"_optimizer_step_{name}_hooks", ())
@@ -684,22 +719,27 @@ def test_torchs_distributions_say_whether_they_check() -> None:
 
 def test_torchs_operations_tell_what_they_take() -> None:
     told = other("torch", "reactor_torch/streams.py", "operations (OpOverload) describe themselves otherwise")
-    normal, dropout = torch.ops.aten.normal_.default, torch.ops.aten.dropout.default
-    assert (normal.name(), torch.ops.aten.rand.generator.name()) == ("aten::normal_", "aten::rand.generator"), told
-    assert [one.name for one in normal._schema.arguments] == ["self", "mean", "std", "generator"], told
-    composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    made = [torch._C._dispatch_has_kernel_for_dispatch_key(one.name(), composite) for one in (dropout, normal)]
-    assert made == [True, False], told
-    assert dropout._op_dk(composite, torch.ones(3), 0.0, True).tolist() == [1.0, 1.0, 1.0], told
+    with naming(told):
+        normal, dropout = torch.ops.aten.normal_.default, torch.ops.aten.dropout.default
+        assert (normal.name(), torch.ops.aten.rand.generator.name()) == ("aten::normal_", "aten::rand.generator"), told
+        assert [one.name for one in normal._schema.arguments] == ["self", "mean", "std", "generator"], told
+        composite = torch._C.DispatchKey.CompositeImplicitAutograd
+        made = [torch._C._dispatch_has_kernel_for_dispatch_key(one.name(), composite) for one in (dropout, normal)]
+        assert made == [True, False], told
+        assert dropout._op_dk(composite, torch.ones(3), 0.0, True).tolist() == [1.0, 1.0, 1.0], told
 
 
 def test_torch_can_be_asked_about_a_plain_tensor() -> None:
     images_of: Any = ours("reactor_torch.images").Images
     told = other("torch", "reactor_torch/images.py", "DisableTorchFunctionSubclass, or _pytree.tree_map_only, does something else")
-    images = images_of.of(torch.arange(4, dtype=torch.uint8).reshape(1, 1, 2, 2))
-    assert type(images) is images_of and type(images.bytes) is torch.Tensor, told
-    total: Any = torch.cat([images, images])
-    assert type(total) is torch.Tensor and total.flatten().tolist() == [0, 1, 2, 3] * 2, told
+    with naming(told):
+        tree = importlib.import_module("torch.utils._pytree").tree_map_only
+        assert tree(int, lambda number: number + 1, (1, [2.5, {"a": 3}])) == (2, [2.5, {"a": 4}]), told
+        assert hasattr(torch._C, "DisableTorchFunctionSubclass") and hasattr(torch._C, "DisableTorchFunction"), told
+        images = images_of.of(torch.arange(4, dtype=torch.uint8).reshape(1, 1, 2, 2))
+        assert type(images) is images_of and type(images.bytes) is torch.Tensor, told
+        total: Any = torch.cat([images, images])
+        assert type(total) is torch.Tensor and total.flatten().tolist() == [0, 1, 2, 3] * 2, told
 
 
 # ---------------------------------------------------------------------- PettingZoo and Optuna
@@ -711,7 +751,8 @@ def test_pettingzoo_keeps_what_agents_were_paid_in_cumulative_rewards() -> None:
     env.terminations, env.truncations, env.infos = {"a": False}, {"a": False}, {"a": {}}
     env._accumulate_rewards()
     told = other("pettingzoo", "reactor_pettingzoo/copies.py", "last() does not tell what is in _cumulative_rewards")
-    assert env._cumulative_rewards == {"a": 2.5} and env.last(observe=False)[1] == 2.5, told
+    with naming(told):
+        assert env._cumulative_rewards == {"a": 2.5} and env.last(observe=False)[1] == 2.5, told
 
 
 def test_optuna_tells_of_storages_studies_and_generators() -> None:
@@ -726,3 +767,133 @@ def test_optuna_tells_of_storages_studies_and_generators() -> None:
     assert not study_of_ours._used(sampler), told("a sampler that has seen no study has a _study_id")
     study.ask({"x": optuna.distributions.FloatDistribution(0, 1)})
     assert study_of_ours._used(sampler), told("a sampler that has seen a study has no _study_id")
+
+
+# ---------------------------------------------------------------------- the page
+
+
+WORDS = re.compile(
+    r"_getframe|_current_frames|\.f_locals|getrefcount\b|import ctypes|\.__class__ = |_at_fork_reinit|_DYNAMIC_CLASS|source_to_code"
+    r"|MAP_FIXED|get_referents|get_instructions|\bco_code\b"
+)
+"""Whoever has one of these is named itself on the page; for other private names its folder will do."""
+DOCUMENTED = {"_exit", "_is_gil_enabled"}
+AS_A_WHOLE = (
+    "reactor_ray/rllib/", "reactor_gymnasium/native/mujoco_v", "reactor_gymnasium/native/wrappers.py",
+    "reactor_gymnasium/atari/unseen.py",
+)  # fmt: skip
+"""Files whose names are held by fingerprints, or by comparisons with what is subclassed, and not listed."""
+
+
+@cache
+def page() -> str:
+    return (ROOT / "docs" / "reference" / "leaning.md").read_text()
+
+
+@cache
+def rows() -> list[list[str]]:
+    cells = [line.strip("| ").split(" | ") for line in page().splitlines() if line.startswith("| ") and "`" in line]
+    assert all(len(row) == 4 for row in cells)
+    return cells
+
+
+@cache
+def sources() -> dict[str, str]:
+    """The product, file by file, without the folder of plugins."""
+    found = sorted(path for folder in ("reactor_rl", "plugins") for path in (ROOT / folder).rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix().removeprefix("plugins/"): path.read_text() for path in found}
+
+
+def private(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"_[a-zA-Z]\w*", name) is not None and name not in DOCUMENTED
+
+
+def made(tree: ast.Module) -> Iterator[str]:
+    """Names that code gives to something."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def taken(tree: ast.Module) -> Iterator[str]:
+    """Private names that code imports from others, or asks of anything."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom) and not str(node.module).startswith("reactor_"):
+            yield from (f"{node.module}" for part in str(node.module).split(".") if private(part))
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
+            yield from (one.value for one in node.args[1:2] if isinstance(one, ast.Constant) and isinstance(one.value, str))
+
+
+@cache
+def names_of_others() -> dict[str, set[str]]:
+    """By file the private names that nothing of ours has."""
+    trees = {file: ast.parse(text) for file, text in sources().items()}
+    own = {name for tree in trees.values() for name in made(tree)}
+    found = {
+        file: {name for name in taken(tree) if name not in own and private(name.rpartition(".")[2])} for file, tree in trees.items()
+    }
+    assert sum(map(len, found.values())) > 100, "nothing is found any more"
+    return found
+
+
+def test_each_row_names_tests_that_are_there_and_each_test_here_has_a_row() -> None:
+    named = set()
+    for what, _, _, tests in rows():
+        found = re.findall(r"`(?:(tests/[\w/]+\.py)::)?(test_\w+)`", tests)
+        assert found, f"docs/reference/leaning.md names no test in the row of {what}"
+        for file, test in found:
+            named.add(test)
+            text = (ROOT / (file or "tests/test_leaning.py")).read_text()
+            assert f"\ndef {test}(" in text, f"docs/reference/leaning.md names {file}::{test}, which is gone"
+    here = Path(__file__).read_text().partition("# " + "-" * 70 + " the page")[0]
+    assert set(re.findall(r"^def (test_\w+)", here, re.MULTILINE)) <= named
+
+
+def test_files_of_the_page_are_there() -> None:
+    files = {file for what, *_ in rows() for file in re.findall(r"`(reactor_\w+/[\w/.]*)`", what)}
+    assert len(files) > 30
+    for file in files:
+        assert any(one == file or (file.endswith("/") and one.startswith(file)) for one in sources()), f"{file} is gone"
+
+
+def test_whoever_leans_on_something_is_on_the_page() -> None:
+    named = set(re.findall(r"`(reactor_\w+/[\w/.]*)`", page()))
+    folders = tuple(file for file in named if file.endswith("/"))
+    for file, text in sources().items():
+        words = sorted(set(WORDS.findall(text)))
+        assert not words or file in named, f"docs/reference/leaning.md does not name {file}, which has {words}"
+        names = sorted(names_of_others()[file])
+        assert not names or file in named or file.startswith(folders), (
+            f"docs/reference/leaning.md does not name {file}, with {names}"
+        )
+
+
+def test_private_names_of_others_are_on_the_page_or_tested_here() -> None:
+    known = page() + Path(__file__).read_text()
+    for file, names in names_of_others().items():
+        if not file.startswith(AS_A_WHOLE):
+            unknown = [name for name in sorted(names) if not re.search(rf"\b{re.escape(name)}\b", known)]
+            assert not unknown, f"neither docs/reference/leaning.md nor tests/test_leaning.py has {unknown} of {file}"
+
+
+def test_headings_have_the_versions_that_are_accepted_and_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    pythons = [one.rpartition(" ")[2] for one in project["classifiers"] if re.fullmatch(r".*Python :: 3\.\d+", one)]
+    headings = re.findall(r"^## (\S+) `(\S+)`, seen (.*)$", page(), re.MULTILINE)
+    assert len(headings) == page().count("\n## ") >= 8
+    for package, accepted, seen in headings:
+        versions = re.findall(r"`([^`]+)`", seen)
+        if package == "CPython":
+            assert (accepted, versions) == (project["requires-python"], pythons)
+            continue
+        assert f"{package}{accepted}" in wanted, f"pyproject.toml does not say {package}{accepted}"
+        assert versions == ([pinned[package]] if package in pinned else []), f"constraints.txt has another {package} than {seen}"
