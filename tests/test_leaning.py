@@ -530,11 +530,11 @@ def test_gymnasiums_environments_and_wrappers_keep_their_states_by_these_names()
 
 
 def test_gymnasiums_vector_environments_add_infos() -> None:
-    envs: Any = VectorEnv()
-    envs.num_envs = 2
-    infos = envs._add_info({}, {"n": 5}, 1)
     told = other("gymnasium", "reactor_gymnasium/environments/infos.py", "VectorEnv._add_info() adds otherwise")
     with naming(told):
+        envs: Any = VectorEnv()
+        envs.num_envs = 2
+        infos = envs._add_info({}, {"n": 5}, 1)
         assert {name: value.tolist() for name, value in infos.items()} == {"n": [0, 5], "_n": [False, True]}, told
 
 
@@ -656,15 +656,13 @@ def test_torch_keeps_hooks_by_these_names() -> None:
     told = partial(other, "torch")
     module, of_modules = nn.Linear(1, 1), "reactor_torch/unmodified.py"
     for name, add in (
-        ("forward", module.register_forward_hook), ("forward_pre", module.register_forward_pre_hook),
-        ("backward", module.register_full_backward_hook), ("backward_pre", module.register_full_backward_pre_hook),
+        ("_forward_hooks", module.register_forward_hook), ("_forward_pre_hooks", module.register_forward_pre_hook),
+        ("_backward_hooks", module.register_full_backward_hook), ("_backward_pre_hooks", module.register_full_backward_pre_hook),
     ):  # fmt: skip
-        before = len(getattr(module, f"_{name}_hooks", ()))
         handle = add(lambda *_: None)
-        assert len(getattr(module, f"_{name}_hooks", ())) == before + 1, told(of_modules, f"a {name} hook is kept elsewhere")
-        assert isinstance(getattr(nn.modules.module, f"_global_{name}_hooks", None), dict), told(
-            of_modules, f"no _global_{name}_hooks"
-        )
+        assert len(getattr(module, name, ())) == 1, told(of_modules, f"the {name} of a module are kept elsewhere")
+        of_all = getattr(nn.modules.module, f"_global{name}", None)
+        assert isinstance(of_all, dict), told(of_modules, f"there are no _global{name}")
         handle.remove()
     weight = module.weight
     for name, on_parameter in (
@@ -673,17 +671,17 @@ def test_torch_keeps_hooks_by_these_names() -> None:
         handle = on_parameter(lambda *_: None)
         assert len(getattr(weight, name, None) or ()) == 1, told("reactor_torch/flat.py", f"a tensor's {name} are kept elsewhere")
         handle.remove()
-    of_all = importlib.import_module("torch.optim.optimizer")
     optimizer: Any = torch.optim.Adam.__new__(torch.optim.Adam)
     optimizer.__setstate__({"defaults": {}, "state": {}, "param_groups": []})  # the constructor imports torch's compiler
-    for name in ("pre", "post"):
-        handle = getattr(optimizer, f"register_step_{name}_hook")(lambda *_: None)
-        kept = getattr(optimizer, f"_optimizer_step_{name}_hooks", ())
-        assert len(kept) == 1, told("reactor_torch/flat.py", f"hooks of optimizers are not in _optimizer_step_{name}_hooks")
+    for own, all_of, add in (
+        ("_optimizer_step_pre_hooks", "_global_optimizer_pre_hooks", optimizer.register_step_pre_hook),
+        ("_optimizer_step_post_hooks", "_global_optimizer_post_hooks", optimizer.register_step_post_hook),
+    ):
+        handle = add(lambda *_: None)
+        assert len(getattr(optimizer, own, ())) == 1, told("reactor_torch/flat.py", f"the {own} of an optimizer are kept elsewhere")
         handle.remove()
-        assert isinstance(getattr(of_all, f"_global_optimizer_{name}_hooks", None), dict), told(
-            "reactor_torch/flat.py", "no global hooks"
-        )
+        of_all = getattr(importlib.import_module("torch.optim.optimizer"), all_of, None)
+        assert isinstance(of_all, dict), told("reactor_torch/flat.py", f"there are no {all_of}")
 
 
 def test_torch_has_these_base_classes() -> None:
@@ -749,9 +747,9 @@ def test_pettingzoo_keeps_what_agents_were_paid_in_cumulative_rewards() -> None:
     env: Any = AECEnv()
     env.agents, env.agent_selection, env.rewards, env._cumulative_rewards = ["a"], "a", {"a": 1.5}, {"a": 1.0}
     env.terminations, env.truncations, env.infos = {"a": False}, {"a": False}, {"a": {}}
-    env._accumulate_rewards()
     told = other("pettingzoo", "reactor_pettingzoo/copies.py", "last() does not tell what is in _cumulative_rewards")
     with naming(told):
+        env._accumulate_rewards()
         assert env._cumulative_rewards == {"a": 2.5} and env.last(observe=False)[1] == 2.5, told
 
 
@@ -877,10 +875,9 @@ def test_whoever_leans_on_something_is_on_the_page() -> None:
 
 def test_private_names_of_others_are_on_the_page_or_tested_here() -> None:
     known = page() + Path(__file__).read_text()
-    for file, names in names_of_others().items():
-        if not file.startswith(AS_A_WHOLE):
-            unknown = [name for name in sorted(names) if not re.search(rf"\b{re.escape(name)}\b", known)]
-            assert not unknown, f"neither docs/reference/leaning.md nor tests/test_leaning.py has {unknown} of {file}"
+    named = {file: names for file, names in names_of_others().items() if not file.startswith(AS_A_WHOLE)}
+    unknown = [(file, name) for file in named for name in named[file] if not re.search(rf"\b{re.escape(name)}\b", known)]
+    assert not unknown, f"neither docs/reference/leaning.md nor tests/test_leaning.py has {unknown}"
 
 
 def test_headings_have_the_versions_that_are_accepted_and_tested() -> None:
