@@ -806,37 +806,32 @@ def private(name: Any) -> bool:
     return isinstance(name, str) and re.fullmatch(r"_[a-zA-Z]\w*", name) is not None and name not in DOCUMENTED
 
 
-def made(tree: ast.Module) -> Iterator[str]:
-    """Names that code gives to something."""
+def made_and_taken(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """Names that code gives to something, and those that it imports from others or asks of anything."""
+    made, taken = set[str](), set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-
-
-def taken(tree: ast.Module) -> Iterator[str]:
-    """Private names that code imports from others, or asks of anything."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, ast.ImportFrom) and not str(node.module).startswith("reactor_"):
-            yield from (f"{node.module}" for part in str(node.module).split(".") if private(part))
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
-            yield from (one.value for one in node.args[1:2] if isinstance(one, ast.Constant) and isinstance(one.value, str))
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                made.add(name)
+            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
+                made.add(name)
+            case ast.Attribute(attr=name):
+                taken.add(name)
+            case ast.ImportFrom(module=str(module), names=names) if not module.startswith("reactor_"):
+                taken |= {name.name for name in names} | {part for part in module.split(".") if private(part)}
+            case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                taken.add(name)
+    return made, taken
 
 
 @cache
 def names_of_others() -> dict[str, set[str]]:
     """By file the private names that nothing of ours has."""
-    trees = {file: ast.parse(text) for file, text in sources().items()}
-    own = {name for tree in trees.values() for name in made(tree)}
-    found = {
-        file: {name for name in taken(tree) if name not in own and private(name.rpartition(".")[2])} for file, tree in trees.items()
-    }
+    own, taken = set[str](), dict[str, set[str]]()
+    for file, text in sources().items():
+        made, taken[file] = made_and_taken(ast.parse(text))
+        own |= made
+    found = {file: set(filter(private, names - own)) for file, names in taken.items()}
     assert sum(map(len, found.values())) > 100, "nothing is found any more"
     return found
 
