@@ -36,7 +36,7 @@ class Images(torch.Tensor):
             images: uint8, four dimensions.
             divisor: See :attr:`divisor`.
         """
-        found = torch.Tensor._make_subclass(cls, images)
+        found = images.as_subclass(cls)
         found.divisor, found._made = divisor, None
         return found
 

@@ -139,7 +139,9 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return torch.empty_like(like, **kwargs).random_(*([0, *bounds][-2:]), generator=self._generator)
         if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE):
             return func(*args, **kwargs)
-        with self:  # in inference mode, what is made of other operations arrives here before these
+        # In inference mode, what is made of other operations arrives here before these. `decompose()` would do the same but for
+        # operations that torch's compiler has brought forms in Python of, once it is imported: those may draw other numbers.
+        with self:
             return func._op_dk(_COMPOSITE, *args, **kwargs)
 
 
@@ -151,8 +153,8 @@ def _may_draw(name: str) -> bool:
 @lru_cache(maxsize=1024)
 def _with_generator(func: Any) -> Any:
     """The operation, or one for the same arguments, that takes a generator; None if torch has no such form."""
-    overloads = func.overloadpacket
-    for name in (func._overloadname, {"default": "generator"}.get(func._overloadname, f"{func._overloadname}_generator")):
+    overloads, overload = func.overloadpacket, func.name().partition(".")[2]  # empty for the default one
+    for name in (overload or "default", f"{overload}_generator" if overload else "generator"):
         if name in overloads.overloads() and any(one.name == "generator" for one in getattr(overloads, name)._schema.arguments):
             return getattr(overloads, name)
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import inspect
 import itertools
 import os
 import random
@@ -506,7 +507,7 @@ class _Look:
         if isinstance(value, GeneratorType):
             frame = value.gi_frame
             self._note(path, -1 if frame is None else frame.f_lasti)
-            for name, part in ({} if frame is None else frame.f_locals).items():
+            for name, part in inspect.getgeneratorlocals(value).items():
                 self._later(part, _named(path, name))
             self._later(value.gi_code, path)
         elif isinstance(value, itertools.count):
