@@ -24,7 +24,9 @@ __all__ = [
 ]  # fmt: skip
 
 DEFAULT_COST = 10e-6
-"""Seconds that a reaction is expected to take if nothing is known. Only ratios matter."""
+"""Seconds that a reaction is expected to take if nothing is known. Only ratios matter, to costs that a user names: a reaction of
+Python that does little takes some microseconds.
+"""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,9 @@ __all__ = ["LARGE", "PIECE", "ChunkedMessage", "NodeActor", "RayTransport", "Sto
 PIECE = 90_000
 """Bytes of a piece: below Ray's ``max_direct_call_object_size`` of 100 KiB, whatever it adds."""
 LARGE = 2_000_000
-"""Bytes of an array from which on it goes through the object store."""
+"""Bytes of an array from which on it goes through the object store. Below it, pieces within calls are faster; a node that gets the
+same array more than once gets it from the store once (docs/guide/cluster-costs.md).
+"""
 
 
 class ChunkedMessage(NamedTuple):

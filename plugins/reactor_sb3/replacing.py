@@ -21,7 +21,9 @@ __all__ = ["locked", "replacing", "sweep"]
 
 _locks: Any = _fcntl
 _OLD = 86_400.0
-"""Seconds after which nobody writes a file any more, where files cannot be locked."""
+"""Seconds after which nobody writes a file any more, where files cannot be locked: a day, as a checkpoint is written in seconds,
+and a file that is left over for a day does no harm.
+"""
 
 
 @contextlib.contextmanager

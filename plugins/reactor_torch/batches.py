@@ -27,7 +27,9 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 MOST = 2**17
-"""Bytes of rows that are copied in less time than it takes to make tensors of where they lie."""
+"""Bytes of rows that are copied in less time than it takes to make tensors of where they lie. 128 KB at some 10 GB/s are 13 us, as
+long as a few calls of torch.
+"""
 
 
 def some_rows(part: Any, rows: slice | torch.Tensor) -> Any:

@@ -232,7 +232,9 @@ class FlatParameters:
 
 SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 FADED = 32
-"""Every so many steps, moments that have faded away become 0."""
+"""Every so many steps, moments that have faded away become 0. Once they are denormal, steps are slow until then; to look costs a
+pass over all moments. Chosen.
+"""
 _ADAM = ("exp_avg", "exp_avg_sq")
 _MOMENTS: dict[Any, tuple[str, ...]] = {
     torch.optim.Adam: _ADAM, torch.optim.AdamW: _ADAM, torch.optim.RAdam: _ADAM, torch.optim.RMSprop: ("square_avg",),

@@ -15,7 +15,9 @@ __all__ = ["Lstm", "LstmWeights"]
 
 Array = npt.NDArray[Any]
 WIDEST = 32
-"""Numbers of the widest panel that the extension lays out."""
+"""Numbers of the widest panel that the extension lays out, ``WIDEST`` in ``_c/numbers.h``: memory for panels is taken for any of
+its forms.
+"""
 
 
 class LstmWeights(NamedTuple):

@@ -24,7 +24,7 @@ __all__ = ["NaturalActor", "conjugate_gradient"]
 
 Array = npt.NDArray[Any]
 SOLVED = 1e-10
-"""Square of the residual that is left where conjugate gradients stop."""
+"""Square of the residual that is left where conjugate gradients stop, as in sb3-contrib's TRPO."""
 
 
 def conjugate_gradient(

@@ -295,7 +295,9 @@ class MessageRouter:
 
 
 TRIPS = 5
-"""How often clocks are compared when a trace begins."""
+"""How often clocks are compared when a trace begins. The fastest trip counts, and among five one is rarely disturbed; more would
+delay the start of a trace.
+"""
 
 _COMMANDS: dict[int, Command] = {
     HelperCommand.START: "start",
@@ -448,7 +450,9 @@ class FederatedRun(Run):
 
 
 LATENCY = 1e-3
-"""Seconds that a message between two nodes is expected to take. Only decides what home does first while it waits."""
+"""Seconds that a message between two nodes is expected to take, as on a local network. Only decides what home does first while it
+waits.
+"""
 
 
 def start_federated(

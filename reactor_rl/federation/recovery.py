@@ -27,7 +27,7 @@ KEEP, BRING_BACK = "keep", "bring back"
 NOTED = frozenset({"restore", "trace"})
 """Requests that change a node."""
 OVERHEAD = 200
-"""Bytes of a request without its messages."""
+"""Bytes of a request without its messages: an estimate of the objects around them. It only decides when a log is too large."""
 
 
 @dataclass

@@ -46,7 +46,9 @@ __all__ = [
 ]
 
 _STATUS = 0.2
-"""Seconds that the exit status of a process that has ended may take to arrive."""
+"""Seconds that the exit status of a process that has ended may take to arrive. The fork server sends it when it has reaped the
+process, usually at once; where other code reaps children it never comes, and each death costs this wait.
+"""
 _LOOK = 0.5
 """Most seconds of one wait for the end of processes: another thread that ends them may close what is waited for."""
 
@@ -141,7 +143,9 @@ def end_all(children: Sequence[ChildProcess], grace: float | None) -> None:
 
 
 TERMINATED = 0.3
-"""Seconds that a process gets to end after it was terminated, before it is killed."""
+"""Seconds that a process gets to end after it was terminated, before it is killed. SIGTERM ends a worker at once unless the user's
+code handles it; close() takes this longer then.
+"""
 _NAME = "reactor_rl worker"
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # a child has none of the threads that may hold it
@@ -150,10 +154,12 @@ _server: Any = None
 _preloaded = ["numpy", "cloudpickle", "reactor_rl.runtime.processes"]
 
 LONGEST_ADDRESS = 100
-"""Bytes of the path of a socket: Linux takes 107, macOS 103."""
+"""Bytes of the path of a socket: Linux takes 107 (``sockaddr_un``), macOS 103; a few are left for its end."""
 
 QUEUED, _AGAIN = 10.0, 0.01
-"""Seconds for which connections to a fork server that has no room for more are tried, and between two tries."""
+"""Seconds for which connections to a fork server that has no room for more are tried, and between two tries. A fork takes
+milliseconds, so a queue that does not move for ten seconds is no queue.
+"""
 
 _MPI = ("OMPI_", "PMI_", "PMIX_", "MPI_", "SLURM_MPI")
 

@@ -21,7 +21,9 @@ __all__ = ["Line"]
 _POSIX = os.name == "posix"
 _LENGTH, _LONG = struct.Struct("!i"), struct.Struct("!Q")
 _MOST = 0x7FFFFFFF
-"""Longest message, in bytes, whose length is one number; for longer ones that number is -1 and the length follows."""
+"""Longest message, in bytes, whose length is one number; for longer ones that number is -1 and the length follows. The same format
+as ``multiprocessing.connection`` has on POSIX.
+"""
 
 
 class Line:

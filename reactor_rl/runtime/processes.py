@@ -60,9 +60,13 @@ NO_HISTORY = "no history"
 """The history of a helper whose startup reactions have not ended: its successor begins as the first one did."""
 
 LATEST = 5.0
-"""Seconds that the interpreter waits at its exit for processes that are still being started, before they are ended."""
+"""Seconds that the interpreter waits at its exit for processes that are still being started, before they are ended. A start takes
+tenths of a second, seconds if it imports torch on a busy machine.
+"""
 ENDED = 5.0
-"""Most seconds until it is known that the fork server was killed."""
+"""Most seconds until it is known that the fork server was killed. SIGKILL takes milliseconds; a process in an uninterruptible wait
+of the kernel (a dead network disk) takes for ever, and the error says so after this.
+"""
 
 
 class ProcessesExecutor:

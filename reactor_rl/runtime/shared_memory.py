@@ -33,6 +33,7 @@ __all__ = ["SharedMemory", "available_memory"]
 _LINUX = sys.platform == "linux"
 _POSIX = os.name == "posix"
 _MAP_FIXED = 0x10  # on Linux, macOS and the BSDs
+"""``MAP_FIXED``, the same on Linux, macOS and the BSDs; :mod:`mmap` does not have it."""
 _SHARED = os.O_RDWR if _POSIX else os.O_RDWR | os.O_BINARY | os.O_NOINHERIT | os.O_TEMPORARY  # type: ignore[attr-defined]
 """Flags of the temporary file. On Windows every process that opens it must agree that it is deleted with the last handle."""
 

@@ -29,8 +29,13 @@ from reactor_rl.plugin import changed_generators, generator_states, global_rando
 __all__ = ["Chosen", "choose_batch"]
 
 BATCH = 32
-"""Rows that are asked together where nothing else is said."""
+"""Rows that are asked together where nothing else is said. Chosen: small networks cost about as much for 32 rows as for one, and
+with more, rows whose episodes have ended are idle at the end of an evaluation.
+"""
 _SAMPLES = 8
+"""Observations by which it is found out whether a policy's answer depends on the rows beside it; the short episodes of
+:meth:`_PolicyTrial.orders` are made of them. Chosen.
+"""
 
 _Order = list[list[int]]
 

@@ -57,7 +57,9 @@ SIMULATION = frozenset({"model", "data", "mujoco_renderer"}) | GENERATOR
 """Attributes that are neither constants nor columns."""
 PLAIN = (int, float, bool, str, type(None))
 STEPS, ROWS, WIDEST = 36, 2, 10.0
-"""Of the comparison: steps, rows, and how far actions go where there is no bound."""
+"""Of the comparison: steps, rows, and how far actions go where there is no bound. Two limits of 17 steps and a bit more, so that
+each row ends twice; a step of MuJoCo takes long enough that more would be felt.
+"""
 
 
 class GatheredField:

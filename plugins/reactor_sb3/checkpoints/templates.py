@@ -30,6 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 LARGE = 2**62
+"""Whole numbers in a document are below it: sums and differences of two of them still fit into 64 bits."""
 
 
 class Kind(NamedTuple):

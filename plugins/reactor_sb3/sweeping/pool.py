@@ -40,13 +40,19 @@ Event = Reported | Ended | Died
 """A report, the end of a training, or the death of its process."""
 
 IDLE = 1.0
-"""Seconds that a worker without a training has to end. One may have left threads or processes that never do."""
+"""Seconds that a worker without a training has to end. One may have left threads or processes that never do. Waited for once at the
+end of a sweep. Chosen.
+"""
 ASK = 0.1
-"""Seconds after which a node replies though nothing has happened: nothing can be sent to it before."""
+"""Seconds after which a node replies though nothing has happened: nothing can be sent to it before. So a new trial waits for a
+tenth of a second at most, and an idle node costs ten calls a second.
+"""
 LOOK = 0.02
-"""Seconds after which home looks for replies of nodes, if its own workers send nothing."""
+"""Seconds after which home looks for replies of nodes, if its own workers send nothing. A trial takes seconds at least, so nobody
+notices a fiftieth.
+"""
 GRACE = 5.0
-"""Seconds that the end of all nodes may take."""
+"""Seconds that the end of all nodes may take: a few round trips and ``IDLE``; a node that is lost would be waited for in vain."""
 
 
 def _serve(train: Any, setup: Callable[[], None], home: Any) -> None:

@@ -18,6 +18,7 @@ __all__ = ["ALL", "NEVER", "Agenda", "WaitingAction", "WorkerClock"]
 ALL = -1
 """The mask of all reactions; also what stands for "no reaction": the caller between ticks may touch what it likes."""
 NEVER = 2**63 - 1
+"""The time of what does not happen: the largest 64-bit word of the control block, beyond all ticks."""
 
 
 class WaitingAction(Protocol):
