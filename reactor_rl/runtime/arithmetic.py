@@ -107,6 +107,7 @@ def _machine() -> str:
 
 def _floats() -> bytes:
     smallest, one, half = sys.float_info.min, 1.0, 0.5  # in variables: what is written out is computed by the compiler
+    # The defaults: to nearest (0 on every processor that we know), and denormal numbers are neither results nor inputs of 0.
     if _libc is None or (_libc.fegetround() == 0 and smallest * half > 0.0 and smallest * sys.float_info.epsilon * one != 0.0):
         return b""
     return _now()

@@ -149,6 +149,7 @@ class Channel:
     def __init__(self) -> None:
         while True:
             self._owner = os.getpid()
+            # Random, because processes of two containers that share /dev/shm can have the same id.
             self._name = f"/rrl-{self._owner:x}-{secrets.token_hex(4)}"
             if sys.platform != "win32":
                 # The resource tracker removes the name if the caller is killed. It is told first, for starting it takes a while.
@@ -197,6 +198,7 @@ class Channel:
                 return False
             if now >= until:
                 return False
+            # The burst that follows is timed with the yield: it takes about a microsecond, which is nothing beside LATE.
             before = now
             yield_processor()
 

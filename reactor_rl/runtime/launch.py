@@ -199,6 +199,7 @@ def take_environment(wanted: dict[str, str]) -> None:
     for name in os.environ.keys() - wanted.keys():
         del os.environ[name]
     for name, value in wanted.items():
+        # Only what differs: setenv() is not safe beside threads of C libraries that read the environment.
         if os.environ.get(name) != value:
             os.environ[name] = value
 
@@ -254,6 +255,7 @@ def begin(context: BaseContext) -> None:
 
 @holding(_lock)
 def _begin_server() -> None:
+    # ForkServer takes no address. To exchange the function that it asks for one is the only way.
     with _environment(), _swapped(connection, "arbitrary_address", _address):
         try:
             _own_server().ensure_running()
@@ -312,6 +314,7 @@ _arbitrary_address: Callable[[str], str] = connection.arbitrary_address  # type:
 
 def _address(family: str) -> str:
     """Choose a path for the fork server's socket, in a temporary directory of its own if the usual one makes it too long."""
+    # As long as the name that multiprocessing would choose there.
     if len(os.fsencode(os.path.join(util.get_temp_dir(), "listener-12345678"))) < LONGEST_ADDRESS:
         return _arbitrary_address(family)
     for parent in ("/tmp", "/var/tmp", "/dev/shm", tempfile.gettempdir()):
@@ -333,6 +336,7 @@ def end_server() -> None:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             if hasattr(os, "waitid"):  # the next start finds it dead
+                # With WNOWAIT the exit status stays, for multiprocessing's own waitpid().
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
@@ -343,6 +347,7 @@ def _forget_server() -> None:
 
 def _own_server() -> Any:
     global _server
+    # A forked child has a copy of the object, but the server is its parent's.
     if _server is None or _server[0] != os.getpid():
         from multiprocessing.forkserver import ForkServer
 
