@@ -152,6 +152,7 @@ class MessageRouter:
         """
         try:
             self._pass_on(message)
+            # Replies that are here already let nodes go on while home is still at work.
             while any(node.called for node in self._nodes.values()) and self._receive(0.0):
                 pass
         except Exception as error:
@@ -247,7 +248,9 @@ class MessageRouter:
             loop.request_stop()
         if reply.failures:
             self.failures += reply.failures
+            # Home's own word: only the caller writes it, and it waits here.
             words[ControlBlock.EVENTS] |= Event.FAILED
+        # Behind the startup reactions comes tick 0, and the loop's time is 0 already.
         self.due(reply.next, 0 if loop.beginning else loop.time + 1)
 
     def due(self, upcoming: int, coming: int) -> None:
@@ -322,6 +325,7 @@ class Home(Helpers):
         self.router = MessageRouter(programs, transport, self.words, self)
         self._program = programs[HOME]
         self._ahead: list[int] = []  # ns to add to each node's clock to get home's
+        # Behind those of the helpers, which are at work while messages for the nodes are made.
         self.start.append(self._begin)
 
     def watch(self, loop: WorkerLoop) -> None:
@@ -349,6 +353,7 @@ class Home(Helpers):
             self.router.forget()
         self.router.ask(request, argument)
         replies = self._own(request, argument)
+        # The nodes were asked before home's own workers: all of them answer at the same time.
         others = self.router.replies()
         if request == "restore":
             for other in others:
@@ -480,6 +485,7 @@ def start_federated(
     if settings.tick_timeout is not None:
         transport = TimedTransport(transport, settings.tick_timeout)
     if settings.recover is not None:
+        # Around the timed one: a node that does not answer in time is then a lost node, which is replaced.
         transport = RecoveringTransport(transport, settings.recover)
     nodes = nodes_of(topology, transport.workers, on)
     ends = expected_ends(topology, graphs.build(topology), nodes, transport.workers, settings.costs)

@@ -89,6 +89,7 @@ class Line:
             self._wait(select.POLLIN | (select.POLLOUT if self._unsent else 0), left)
             with contextlib.suppress(OSError):  # the other end may have sent something before it closed
                 self._push()
+        # The next message is begun before this one is unpickled, for that may raise.
         data = self._coming
         self._begin(_LENGTH)
         return reduction.ForkingPickler.loads(data)

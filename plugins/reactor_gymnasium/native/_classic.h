@@ -392,6 +392,7 @@ acrobot_slopes(Rows *b, const double *y, double *slopes)
 static inline double
 wrapped(double x, double pi)
 {
+    /* M - m of Gymnasium's wrap(), and its loops: fmod() would have other bits. */
     const double diff = pi - -pi;
 
     while (x > pi) {
@@ -417,6 +418,7 @@ static double *
 acrobot_move(Rows *b)
 {
     const int64_t n = b->n;
+    /* dt is t[1] - t[0] of [0, dt], as Gymnasium's rk4() has it. */
     const double dt = b->p[DT] - 0, dt2 = dt / 2.0, *s = b->state;
     double *k1 = b->work + SLOPES * n, *k2 = k1 + 4 * n, *k3 = k2 + 4 * n, *k4 = k3 + 4 * n, *y = k4 + 4 * n;
 

@@ -40,6 +40,8 @@ def loops() -> tuple[Loop, ...] | None:
     found = []
     for types in ("d->d", "f->f"):
         for ufunc in (np.sin, np.cos):
+            # In CPython an object's id is its address. Where its numbers are not those that numpy tells of it, the structure is
+            # another one here, and nothing more is read of it.
             raw = _UFunc.from_address(id(ufunc))
             if (raw.inputs, raw.outputs, raw.nargs, raw.ntypes) != (1, 1, 2, ufunc.ntypes) or types not in ufunc.types:
                 return None

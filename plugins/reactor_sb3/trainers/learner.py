@@ -103,6 +103,7 @@ def scratch_of(model: Any) -> Any:
     Args:
         model: The trainer. What SB3 saves besides the policy is what learns besides it.
     """
+    # Without __init__, which would make environments.
     scratch = object.__new__(type(model))
     memo: dict[int, Any] = {}
     vars(scratch).update({**vars(model), "_run": None, "_n_updates": 0, "policy": copied(model.policy, memo)})
@@ -299,6 +300,7 @@ class Sharing:
     def begin(self) -> bool:
         """Begin a round. Returns whether others take part."""
         if len(self._now) == TRIED:
+            # The faster pair of rounds counts: what disturbs a round makes it longer, never shorter.
             self._taken[self._shared], self._now = min(sum(self._now[:2]), sum(self._now[2:])), []
             if self._taken[not self._usually] < CLEARLY * self._taken[self._usually]:
                 self._usually, self._left, self._wait = not self._usually, SOON, SOON
