@@ -193,6 +193,8 @@ class RayTransport:
     def _make(self, node: int, options: dict[str, Any]) -> None:
         if self._nodes.runtime_env is not None:
             options["runtime_env"] = dict(self._nodes.runtime_env)
+        # Ray must neither restart it nor repeat a call: its state would be lost, and a tick would be done twice. The run replaces
+        # it.
         actor = ray.remote(NodeActor).options(max_restarts=0, max_task_retries=0, **options).remote()
         self._actors[node], self._results[node] = actor, 1
         self._where[node] = actor.where.remote(loaded_packages())
@@ -216,6 +218,7 @@ class RayTransport:
         node = first[ready[0]]
         pieces = self._called.pop(node)
         data = join_chunks(self._got(node, pieces))
+        # As many pieces as this time: replies of one node are about as long each tick.
         self._results[node] = len(chunks_of(data))
         return node, loads(data)
 

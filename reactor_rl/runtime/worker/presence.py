@@ -166,5 +166,6 @@ class StampReader:
             return True
         if self.undivided or not since <= words[at + ANY_ROW] <= upto:
             return False
+        # A comparison, so a new array: the words may change while somebody still has the mask.
         mask: npt.NDArray[np.bool_] = np.frombuffer(words, np.int64)[at + self._begin : at + self._end] >= since
         return mask  # no row is stamped later than "any row" is
