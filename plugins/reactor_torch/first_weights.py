@@ -77,6 +77,7 @@ def _plain(tensor: torch.Tensor) -> bool:
 
 def _uniform(tensor: torch.Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> torch.Tensor | None:
     """``low + (high - low) u``, rounded once: in double precision the product is exact, as is the sum of numbers of like size."""
+    # Well below the largest float32 (3.4e38), beyond which torch refuses.
     if not _plain(tensor) or not 0 < high - low < 1e38:  # torch says what is wrong with others
         return None
     begin, width = float(np.float32(low)), float(np.float32(high) - np.float32(low))

@@ -273,6 +273,7 @@ class WorkerRevival:
                 side.move(block)
         loop.tell_next()
         live: dict[Any, Call] = {_wait: wait, _signal: signal}
+        # From here on it waits and signals; its history was whole, so within that there was nobody to wait for.
         loop.steps = [(live.get(step, step), argument) for step, argument in loop.steps]
         return loop
 

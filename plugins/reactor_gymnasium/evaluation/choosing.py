@@ -210,6 +210,7 @@ class _PolicyTrial:
 
     def orders(self) -> list[_Order]:
         """Orders in which the same short episodes are played; fewer and shorter ones where the policy takes long to answer."""
+        # They ask 80, 27 or 8 times: a third of a second at most, unless an answer takes longer than 30 ms. Chosen.
         long = 0 if self.seconds < 5e-4 else 1 if self.seconds < 1e-2 else 2
         rows, steps, count = ((8, 4, 4), (4, 3, 3), (3, 2, 2))[long]
         one_by_one = [[row] for row in range(rows) for _ in range(steps)]

@@ -21,6 +21,7 @@ Loop = tuple[int, int]
 _kernels = compiled_module("reactor_gymnasium.native._kernels")  # else Python steps them
 
 MODES = {AutoresetMode.NEXT_STEP: 0, AutoresetMode.SAME_STEP: 1, AutoresetMode.DISABLED: 2}
+"""Modes as C numbers them, in ``_batch.h``."""
 FLOAT64 = np.dtype(np.float64)
 
 

@@ -36,6 +36,7 @@ _STREAM = 36
 """Key of the streams that opponents and matches are drawn from; no other stream of a trainer has it (``reactor_sb3/streams.py``).
 """
 _OPPONENTS, _MATCH = 0, 1
+"""Purposes of these streams: they are part of the key, so a change would draw other opponents and matches."""
 GAMES = 4
 """Games of a match, on either side by turns, if that many are wanted. An even number, for the first move is an advantage in most
 games. Chosen.

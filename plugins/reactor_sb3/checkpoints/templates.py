@@ -180,6 +180,7 @@ def exactly(value: Any) -> Kind:
 
 ANYTHING = Kind("anything", lambda _: True)
 COUNT = whole(0)
+"""How many of something there are."""
 NUMBER = Kind("a finite number", _is_number)
 REAL = Kind("a number", lambda value: type(value) in (int, float))
 

@@ -111,6 +111,7 @@ class WorkerClock:
     def wake_at(self, time: int, mask: int) -> None:
         """Trigger reactions at microstep 0 of a future tick."""
         if time in self.agenda.masks:
+            # The time is in the heap already, which has it once.
             self.agenda.masks[time] |= mask
         else:
             self.agenda.masks[time] = mask
