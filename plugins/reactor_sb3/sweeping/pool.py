@@ -116,6 +116,7 @@ class ProcessPool:
         """Wait until something has happened to a training, or time is over, and return by which worker, and what."""
         found: list[tuple[int, Event]] = []
         owners = {handle: worker for worker in self._busy for handle in self._workers[worker].handles}
+        # A worker has several handles, so it may be found twice; sorted, so that events that come together have one order.
         for worker in sorted({owners[handle] for handle in connection.wait(list(owners), timeout)}):
             process = self._workers[worker]
             try:
@@ -123,6 +124,7 @@ class ProcessPool:
             except TimeoutError:  # a part of a message
                 continue
             except EOFError:
+                # The connection closes before the process has ended; a moment later its exit status says how it died.
                 (status,) = end_workers([self._workers.pop(worker)], IDLE)
                 event = Died.by(status)
             if isinstance(event, Failure):
@@ -135,6 +137,7 @@ class ProcessPool:
     def close(self) -> None:
         """End all workers, whatever they do. May be called again, if it was interrupted."""
         busy = [process for worker, process in self._workers.items() if worker in self._busy]
+        # A training cannot be told to end and nobody wants its result; idle workers see the end of their connection by themselves.
         end_workers(busy, 0.0)
         end_workers([process for process in self._workers.values() if process not in busy], IDLE)
         self._workers.clear()
@@ -212,6 +215,7 @@ class NodePool:
     def _call(self, node: int) -> None:
         """Have a node pass on orders, and say what has happened there."""
         if node in self._lost:
+            # Only now: a node that is lost while no trial is left for it need not come back.
             self._transport.replace(node)
             self._lost.discard(node)
         self._transport.send(node, NodeRequest("ask", question=("trainings", self._orders[node])))
