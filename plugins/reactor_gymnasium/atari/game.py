@@ -440,3 +440,4 @@ class AtariGame:
 
 
 _NOOP, _FIRE = 0, 1
+"""ALE's numbers of these actions."""
