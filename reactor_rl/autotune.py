@@ -36,9 +36,11 @@ from reactor_rl.topology import Topology
 __all__ = ["parallel_executor", "tick_cost", "Choice", "choose", "expected_gain", "fastest_choice", "measured", "settled"]
 
 STALE = 10.0
-"""Seconds for which a measurement is reused."""
+"""Seconds for which a measurement is reused. Chosen: other programs come and go meanwhile, and one measurement takes part of a
+second.
+"""
 WARM = 10
-"""Ticks that are not timed."""
+"""Ticks that are not timed. In the first ones memory is touched and branches are taken for the first time; a few would do."""
 PAIRS, TURN = 9, 5e-3
 """How often either is tried, in turns, and seconds that a turn lasts, about a time slice: in a shorter time others go unnoticed.
 
@@ -49,7 +51,9 @@ DOUBTFUL, PAUSE = 0.75, 0.2
 """Where two workers take more than this share of the time of one, they are tried again after so many seconds: other programs that
 came in for a moment have gone then, and those that stay are still there."""
 PROBE = 5_000
-"""How far to count when the speed of counting is measured."""
+"""How far to count when the speed of counting is measured: a fraction of a millisecond, long beside the clock's own cost and short
+beside a time slice.
+"""
 LONGEST = 4e-3
 """Most seconds of work in a tick that is tried: a time slice, so contention shows in that already."""
 
@@ -179,9 +183,13 @@ def _turn(run: Run, away: float) -> float:
 
 
 WORTH_IT = 0.9
-"""Shared out, work must take less than this share of the time that it takes alone: costs are not known more precisely."""
+"""Shared out, work must take less than this share of the time that it takes alone: costs are not known more precisely. Chosen, not
+measured: nearer to 1, noise in the costs decides; further away, cores that would help stay idle.
+"""
 TICKS = 20
+"""Ticks of the program that are timed at most. Costs are means over them, and single slow ticks count for a twentieth. Chosen."""
 SECONDS = 0.05
+"""Seconds after which no further tick is timed: a user waits for this whenever a program starts with ``auto``."""
 DAEMONIC = "a daemonic process may not start others"
 
 Costs = TypeVar("Costs")

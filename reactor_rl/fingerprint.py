@@ -30,6 +30,9 @@ class Hasher(Protocol):
 
 
 _DIGEST = 16
+"""Bytes of a digest: 128 bits. Two different runs have the same one with a probability of 2**-128, and a short digest is easier to
+compare by eye.
+"""
 
 
 def new_hash() -> Any:

@@ -130,6 +130,8 @@ class _Interpreter:
             self.end_tag()
             self.record.boundary[-1] = self.seen()
         if self.errors:
+            # Several reactions may raise in one tick; which one is raised must not depend on the order of execution, which
+            # executors choose.
             index, tag, error = min(self.errors, key=lambda raised: raised[:2])
             self.record.error = self.topology.reaction_name(index), tag, error
         self.record.fingerprint = combine({name: hasher.digest() for name, hasher in self.hashes.items()})
@@ -357,6 +359,7 @@ class _Input:
             raise AbsentError(f"{self._node.name} is absent")
         value = self._interpreter.value(self._node)
         if isinstance(value, np.ndarray) and self._node.dtype is not None:
+            # A reaction that writes to its input must fail here too: elsewhere readers share the writer's memory.
             value.flags.writeable = False
         return value
 

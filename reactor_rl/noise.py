@@ -14,6 +14,9 @@ Array = npt.NDArray[Any]
 NoiseKind = Literal["none", "uniform", "normal", "gumbel", "logistic"]
 """Kinds of noise; ``"uniform"`` numbers are in [0, 1) and float64, all others float32."""
 _TINY = np.float32(1e-30)
+"""In place of 0, whose logarithm is infinite. A draw below it, other than 0, is out of reach in practice, and it is still a normal
+float32, whose logarithm all processors take in the same way.
+"""
 
 
 def draw_rows(kind: NoiseKind, generators: Iterable[np.random.Generator | None], shape: tuple[int, ...]) -> Array:

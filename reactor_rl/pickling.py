@@ -78,6 +78,7 @@ def dumps(value: Any) -> bytes:
     """Pickle a value so that any worker can load it, whatever ``__main__`` is there."""
     try:
         data = pickle.dumps(value, protocol=5)
+        # What is of __main__ has to go by value. A user's own text that spells it only makes a slower pickle.
         if b"__main__" not in data:
             return data
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -205,6 +206,7 @@ class _Unpickler(pickle.Unpickler):
             self._known.append(known)
             return known
         if number not in self._copies:
+            # Without the id, cloudpickle makes a class and does not note it as the one of that id.
             cls = self._copies.setdefault(number, make(*args[:place], None, *args[place + 1 :]))
             with cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
                 cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[cls] = number

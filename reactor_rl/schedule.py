@@ -24,7 +24,9 @@ __all__ = [
 ]  # fmt: skip
 
 DEFAULT_COST = 10e-6
-"""Seconds that a reaction is expected to take if nothing is known. Only ratios matter."""
+"""Seconds that a reaction is expected to take if nothing is known. Only ratios matter, to costs that a user names: a reaction of
+Python that does little takes some microseconds.
+"""
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,7 @@ def _order(
         remaining[index] = cost[index] + max((remaining[n] for n in graph.after[index]), default=0.0)
     missing = [len(earlier) for earlier in graph.before]
     ready_at = [due[i][1] if i in due else 0.0 for i in range(len(cost))]
+    # Ties go by index, so that a program has one schedule, wherever it is compiled.
     ready = [(ready_at[i], -remaining[i], i) for i in range(len(cost)) if not missing[i]]
     heapq.heapify(ready)
     free = [0.0] * workers

@@ -174,6 +174,8 @@ class Watch:
         for code in self._codes:
             self._places |= code.places
             self._functions |= code.functions
+        # Bound methods of the dicts and lists beside each other, so that `changed` is a few `map`s in C: it is asked before each
+        # step.
         self._getters = [vars(home).get for home, _, _ in self._places.values()]
         self._names = [name for _, name, _ in self._places.values()]
         self._values = [value for _, _, value in self._places.values()]
@@ -183,6 +185,8 @@ class Watch:
 
     def changed(self) -> str | None:
         """Say what is different now; ``None`` if nothing is. Asked in a few microseconds."""
+        # Sizes too: a method that is added to a class in between may hide the one that was found in a base, which itself stays as
+        # it is.
         same = all(map(is_, map(call, self._getters, self._names), self._values)) and [*map(len, self._classes)] == self._sizes
         if same and [*map(_RUN, self._functions.values())] == self._run:
             return None
@@ -215,6 +219,7 @@ def code_of(kind: type, roots: tuple[str, ...], calls: tuple[str, ...] = ()) -> 
     """
     if (found := _KNOWN.get((kind, roots, calls))) is None:
         found = Code(kind, roots, calls)
+        # Not remembered if it was changed already, or it would go on counting as changed after it was put right.
         if found._foreign is None:
             _KNOWN[kind, roots, calls] = found
     return found

@@ -70,6 +70,7 @@ class Target(ABC, Generic[Subject]):
 
 
 WORKERS = (1, 2, 3, 4)
+"""Numbers of workers that are compared: none, an even and an odd number of helpers, and more than many machines have cores."""
 
 
 @runtime_checkable

@@ -155,7 +155,9 @@ def make_probe(env_fn: Callable[[], Env], what: str = "environment 0") -> Env:
 
 
 SHARED = 1 << 24
-"""Bytes of functions that are compared at most."""
+"""Bytes of functions that are compared at most. Two pickles are unpickled and compared for it; beyond 16 MB that takes longer than
+it can be worth. Chosen.
+"""
 
 
 class _Contents(cloudpickle.Pickler):  # type: ignore[misc]

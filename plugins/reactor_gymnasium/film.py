@@ -22,6 +22,9 @@ __all__ = ["FILM_SUFFIXES", "Camera", "Film", "check_encoder", "checked_fps", "f
 
 FILM_SUFFIXES = (".gif", ".mp4")
 USUAL_FPS, SLOWEST, FASTEST = 30.0, 0.01, 1000
+"""Pictures a second where an environment says nothing (``RecordVideo`` has 30 too), and what may be asked for: slower than a
+picture in 100 s or faster than 1000 a second is a mistake.
+"""
 _FASTEST_GIF = 50
 """Pictures a second: a GIF counts in hundredths of a second, and viewers slow down what has fewer than two for a picture."""
 

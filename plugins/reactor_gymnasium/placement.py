@@ -60,11 +60,17 @@ __all__ = [
 ]
 
 STEPS, SECONDS = 20, 5e-3
+"""Steps that are timed at most, and seconds after which no further one is begun if there are ``FEWEST``. The median of 20 is steady
+enough for a choice, and 5 ms for each kind of environment is not felt at the start.
+"""
 FEWEST, LONGEST = 5, 0.1
+"""Least steps, and seconds after which even these are given up: a step of 100 ms pays for a helper whatever its exact cost."""
 INFOS, TIMES = 8, 5
-"""Infos that are timed together, and how often."""
+"""Infos that are timed together, and how often: the shortest time counts, for it is the one that nobody disturbed."""
 FEW, MANY, LONG = 8, 64, 1000
-"""Rows with which a user's kernel is timed, and steps of an episode that has no shorter limit."""
+"""Rows with which a user's kernel is timed, and steps of an episode that has no shorter limit. Two numbers, as a line through them
+tells what a call costs and what a row does.
+"""
 
 
 class StepTimes(NamedTuple):
@@ -237,7 +243,13 @@ def random_actions(space: spaces.Space[Any]) -> Iterator[Any]:
 
 
 MEASURED_SECONDS = 1.0
+"""Seconds for all kinds of environments together, after which the others are taken to cost what those did that were timed. A user
+waits for it. Chosen.
+"""
 ENOUGH = 8
+"""Kinds of environments that are timed if they cost the same: with more, hundreds of makers that only differ in a seed would delay
+the start.
+"""
 ALIKE_COSTS = 1.5
 """``ENOUGH`` kinds stand for all if they cost the same within this ratio."""
 
@@ -341,10 +353,16 @@ def _spread(n: int) -> Iterator[int]:
 
 
 SHARD_COST = 3e-6
-"""Seconds that a shard costs at every tick besides its environments."""
+"""Seconds that a shard costs at every tick besides its environments. Chosen before it was measured:
+docs/benchmarks/scaling-model-check.md has 6 us for a shard's reaction. It only decides between cuts whose costs are nearly the
+same.
+"""
 SHORTEST = 30e-6
 """Seconds that a run of neighbours lasts, if that can be had, so that shards do not cost more than they gain."""
 RUNS_PER_WORKER = 16
+"""Into how many pieces a worker's share is cut to be shared out longest first. The last piece is what workers may differ by: a
+sixteenth; more pieces cost more shards. Chosen.
+"""
 ALIKE = 1.25
 """Costs within this ratio are equal as far as a few steps can tell."""
 
@@ -423,11 +441,14 @@ def _longest_first(seconds: Sequence[float], lo: int, hi: int, workers: int) -> 
 
 
 LEAST, CERTAIN = 40e-6, 20e-3
-"""Helpers are not tried where they would save fewer seconds of a step than the first, or more than the second: to
-wake a helper takes longer than the first, and beside other programs a step may take some time slices longer.
+"""Helpers are not tried where they would save fewer seconds of a step than the first, or more than the second: to wake a helper
+takes longer than the first, and beside other programs a step may take some time slices longer. In between it is measured
+(:func:`reactor_rl.autotune.tick_cost`).
 """
 CALM = 200e-6
-"""Helpers cost less than so many seconds of a step while nobody else wants the cores."""
+"""Helpers cost less than so many seconds of a step while nobody else wants the cores. Only chooses the words of the reason: a round
+trip of parked workers takes 13 us at rest, a time slice milliseconds.
+"""
 AWAY = 1.5e-3
 """Seconds for which a policy may well be evaluated between two steps: helpers have gone to sleep meanwhile."""
 

@@ -19,6 +19,7 @@ from reactor_rl.plugin import html_figure, html_table, require_extra
 __all__ = ["Table", "histogram", "interval_of", "intervals_told", "saved_figure"]
 
 BARS, WIDTH, HEIGHT = 20, 420, 120
+"""Most bars of a histogram, and pixels of it: what fits beside a table on half a page."""
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ Draw = Callable[[np.random.Generator, Any, int], Array]
 LIMITS = (None, 3, 70)
 """Steps after which episodes are truncated."""
 SHORTEST = 150
-"""Steps that a case has at least."""
+"""Steps that a case has at least: several episodes at each of the limits above."""
 TRACED = 2000
-"""Steps of which it is noted which lines Python runs, which is slow."""
+"""Steps of which it is noted which lines Python runs, which is slow. Rare branches may need more, and are reported as not run."""
 
 
 @dataclass(frozen=True)

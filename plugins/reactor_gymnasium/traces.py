@@ -44,7 +44,9 @@ _Seen = TypeVar("_Seen")
 
 FILMS: tuple[type, ...] = (RecordVideo, *filter(None, [getattr(vector, "RecordVideo", None)]))  # which came with Gymnasium 1.3
 COPIED = 1 << 26
-"""Bytes of the longest file that is copied to be appended to."""
+"""Bytes of the longest file that is copied to be appended to: a longer log would be felt at the start, and is hardly needed to
+construct an environment. Chosen.
+"""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 
 

@@ -25,7 +25,9 @@ Array = npt.NDArray[Any]
 _Plan = tuple[list[Any], list[Any], list[Any], list[Any]]
 """See :meth:`CopyRecord._plan`."""
 PLANS = 64
-"""How many are kept of a copy."""
+"""How many are kept of a copy: one for each set of agents that acts together. In most games there are one or two; where every set
+is new, keeping them gains nothing, and memory must not grow.
+"""
 
 
 class AgentRecord:

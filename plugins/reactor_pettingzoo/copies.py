@@ -234,6 +234,7 @@ class ParallelCopy(Copy):
                 observations, rewards, terminations, truncations, infos = returned
                 get, quiet = self.get, self._quiet
                 gains: Any = get(rewards)
+                # Two tuples are compared in C, in place of a loop over agents: an environment's own step may be as short as that.
                 calm = get(terminations) == quiet and get(truncations) == quiet
             except (KeyError, TypeError, ValueError):  # something is missing: what, is found out below
                 calm = False

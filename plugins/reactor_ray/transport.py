@@ -40,7 +40,9 @@ __all__ = ["LARGE", "PIECE", "ChunkedMessage", "NodeActor", "RayTransport", "Sto
 PIECE = 90_000
 """Bytes of a piece: below Ray's ``max_direct_call_object_size`` of 100 KiB, whatever it adds."""
 LARGE = 2_000_000
-"""Bytes of an array from which on it goes through the object store."""
+"""Bytes of an array from which on it goes through the object store. Below it, pieces within calls are faster; a node that gets the
+same array more than once gets it from the store once (docs/guide/cluster-costs.md).
+"""
 
 
 class ChunkedMessage(NamedTuple):
@@ -191,6 +193,8 @@ class RayTransport:
     def _make(self, node: int, options: dict[str, Any]) -> None:
         if self._nodes.runtime_env is not None:
             options["runtime_env"] = dict(self._nodes.runtime_env)
+        # Ray must neither restart it nor repeat a call: its state would be lost, and a tick would be done twice. The run replaces
+        # it.
         actor = ray.remote(NodeActor).options(max_restarts=0, max_task_retries=0, **options).remote()
         self._actors[node], self._results[node] = actor, 1
         self._where[node] = actor.where.remote(loaded_packages())
@@ -214,6 +218,7 @@ class RayTransport:
         node = first[ready[0]]
         pieces = self._called.pop(node)
         data = join_chunks(self._got(node, pieces))
+        # As many pieces as this time: replies of one node are about as long each tick.
         self._results[node] = len(chunks_of(data))
         return node, loads(data)
 

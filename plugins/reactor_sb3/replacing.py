@@ -21,7 +21,9 @@ __all__ = ["locked", "replacing", "sweep"]
 
 _locks: Any = _fcntl
 _OLD = 86_400.0
-"""Seconds after which nobody writes a file any more, where files cannot be locked."""
+"""Seconds after which nobody writes a file any more, where files cannot be locked: a day, as a checkpoint is written in seconds,
+and a file that is left over for a day does no harm.
+"""
 
 
 @contextlib.contextmanager
@@ -50,10 +52,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with file:
             yield file
             file.flush()
+            # Before the rename: otherwise a power failure may keep the new name and lose the bytes, and the old file is gone too.
             os.fsync(file.fileno())
             if os.name == "posix":
                 folder = os.open(target.parent, os.O_RDONLY)  # as long as this may still fail
                 os.replace(name, target)  # while it is locked, so that nobody takes it for a leftover
+        # Windows renames no file that is open, so there it is closed first.
         if os.name != "posix":
             os.replace(name, target)
     except BaseException as error:
@@ -130,6 +134,7 @@ def sweep(folder: Path, names: str) -> None:
                 if time.time() - os.stat(path).st_mtime > _OLD:
                     os.unlink(path)
                 continue
+            # Not through links: somebody else's link of such a name must not have us lock or remove anything.
             handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
             try:
                 _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)

@@ -40,6 +40,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 Seen = Mapping[str, Array]
 _NONE = np.zeros((0, 0, 0), np.float32)
+"""The state of a network that remembers nothing."""
 
 
 class Net(Protocol):

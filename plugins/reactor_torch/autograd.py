@@ -35,6 +35,7 @@ class Autograd:
     def gradients(self, loss: Loss, batch: Any, of: int | None = None) -> Array:
         """Overwrite the gradients; see :meth:`Networks.gradients <reactor_torch.Networks.gradients>`."""
         flat = self.nets.flat(self.name)
+        # A loss is a mean over its rows, so a block's counts by its share of the minibatch.
         share = 1.0 if of is None else len(batch) / of
         flat.begin_gradients()
         with self.layers:

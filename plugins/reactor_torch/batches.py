@@ -27,7 +27,9 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 MOST = 2**17
-"""Bytes of rows that are copied in less time than it takes to make tensors of where they lie."""
+"""Bytes of rows that are copied in less time than it takes to make tensors of where they lie. 128 KB at some 10 GB/s are 13 us, as
+long as a few calls of torch.
+"""
 
 
 def some_rows(part: Any, rows: slice | torch.Tensor) -> Any:
@@ -195,6 +197,7 @@ class MinibatchSlicer:
         if not blocks:
             return batch[rows]
         for block, part in zip(blocks, self._parts, strict=True):
+            # Copied into the same memory each time, which torch knows already: making tensors of slices takes longer than the copy.
             block[...] = part[rows]
         return minibatch
 

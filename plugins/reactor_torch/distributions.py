@@ -56,7 +56,9 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 FORBIDDEN = np.float32(-1e8)
-"""The score of a choice that a mask forbids, as sb3-contrib has it."""
+"""The score of a choice that a mask forbids, as sb3-contrib has it: its probability is 0 in float32, and unlike infinity it makes
+no NaN of 0 times itself.
+"""
 
 
 class ActionDistribution(ABC):

@@ -28,11 +28,14 @@ _extension = compiled_module("reactor_torch._products")
 """Needs no form of it: it is there on processors, too, that have no fused multiply-adds."""
 
 BLOCK = 16
-"""Uniform numbers that torch makes into as many normal ones: eight of them say how far, the others in which direction."""
+"""Uniform numbers that torch makes into as many normal ones: eight of them say how far, the others in which direction. A number of
+torch's own (``normal_fill`` of ATen), which first weights depend on.
+"""
 _AT_A_TIME = 1 << 10
-"""Blocks: what is computed of them stays in a near cache."""
+"""Blocks: what is computed of them, 64 KB in float64 for each half, stays in a near cache."""
 _LOG = [1 / (2 * power + 1) for power in range(1, 10)]
 _LOG_2 = 0.6931471805599453
+"""The natural logarithm of 2, written out: ``math.log`` is the C library's, and this must be the same bits everywhere."""
 _COSINE = [(-1) ** power / math.factorial(2 * power) for power in range(1, 9)]
 _SINE = [(-1) ** power / math.factorial(2 * power + 1) for power in range(1, 9)]
 
@@ -74,6 +77,7 @@ def _plain(tensor: torch.Tensor) -> bool:
 
 def _uniform(tensor: torch.Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> torch.Tensor | None:
     """``low + (high - low) u``, rounded once: in double precision the product is exact, as is the sum of numbers of like size."""
+    # Well below the largest float32 (3.4e38), beyond which torch refuses.
     if not _plain(tensor) or not 0 < high - low < 1e38:  # torch says what is wrong with others
         return None
     begin, width = float(np.float32(low)), float(np.float32(high) - np.float32(low))

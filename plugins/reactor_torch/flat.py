@@ -134,6 +134,7 @@ class FlatParameters:
             TypeError: If a parameter has become something else than float32 on the device where they were.
         """
         for name, parameter, value, gradient in zip(self.names, self.parameters, self._values, self._gradients, strict=True):
+            # By address: loading and moving exchange what is behind a parameter, and keep the parameter itself.
             if parameter.data_ptr() != value.data_ptr() or parameter.stride() != value.stride():
                 self._check(name, parameter)
                 value.copy_(parameter.data.clone())  # it may be the same memory, turned
@@ -177,10 +178,12 @@ class FlatParameters:
             assert gradient is not None
             before, behind = _HOOKS(parameter)
             for hook in tuple((before or {}).values()):
+                # A clone, for a hook may keep it, and the array is overwritten by the next update.
                 changed = hook(gradient.clone())
                 if changed is not None:
                     gradient.copy_(changed)
             parameter.grad = gradient
+            # These are given the parameter, and look at its .grad.
             for hook in tuple((behind or {}).values()):
                 hook(parameter)
             if parameter.grad is not gradient:
@@ -232,7 +235,9 @@ class FlatParameters:
 
 SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 FADED = 32
-"""Every so many steps, moments that have faded away become 0."""
+"""Every so many steps, moments that have faded away become 0. Once they are denormal, steps are slow until then; to look costs a
+pass over all moments. Chosen.
+"""
 _ADAM = ("exp_avg", "exp_avg_sq")
 _MOMENTS: dict[Any, tuple[str, ...]] = {
     torch.optim.Adam: _ADAM, torch.optim.AdamW: _ADAM, torch.optim.RAdam: _ADAM, torch.optim.RMSprop: ("square_avg",),
@@ -294,11 +299,13 @@ class FlatOptimizer:
                 known = state.get(name)
                 if known is not view:
                     view.copy_(torch.as_tensor(known)) if known is not None else view.zero_()
+                    # In the optimiser's own state, where SB3's save() and load() look for moments.
                     state[name] = view
         steps = self._steps.tolist()
         self._taken = int(steps[0])
         if not self.kernels:
             self._on_device.fill_(steps[0])
+        # One count serves all parameters. Where some are younger than others, torch's own loop has to make the step.
         self.at_once = min(steps) == max(steps)
 
     def _can_go_at_once(self) -> bool:
@@ -317,6 +324,7 @@ class FlatOptimizer:
         """One step along the gradients, at the learning rate that the optimiser's group has now."""
         if not self.at_once:
             for one in self.idle:
+                # Else torch would step along what the loss of another network has left there.
                 one.grad = None
             self.optimizer.step()
             return

@@ -257,6 +257,7 @@ class SlicedGradients:
         """
         if not self._sent or self._sent[0] is not weights or self._sent[1] is not slices:
             self._sent = weights, slices  # once: each port has one slot
+            # An array without dimensions, because slices[index] would be a scalar of numpy's.
             self._views = [SliceView(self.layout, slices[index : index + 1].reshape(())) for index in range(len(slices))]
             self._copies, self._begins = self.weights.copies(self.nets, weights), True
             weights[:] = 0  # what lies between two networks is hashed too
@@ -326,6 +327,7 @@ class SlicedGradients:
         end = size + len(loss.statistics)
         block = self.nets.block(task.loss)
         of_slices = nodes(blocks_of(task.rows.stop - task.rows.start, block), self.lanes.slices)
+        # Of the first lane, the first slice is the learner's own and comes from no worker.
         rows = [computed[worker, :end] for worker in self._workers[task.loss]][: len(of_slices) - (not lane)]
         if lane:
             _take_buffers(buffers, computed[self._workers[task.loss][0], end:])

@@ -29,6 +29,7 @@ LEAST_ROWS, LEAST_PRODUCTS = 16, 2**22
 Part of the algorithm, as both have other last bits.
 """
 _ACTIVATIONS: dict[type[nn.Module], int] = {nn.ReLU: 1, nn.Tanh: 2}
+"""Activations as the extension numbers them, ``Kind`` in ``_c/forms.h``."""
 Find = Callable[[str], torch.Tensor | None]
 
 
@@ -140,6 +141,7 @@ class _Passes:
         """Memory for a pass forwards and, if it learns, back."""
         free = self._free.get((form, learns, passes_on))
         if free is None:
+            # A round has few forms (two lengths of minibatches, with and without a way back); each has memory of its own.
             free = keep(self._free, (form, learns, passes_on), [], most=8)
         return free.pop() if free else _Pass(self.kernels, layers.layers(form), form, learns, passes_on)
 

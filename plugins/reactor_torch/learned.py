@@ -499,6 +499,7 @@ class RecurrentActorCritic(ActorCritic):
         for lstm, network, gradient in zip(self.lstms, (self.actor, self.critic), gradients, strict=True):
             by_latents = network.through(gradient)
             if lstm is not None:
+                # A copy, for the extension takes arrays without gaps: all rows of a step, then the next step.
                 lstm.back(np.array(by_latents.numpy().reshape(rows, steps, -1).swapaxes(0, 1), order="C"))
 
 

@@ -15,7 +15,9 @@ __all__ = ["Lstm", "LstmWeights"]
 
 Array = npt.NDArray[Any]
 WIDEST = 32
-"""Numbers of the widest panel that the extension lays out."""
+"""Numbers of the widest panel that the extension lays out, ``WIDEST`` in ``_c/numbers.h``: memory for panels is taken for any of
+its forms.
+"""
 
 
 class LstmWeights(NamedTuple):
@@ -60,6 +62,7 @@ class Lstm:
         self.kernels.pack_panels(self.hidden, 4 * self.hidden, recurrent, True, self.panels)
         if self.gradients is not None:
             self.kernels.pack_panels(4 * self.hidden, self.hidden, recurrent, False, self.panels_back)
+        # Torch keeps two biases for cuDNN's sake; only their sum enters the gates.
         np.add(self.weights.input_bias, self.weights.recurrent_bias, out=self.bias)
 
     def run(self, inputs: Array, starts: Array, h: Array, c: Array) -> tuple[Array, Array]:
@@ -95,12 +98,14 @@ class Lstm:
         assert self._last is not None and self.gradients is not None, "run first, with gradients"
         shape, inputs, starts, buffers = self._last
         if buffers.slopes is None:
+            # As large as the gates, and of no use to an actor that only plays: taken when something is learned.
             buffers.slopes = np.zeros_like(buffers.gates)
         gradients = self.gradients
         self.kernels.lstm_backward(
             *shape, inputs, starts, self.panels_back, buffers.gates, buffers.before, buffers.cells, by_outputs, buffers.slopes,
             gradients.inputs, gradients.recurrent, gradients.input_bias,
         )  # fmt: skip
+        # Gates see the sum of both biases, so the gradients by the two are the same.
         gradients.recurrent_bias[...] = gradients.input_bias
 
 

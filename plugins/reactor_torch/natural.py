@@ -24,7 +24,7 @@ __all__ = ["NaturalActor", "conjugate_gradient"]
 
 Array = npt.NDArray[Any]
 SOLVED = 1e-10
-"""Square of the residual that is left where conjugate gradients stop."""
+"""Square of the residual that is left where conjugate gradients stop, as in sb3-contrib's TRPO."""
 
 
 def conjugate_gradient(
@@ -41,6 +41,7 @@ def conjugate_gradient(
     Returns:
         ``x``, ``(n,)``.
     """
+    # Copied, because the loop adds to it in place and the start is the caller's.
     found, left = start.clone(), wanted - product(start)
     size, along = left @ left, left.clone()
     for _ in range(steps):
@@ -89,6 +90,7 @@ class NaturalActor:
         self.evaluated.differentiate(by_log_prob, 0.0)
         self.network.backward(self.evaluated.gradient)
         self.tangents.begin(batch.observations)
+        # Every product goes through the same gradients, and would overwrite this one.
         return objective, self.flat.gradients.clone()
 
     def product(self, direction: torch.Tensor) -> torch.Tensor:
@@ -107,5 +109,6 @@ class NaturalActor:
         """The objective, and the gradient of its negative by log-probabilities."""
         self.evaluated.evaluate(self.network.forward(self.batch.observations), self.batch.actions)
         said = np.zeros_like(self.evaluated.log_prob), self.evaluated.log_prob, self.evaluated.entropy
+        # PPO's loss with an infinite clip range, and without values and entropy, is the negative surrogate objective.
         (_, loss, *_), _, by_log_prob = ppo_loss(said, self.batch, 1 / len(self.batch), float("inf"), None, 0.0, 0.0)
         return -loss, by_log_prob

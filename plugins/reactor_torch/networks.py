@@ -387,6 +387,7 @@ class Networks(Mapping[str, Any]):
                 return self._block_gradients(loss, batch[slice(begin * block, min(end * block, len(batch)))], of, first + begin)
             middle = begin + halved(end - begin)
             statistics = added(begin, middle)
+            # The right half overwrites them.
             gradients = flat.gradients.clone()
             statistics = statistics + added(middle, end)
             flat.gradients.add_(gradients)
@@ -553,6 +554,7 @@ class _Target:
             self.target_flat.blend(self.flat, tau, kernels)
         else:  # frozen ones may have been exchanged, and an extractor that two networks share moves with each of them, as in SB3
             for (_, one), (_, other) in zip(_named(self.network), _named(self.target), strict=True):
+                # In this order SB3's polyak_update() rounds.
                 other.data.mul_(1 - tau).add_(one.data, alpha=tau)
         for one, other in self.statistics:
             other.copy_(one)

@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 FILLING = "(filling)"
 """The name of the field that rounds a record up to a whole number of cache lines."""
 LINE = 64
-"""Bytes of a cache line."""
+"""Bytes of a cache line of x86-64 and most ARMs. Where it is another, only speed is lost."""
 
 
 def packed(fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> np.dtype[Any]:
@@ -38,6 +38,7 @@ def packed(fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> np.dtype
     It is a whole number of cache lines long: in an array of records each field then always lies alike, which the last bits of what
     linear algebra computes from it depend on.
     """
+    # sorted() keeps the order of equal ones, so that parameters that follow each other in memory do so here.
     ordered = sorted(fields, key=lambda field: -field[1].itemsize)
     size = np.dtype(ordered).itemsize
     return np.dtype([*ordered, (FILLING, np.uint8, (-size % LINE,))] if size % LINE else ordered)
@@ -146,6 +147,7 @@ class ParameterWriter:
     def write(self, record: Array) -> None:
         """Fill the fields of parameters."""
         pointers = [tensor.data_ptr() for tensor in self._tensors]
+        # Pieces keep the memory that they are views of, so an address cannot come back as that of another tensor.
         if pointers != self._pointers:
             self._pointers, self._pieces = pointers, self._found()
         target = torch.from_numpy(record.reshape(1).view(np.uint8))

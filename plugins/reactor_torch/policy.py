@@ -232,6 +232,7 @@ class _BoundSampled:
         self.outputs = outputs
         self.mode = lambda step: mode(outputs(step))
         if len(sizes) == 1 and not self.distribution.shape and masks is None:
+            # One choice without masks: the extension finds the largest output in the same call.
             self.mode = self.net.argmax
         self.scores = np.empty((*shape, self.distribution.outputs), np.float32) if noting else None
         self.choose = self.distribution.drawing(self.rows)

@@ -72,6 +72,7 @@ class _Tangent:
         weight, bias = (flat.value(f"{layer.name}.{part}") for part in ("weight", "bias"))
         assert weight is not None
         self.weight, wide = weight.numpy(), layer.inputs * (2 if moves else 1)
+        # dW and W side by side: dW h + W dh is one product with (h, dh) below each other, instead of two and a sum.
         self.both, self.shift = np.zeros((layer.outputs, wide), np.float32), np.zeros(layer.outputs, np.float32)
         self.given: Array = np.zeros((rows, wide if moves else 0), np.float32)
         self.out, self.change, self.slope = (np.zeros((rows, layer.outputs), np.float32) for _ in range(3))
@@ -92,6 +93,7 @@ class _Tangent:
             self.given = seen
         self.forward.run(seen)
         if self.behind == "tanh":
+            # From what tanh gave: its derivative is 1 - tanh^2, so no second tanh is needed.
             np.subtract(1, self.out * self.out, out=self.slope)
         elif self.behind == "relu":
             np.greater(self.out, 0, out=self.slope)

@@ -40,9 +40,15 @@ TORCH = (
 """The warning about torch's threads on a busy machine."""
 
 ROUNDS, BATCH = 20, 50
+"""Measurements, of which the median counts, and round trips in each: one trip of a microsecond is too short for the clock."""
 PATIENCE = 20.0
+"""Seconds within which the other process must answer. It may have to start a fork server first, on a busy machine."""
 SLOW_PARKED = 200e-6
+"""Seconds of a round trip between parked processes that is worth a warning: some fifteen times the 13 us of two cores at rest (see
+``runtime/channel.py``).
+"""
 LITTLE_MEMORY = 1_000_000_000
+"""Bytes: a worker that has imported torch takes some hundred megabytes, so two or three of them fill what is left. Chosen."""
 
 
 SUBJECTS = "reactor_rl.doctor_of"

@@ -20,14 +20,15 @@ from reactor_rl.drawing.picture import Arrow, Box, Picture
 
 __all__ = ["MARGIN", "ROW", "SIZE", "SMALL", "STACK", "Layout", "PlacedBox", "text_width", "svg"]
 
+# Pixels, chosen by eye; nothing but the looks depends on them.
 ROW = 20  # lines end on this grid, so that ports of neighbouring boxes can face each other
-MARGIN = 20
-TRACK = 10
-LANE = 12
+MARGIN = 20  # around the picture, and below its name
+TRACK = 10  # between upright lines beside each other
+LANE = 12  # between level lines above or below all boxes
 STACK = 8  # visible part of a bank's other members, above and to the right
 SPACE = 40  # between boxes of one column
 WRAP = 52  # characters of a reaction before it is broken
-SIZE, SMALL = 12, 10.5
+SIZE, SMALL = 12, 10.5  # of text, and of what is said besides
 EM = 0.62  # width of a character of the widest monospaced font in use, by its size
 
 Net = tuple[object, ...]

@@ -20,6 +20,7 @@ from reactor_rl.topology import BOUNDARY, ReactorSpec, Topology
 __all__ = ["HOME", "Link", "links_of", "node_of", "On", "nodes_of", "spread_workers", "GATEWAY", "NodeProgram", "cut"]
 
 HOME = 0
+"""Number of the node that the caller is on; the others count on from it."""
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,7 @@ class Gateway(RemotePorts):
         rows = output.rows(self._loop.words, number)
         if rows is None:
             return None
+        # Copies, for a message may still be under way when the slot is written again.
         pieces = [piece.copy() if isinstance(piece, np.ndarray) else piece for piece in output.pieces(time, rows)]
         return PortData(index, tuple(rows), pieces)
 

@@ -150,6 +150,7 @@ class MessageRouter:
         """
         try:
             self._pass_on(message)
+            # Replies that are here already let nodes go on while home is still at work.
             while any(node.called for node in self._nodes.values()) and self._receive(0.0):
                 pass
         except Exception as error:
@@ -245,7 +246,9 @@ class MessageRouter:
             loop.request_stop()
         if reply.failures:
             self.failures += reply.failures
+            # Home's own word: only the caller writes it, and it waits here.
             words[ControlBlock.EVENTS] |= Event.FAILED
+        # Behind the startup reactions comes tick 0, and the loop's time is 0 already.
         self.due(reply.next, 0 if loop.beginning else loop.time + 1)
 
     def due(self, upcoming: int, coming: int) -> None:
@@ -293,7 +296,9 @@ class MessageRouter:
 
 
 TRIPS = 5
-"""How often clocks are compared when a trace begins."""
+"""How often clocks are compared when a trace begins. The fastest trip counts, and among five one is rarely disturbed; more would
+delay the start of a trace.
+"""
 
 _COMMANDS: dict[int, Command] = {
     HelperCommand.START: "start",
@@ -318,6 +323,7 @@ class Home(Helpers):
         self.router = MessageRouter(programs, transport, self.words, self)
         self._program = programs[HOME]
         self._ahead: list[int] = []  # ns to add to each node's clock to get home's
+        # Behind those of the helpers, which are at work while messages for the nodes are made.
         self.start.append(self._begin)
 
     def watch(self, loop: WorkerLoop) -> None:
@@ -345,6 +351,7 @@ class Home(Helpers):
             self.router.forget()
         self.router.ask(request, argument)
         replies = self._own(request, argument)
+        # The nodes were asked before home's own workers: all of them answer at the same time.
         others = self.router.replies()
         if request == "restore":
             for other in others:
@@ -446,7 +453,9 @@ class FederatedRun(Run):
 
 
 LATENCY = 1e-3
-"""Seconds that a message between two nodes is expected to take. Only decides what home does first while it waits."""
+"""Seconds that a message between two nodes is expected to take, as on a local network. Only decides what home does first while it
+waits.
+"""
 
 
 def start_federated(
@@ -474,6 +483,7 @@ def start_federated(
     if settings.timeout is not None:
         transport = TimedTransport(transport, settings.timeout)
     if settings.recover is not None:
+        # Around the timed one: a node that does not answer in time is then a lost node, which is replaced.
         transport = RecoveringTransport(transport, settings.recover)
     nodes = nodes_of(topology, transport.workers, on)
     ends = expected_ends(topology, graphs.build(topology), nodes, transport.workers, settings.costs)

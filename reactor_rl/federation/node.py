@@ -146,6 +146,7 @@ class _NodeRun(Run):
             self._go(request)
         except _Waiting as waiting:
             return NodeReply(self._messages(), waits=waiting.args[0])
+        # What no reaction has fetched was for this pass alone.
         self._mailbox.arrived.clear()
         failures: tuple[Failure, ...] = ()
         events = self._helpers.events()
@@ -181,6 +182,7 @@ class _NodeRun(Run):
 
     def _messages(self) -> tuple[Message, ...]:
         messages, self._mailbox.leaving = self._mailbox.leaving, []
+        # Nobody waits for a late one, so an empty one tells nothing. An empty one of this pass lets its reader go on.
         return tuple(message for message in messages if message.contents or message.link not in self._late_links)
 
     def _next(self) -> int:

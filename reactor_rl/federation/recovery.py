@@ -27,7 +27,7 @@ KEEP, BRING_BACK = "keep", "bring back"
 NOTED = frozenset({"restore", "trace"})
 """Requests that change a node."""
 OVERHEAD = 200
-"""Bytes of a request without its messages."""
+"""Bytes of a request without its messages: an estimate of the objects around them. It only decides when a log is too large."""
 
 
 @dataclass
@@ -93,6 +93,7 @@ class RecoveringTransport(TransportWrapper):
         if not notes.over and (request.question is None or request.question[0] in NOTED):
             notes.requests.append(request)
             notes.budget.bytes += OVERHEAD + _size(request)
+        # Before it is sent, for sending it may show that the node is lost.
         notes.under_way = request
         self._transport.send(node, request)
 
@@ -197,6 +198,7 @@ class RecoveringTransport(TransportWrapper):
             if self._closed:
                 self._transport.close(0.0)  # again: nobody else would end the new one
                 raise NodeLostError(node, f"{lost.how}, and was not replaced because the run was closed,", lost.hung)
+            # The one under way is sent again below, and its answer goes to whoever waits for it.
             done = notes.requests[:-1] if notes.requests and notes.requests[-1] is notes.under_way else notes.requests
             try:
                 for request in done:

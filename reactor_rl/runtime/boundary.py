@@ -45,6 +45,7 @@ class Boundary:
         if port is None:
             known = ", ".join(sorted(self._inputs)) or "none"
             raise ProgramError(f"the program {self._program!r} has no boundary input {name!r}; it has: {known}")
+        # In locals: the functions below are called before every tick.
         loop, words, put = self._loop, self._loop.words, port.set
         view, stamp, mask = port.plain_slot()
 

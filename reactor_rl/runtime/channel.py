@@ -81,11 +81,17 @@ class Deadline:
 
 
 LATE = 400e-6
-"""Seconds after which a yield comes back late: a fraction of a time slice, and more than an interrupt takes."""
+"""Seconds after which a yield comes back late: a fraction of a time slice, and more than an interrupt takes. Linux has slices of 3
+ms or so. With a smaller one, interrupts park workers whose core is their own; a larger one misses short slices.
+"""
 PARK_FACTOR = 16
-"""A worker parks for this many times as long as it was late."""
+"""A worker parks for this many times as long as it was late, so finding out costs a sixteenth of the time at first, and half of
+that after each doubling.
+"""
 LONGEST = 1.0
-"""Seconds after which a worker finds out again whether its core has become its own."""
+"""Seconds after which a worker finds out again whether its core has become its own. At most so long a quiet machine goes unnoticed,
+and a late yield of some milliseconds a second is a small price.
+"""
 
 
 class SpinControl:
@@ -113,9 +119,14 @@ class SpinControl:
 
 
 _SEMAPHORE = 1
+"""The kind of a ``SemLock`` that counts (0 is a recursive mutex); ``multiprocessing.synchronize`` has the same number."""
 _MOST = 2**31 - 1
+"""The most tokens: ``SEM_VALUE_MAX`` of Linux. A program has a few at a time."""
 TRIES = 50
-"""Tries in a burst; after each burst the processor is yielded."""
+"""Tries in a burst; after each burst the processor is yielded. A try takes some 25 ns, so a burst takes about as long as a yield
+and a look at the clock: with far fewer, a worker would mostly yield; with far more, it would notice late that its core is
+shared.
+"""
 
 clock = time.perf_counter
 yield_processor: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
@@ -138,6 +149,7 @@ class Channel:
     def __init__(self) -> None:
         while True:
             self._owner = os.getpid()
+            # Random, because processes of two containers that share /dev/shm can have the same id.
             self._name = f"/rrl-{self._owner:x}-{secrets.token_hex(4)}"
             if sys.platform != "win32":
                 # The resource tracker removes the name if the caller is killed. It is told first, for starting it takes a while.
@@ -186,6 +198,7 @@ class Channel:
                 return False
             if now >= until:
                 return False
+            # The burst that follows is timed with the yield: it takes about a microsecond, which is nothing beside LATE.
             before = now
             yield_processor()
 

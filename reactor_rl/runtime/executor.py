@@ -34,11 +34,15 @@ Pair = tuple[int, int]
 Reactors = Mapping[int, bytes | Reactor]
 
 SLICE = 0.05
-"""Seconds that a worker parks before it checks whether what it waits for can still come."""
+"""Seconds that a worker parks before it checks whether what it waits for can still come. So late is a death noticed at most. A
+check takes microseconds, but with a much shorter one, parked workers of an idle run would keep waking up.
+"""
 
 
 ABORTED = 0.5
-"""Seconds that helpers get to end by themselves when a run is torn down in the middle of something."""
+"""Seconds that helpers get to end by themselves when a run is torn down in the middle of something. They look at ABORT after every
+SLICE, so ten of those; one in a long reaction is terminated then.
+"""
 
 
 class HelperCommand:
@@ -134,7 +138,9 @@ def wait_for(channel: Channel, spinning: SpinControl, words: memoryview) -> None
 
 
 ASLEEP = 4 * SLICE
-"""Seconds: if a wait of one SLICE took longer than this, the process was asleep."""
+"""Seconds: if a wait of one SLICE took longer than this, the process was asleep. On a busy machine a wait may end some time slices
+late, which must not count as sleep, for sleep extends limits.
+"""
 
 
 class InlineExecutor:

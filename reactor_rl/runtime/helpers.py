@@ -49,6 +49,7 @@ class Helpers:
         self._events = words[ControlBlock.each(ControlBlock.EVENTS, plan.schedule.workers)]
         self.nexts = words[ControlBlock.each(ControlBlock.NEXT, plan.schedule.workers)]
         for worker in range(plan.schedule.workers):
+            # The memory is zero at first, and 0 would be a tick that is due.
             self.nexts[worker] = NEVER
 
     def watch(self, loop: WorkerLoop) -> None:
@@ -170,6 +171,7 @@ class Helpers:
         death = self._executor.died()
         if death is None:
             return
+        # It may have said why before it ended. That error is worth more than an exit status, so it is raised first.
         worker, status = death
         self._listen(worker)
         names = self._plan.names_of(worker)
@@ -215,6 +217,7 @@ class Helpers:
         self._expect()
         while True:
             try:
+                # A hung-up line is no error yet: what ended the helper says its exit status, which may come a moment later.
                 reply: main.Reply = self._executor.receive(worker, SLICE)
                 return reply
             except (TimeoutError, EOFError):

@@ -47,7 +47,9 @@ __all__ = [
 ]
 
 _STATUS = 0.2
-"""Seconds that the exit status of a process that has ended may take to arrive."""
+"""Seconds that the exit status of a process that has ended may take to arrive. The fork server sends it when it has reaped the
+process, usually at once; where other code reaps children it never comes, and each death costs this wait.
+"""
 _LOOK = 0.5
 """Most seconds of one wait for the end of processes: another thread that ends them may close what is waited for."""
 
@@ -142,7 +144,9 @@ def end_all(children: Sequence[ChildProcess], grace: float | None) -> None:
 
 
 TERMINATED = 0.3
-"""Seconds that a process gets to end after it was terminated, before it is killed."""
+"""Seconds that a process gets to end after it was terminated, before it is killed. SIGTERM ends a worker at once unless the user's
+code handles it; close() takes this longer then.
+"""
 _NAME = "reactor_rl worker"
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):  # a child has none of the threads that may hold it
@@ -151,10 +155,12 @@ _server: Any = None
 _preloaded = ["numpy", "cloudpickle", "reactor_rl.runtime.processes"]
 
 LONGEST_ADDRESS = 100
-"""Bytes of the path of a socket: Linux takes 107, macOS 103."""
+"""Bytes of the path of a socket: Linux takes 107 (``sockaddr_un``), macOS 103; a few are left for its end."""
 
 QUEUED, _AGAIN = 10.0, 0.01
-"""Seconds for which connections to a fork server that has no room for more are tried, and between two tries."""
+"""Seconds for which connections to a fork server that has no room for more are tried, and between two tries. A fork takes
+milliseconds, so a queue that does not move for ten seconds is no queue.
+"""
 
 _MPI = ("OMPI_", "PMI_", "PMIX_", "MPI_", "SLURM_MPI")
 
@@ -192,6 +198,7 @@ def take_environment(wanted: dict[str, str]) -> None:
     for name in os.environ.keys() - wanted.keys():
         del os.environ[name]
     for name, value in wanted.items():
+        # Only what differs: setenv() is not safe beside threads of C libraries that read the environment.
         if os.environ.get(name) != value:
             os.environ[name] = value
 
@@ -247,6 +254,7 @@ def begin(context: BaseContext) -> None:
 
 @holding(_lock)
 def _begin_server() -> None:
+    # ForkServer takes no address. To exchange the function that it asks for one is the only way.
     with _environment(), _swapped(connection, "arbitrary_address", _address):
         try:
             _own_server().ensure_running()
@@ -305,6 +313,7 @@ _arbitrary_address: Callable[[str], str] = connection.arbitrary_address  # type:
 
 def _address(family: str) -> str:
     """Choose a path for the fork server's socket, in a temporary directory of its own if the usual one makes it too long."""
+    # As long as the name that multiprocessing would choose there.
     if len(os.fsencode(os.path.join(util.get_temp_dir(), "listener-12345678"))) < LONGEST_ADDRESS:
         return _arbitrary_address(family)
     for parent in ("/tmp", "/var/tmp", "/dev/shm", tempfile.gettempdir()):
@@ -326,6 +335,7 @@ def end_server() -> None:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             if hasattr(os, "waitid"):  # the next start finds it dead
+                # With WNOWAIT the exit status stays, for multiprocessing's own waitpid().
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
@@ -336,6 +346,7 @@ def _forget_server() -> None:
 
 def _own_server() -> Any:
     global _server
+    # A forked child has a copy of the object, but the server is its parent's.
     if _server is None or _server[0] != os.getpid():
         from multiprocessing.forkserver import ForkServer
 

@@ -27,10 +27,14 @@ __all__ = ["GRACE", "INTERRUPTED", "RunLifetime", "runs"]
 runs: weakref.WeakSet[RunLifetime] = weakref.WeakSet()
 
 GRACE = 1.0
-"""Seconds that workers get to end by themselves at an implicit close."""
+"""Seconds that workers get to end by themselves at an implicit close. Chosen: nobody asked for it, so an interpreter's exit must
+not hang, and environments that write a file still get to close it.
+"""
 
 PAUSE = 1e-3
-"""Seconds between two checks whether another thread has left."""
+"""Seconds between two checks whether another thread has left. There is nothing to be woken by; a shorter pause would take the GIL
+from the thread that is waited for.
+"""
 
 INTERRUPTED = "it was interrupted"
 """The reason why a run is over after Ctrl-C in the middle of an operation."""

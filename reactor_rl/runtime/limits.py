@@ -49,6 +49,7 @@ def _groups(controller: str) -> Iterator[Path]:
             continue
         own = PurePosixPath(path)
         for mount in mounts:
+            # A limit of a group holds for all below it, so each one above counts too.
             for group in (own, *own.parents):
                 yield mount / group.relative_to("/")
 

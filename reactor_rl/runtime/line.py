@@ -21,7 +21,9 @@ __all__ = ["Line"]
 _POSIX = os.name == "posix"
 _LENGTH, _LONG = struct.Struct("!i"), struct.Struct("!Q")
 _MOST = 0x7FFFFFFF
-"""Longest message, in bytes, whose length is one number; for longer ones that number is -1 and the length follows."""
+"""Longest message, in bytes, whose length is one number; for longer ones that number is -1 and the length follows. The same format
+as ``multiprocessing.connection`` has on POSIX.
+"""
 
 
 class Line:
@@ -87,6 +89,7 @@ class Line:
             self._wait(select.POLLIN | (select.POLLOUT if self._unsent else 0), left)
             with contextlib.suppress(OSError):  # the other end may have sent something before it closed
                 self._push()
+        # The next message is begun before this one is unpickled, for that may raise.
         data = self._coming
         self._begin(_LENGTH)
         return reduction.ForkingPickler.loads(data)

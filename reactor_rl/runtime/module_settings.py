@@ -25,6 +25,9 @@ __all__ = ["ModuleSettings", "names_modules", "settings_of", "warn_caller", "wha
 Namer = Callable[[bytes, Sequence[str]], Iterable[str]]
 
 LONGEST, MOST, KEYS = 200, 64, 256
+"""The longest text, the most items of a collection and the most names of a registry that are compared. What a user sets by hand is
+shorter; what is longer is data, and would be sent to every worker at its start. Chosen.
+"""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _namers: list[Namer] = []
 

@@ -102,6 +102,7 @@ def _look() -> None:
     from threadpoolctl import ThreadpoolController
 
     global _modules, _libraries, _words, _calls
+    # Before the search: what another thread imports meanwhile is then found by the next one.
     _modules = len(sys.modules)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its warnings are about slow combinations of libraries
@@ -122,6 +123,7 @@ def _library(controller: Any) -> _Library | None:
         return None  # it uses the number of its OpenMP, which is in the list itself
     for get, put in _NAMES.get(kind, ()):
         if hasattr(controller.dynlib, get) and hasattr(controller.dynlib, put):
+            # PYFUNCTYPE keeps the GIL. To release it and to take it again would cost more than the call.
             read = ctypes.PYFUNCTYPE(ctypes.c_int)(_address(controller.dynlib, get))
             write = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int)(_address(controller.dynlib, put))
             if kind == "openblas" and (word := _word(controller.dynlib, read)) is not None:
@@ -207,6 +209,7 @@ class SingleThreaded:
         for word, put in _words:
             number = word[0]
             if number > 1:
+                # Noted before it is changed, so that an interrupt in between loses nothing.
                 self._all.append((put, number))
                 word[0] = 1
         for library in _calls:
@@ -273,6 +276,7 @@ def ended(group: int) -> None:
 def _put_back(numbers: list[tuple[Callable[[int], Any], int]]) -> None:
     while numbers:  # the first one last: it is the user's
         put, number = numbers[-1]
+        # Forgotten only after it was put: after an interrupt in between it is put twice, which does no harm.
         put(number)
         del numbers[-1]
 
@@ -317,6 +321,7 @@ def _load(loader: object) -> None:
         _look()
         _known.update(library.name for library in _libraries)
         _usual.update({name: os.environ.get(name) for name in SINGLE_THREADED})
+        # Libraries read these when they are loaded, and some start their threads at that moment.
         os.environ.update(dict.fromkeys(SINGLE_THREADED, "1"))
     _loaders.add(loader)
 

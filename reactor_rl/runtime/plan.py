@@ -27,8 +27,11 @@ from reactor_rl.topology import Topology
 __all__ = ["CELL", "Buffer", "ArenaLayout", "ArenaSlot", "aligned_zeros", "control_words", "lay_out", "WorkerOptions", "Plan"]
 
 LINE = 64
+"""Bytes of a cache line of x86-64. Buffers begin at one, so that workers that write different buffers do not share a line."""
 CELL = 1024
-"""Bytes of a cell for an object that another worker reads: 16 of header, the rest for its pickle; longer ones go aside."""
+"""Bytes of a cell for an object that another worker reads: 16 of header, the rest for its pickle; longer ones go aside. Chosen:
+infos of an environment mostly fit, and every such port takes this much in each slot of its ring.
+"""
 
 
 @dataclass(frozen=True)

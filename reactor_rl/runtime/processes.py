@@ -60,9 +60,13 @@ NO_HISTORY = "no history"
 """The history of a helper whose startup reactions have not ended: its successor begins as the first one did."""
 
 LATEST = 5.0
-"""Seconds that the interpreter waits at its exit for processes that are still being started, before they are ended."""
+"""Seconds that the interpreter waits at its exit for processes that are still being started, before they are ended. A start takes
+tenths of a second, seconds if it imports torch on a busy machine.
+"""
 ENDED = 5.0
-"""Most seconds until it is known that the fork server was killed."""
+"""Most seconds until it is known that the fork server was killed. SIGKILL takes milliseconds; a process in an uninterruptible wait
+of the kernel (a dead network disk) takes for ever, and the error says so after this.
+"""
 
 
 class ProcessesExecutor:
@@ -115,6 +119,7 @@ class ProcessesExecutor:
                 start.wait(None)
 
     def attached(self) -> None:
+        # Every worker has what it needs by now. Without names, nothing is left behind if all are killed from here on.
         for channel in self.channels.values():
             channel.unlink()
         for block in self._blocks:
@@ -152,6 +157,7 @@ class ProcessesExecutor:
         Raises:
             Exception: If a start failed for any other reason.
         """
+        # A copy, because the thread that starts processes adds to it meanwhile.
         failed = {} if self._start is None else self._start.failed.copy()
         for error in failed.values():
             if not isinstance(error, LOST):
@@ -183,6 +189,7 @@ class ProcessesExecutor:
         for child in children:
             if not child.ended:
                 child.end(kill=True)
+        # Without a limit: SIGKILL cannot be ignored, and a dying helper must not write into the arena beside its successor.
         wait_for_all(children, None)
 
     @shortages_named("start the workers")
@@ -253,6 +260,7 @@ class ProcessesExecutor:
             status = Path(f"/proc/{self._processes[worker - 1].pid}/stat").read_text()
         except OSError:  # no Linux, or no process any more
             return False
+        # The name in parentheses may have spaces and parentheses in it, so the state is what follows the last one.
         return status.rpartition(")")[2].split()[0] in ("T", "t")
 
     @shortages_named("end the workers")
@@ -304,6 +312,7 @@ class ProcessStart:
 
     def __init__(self, context: BaseContext, jobs: Sequence[_Job]) -> None:
         self._context, self._jobs = context, jobs
+        # A daemon, for the interpreter must be able to exit while a fork server hangs.
         self._thread = threading.Thread(target=self.run, name="reactor_rl start", daemon=True)
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -326,6 +335,7 @@ class ProcessStart:
                 except Exception as error:
                     self.failed[worker] = error
                     break
+                # The process has it now. As long as this end were open here too, the line would not end with the process.
                 theirs.close()
         finally:
             holding(self._lock)(self._over.set)()

@@ -29,14 +29,22 @@ from reactor_rl.settings import Recover, tell
 __all__ = ["RecoveringHelpers", "RecoveryBudget"]
 
 SHORTEST_PAUSE = 10.0
-"""Seconds between two saves of a state, at least; bringing a helper or a node back then takes about that long at most."""
+"""Seconds between two saves of a state, at least; bringing a helper or a node back then takes about that long at most. Chosen:
+deaths are rare, and after ten seconds of replay nobody has lost much.
+"""
 PAUSE_FACTOR = 200
-"""The pause between two saves is at least this many times as long as a save takes."""
+"""The pause between two saves is at least this many times as long as a save takes, so saves take at most half a percent of the
+time.
+"""
 
 START, SLOWER = 10.0, 4
-"""Seconds that a new helper may take to start beyond the limit of a tick; or this many times as long as the first ones took."""
+"""Seconds that a new helper may take to start beyond the limit of a tick; or this many times as long as the first ones took. It may
+import torch and open an emulator on a machine that is busier than at the start. Chosen.
+"""
 TRIES = 3
-"""How often in a row the start of new helpers may fail because processes are killed."""
+"""How often in a row the start of new helpers may fail because processes are killed. The out-of-memory killer often takes the
+newest process; if it has taken four, there is no room for one.
+"""
 
 Death = tuple[int, int | None]
 

@@ -46,7 +46,9 @@ __all__ = [
 ]  # fmt: skip
 
 OVERHEAD = 48
-"""Overhead of a bytes object in a list, in bytes, approximately."""
+"""Overhead of a bytes object in a list, in bytes, approximately: CPython's header of 33, rounded up to 40 or so, and the pointer to
+it.
+"""
 
 _PASS = struct.Struct("=?qq")
 """Header of a pass's notes: whether the pass is the first one of its tick, its tick, its number."""
@@ -221,7 +223,9 @@ def apply_notes(notes: bytes, memory: memoryview, sides: Sequence[SideBlock | No
 
 
 BEAT = 1.0
-"""Seconds after which a helper that is being brought back reports its progress again, before its next pass."""
+"""Seconds after which a helper that is being brought back reports its progress again, before its next pass. Whoever waits for it
+adds as much to the limit of a tick, so it must be short beside usual limits, and a report costs little.
+"""
 
 Call = Callable[[int], None]
 Tell = Callable[[], None]
@@ -269,6 +273,7 @@ class WorkerRevival:
                 side.move(block)
         loop.tell_next()
         live: dict[Any, Call] = {_wait: wait, _signal: signal}
+        # From here on it waits and signals; its history was whole, so within that there was nobody to wait for.
         loop.steps = [(live.get(step, step), argument) for step, argument in loop.steps]
         return loop
 

@@ -84,6 +84,7 @@ class Run(RunLifetime):
         self._words, self._start = helpers.words, helpers.start
         self._state = "busy"
         try:
+            # First of all, so that whatever fails below is closed at exit too.
             runs.add(self)
             when_forked(self)
             executor.launch(reactors)
@@ -199,6 +200,7 @@ class Run(RunLifetime):
         boundary = self._boundary
         self._ticks = boundary.time = self._ticks + 1
         boundary.fed = False
+        # Errors before the fingerprint: what a reaction has left half done is not hashed.
         if events & Event.FAILED:
             self._raise_failures()
         if self._hash:
@@ -208,6 +210,7 @@ class Run(RunLifetime):
         else:
             boundary.open = True
             self._state = "ready"
+        # Once more, after the state has changed: see _change_state().
         if self._closer != -1:
             self._must_be_open()
 
@@ -220,6 +223,7 @@ class Run(RunLifetime):
                 self._late = self._started_pass = False
                 return True
             if not self._started_pass:
+                # Before it begins, for a WAIT in it may time out. The next call then goes on in the middle of the pass.
                 self._started_pass = True
                 loop.first_pass(self._ticks, self._number)
             elif loop.unfinished():
@@ -255,6 +259,7 @@ class Run(RunLifetime):
             if not (self._start or self._hash or self._loop.observers):
                 self._tick_alone(end)
                 continue
+            # What is due at the very next tick is only in `soon`: writing it into the words would cost something at every tick.
             upcoming = 0 if self._loop.soon else min(nexts)
             if upcoming > self._ticks:
                 self._ticks = self._boundary.time = min(upcoming, end)
@@ -269,6 +274,7 @@ class Run(RunLifetime):
             self._change_state("busy")
             self._boundary.open = False
             reached = self._loop.ticks_alone(self._ticks, end)
+            # _end_tick() adds one.
             self._ticks = reached - 1
             self._end_tick(self._words[ControlBlock.EVENTS])
         except BaseException as error:

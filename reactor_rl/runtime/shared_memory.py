@@ -33,6 +33,7 @@ __all__ = ["SharedMemory", "available_memory"]
 _LINUX = sys.platform == "linux"
 _POSIX = os.name == "posix"
 _MAP_FIXED = 0x10  # on Linux, macOS and the BSDs
+"""``MAP_FIXED``, the same on Linux, macOS and the BSDs; :mod:`mmap` does not have it."""
 _SHARED = os.O_RDWR if _POSIX else os.O_RDWR | os.O_BINARY | os.O_NOINHERIT | os.O_TEMPORARY  # type: ignore[attr-defined]
 """Flags of the temporary file. On Windows every process that opens it must agree that it is deleted with the last handle."""
 
@@ -80,6 +81,7 @@ class SharedMemory:
             raise ArenaError(self._too_small(size, f"{_human(free)} of memory is available to this process"))
         try:
             if hasattr(os, "posix_fallocate"):
+                # Reserved now. With ftruncate() alone, a lack of memory would be a SIGBUS in the middle of a tick.
                 os.posix_fallocate(self._fd, self.size, size - self.size)
             else:
                 os.ftruncate(self._fd, size)
@@ -198,6 +200,7 @@ def _exchange(memory: mmap.mmap, kind: int, fd: int) -> None:
         OSError: If the system refuses. (POSIX only.)
     """
     libc = ctypes.CDLL(None, use_errno=True)
+    # The default is an int, which would cut the address in half.
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -208,6 +211,7 @@ def _exchange(memory: mmap.mmap, kind: int, fd: int) -> None:
 
 def _detach(memory: mmap.mmap) -> None:
     """Give a mapping pages of its own, with the same content."""
+    # Before the exchange, which drops the old pages.
     content = bytes(memory)
     with contextlib.suppress(OSError):  # if this fails, the pages live as long as the last view
         _exchange(memory, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)

@@ -27,7 +27,9 @@ __all__ = ["ThreadsExecutor"]
 
 
 AT_ONCE = 0.1
-"""Least seconds that threads get to end: those that wait need only some microseconds."""
+"""Least seconds that threads get to end: those that wait need only some microseconds. A thread cannot be killed, so with no time at
+all each close would leave some behind.
+"""
 
 _HUNG_UP = object()
 

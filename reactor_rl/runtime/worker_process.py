@@ -25,7 +25,9 @@ from reactor_rl.runtime.processes import LOST, ProcessStart, settle
 __all__ = ["WorkerProcess", "end_workers"]
 
 SLICE = 0.1
-"""Seconds between two looks whether a process that does not read has ended."""
+"""Seconds between two looks whether a process that does not read has ended. Nobody waits for it at every tick, so it may be longer
+than that of a run's workers.
+"""
 
 
 class WorkerProcess:

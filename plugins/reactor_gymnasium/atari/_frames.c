@@ -69,7 +69,9 @@ typedef struct {
 
 /* ---------------------------------------------------------------- weights */
 
-/* How much each of the pixels under pixel `target` counts, computed as OpenCV does. Returns the first of them. */
+/* How much each of the pixels under pixel `target` counts, computed as OpenCV does. Returns the first of them.
+ *   weight of pixel s = length of [s, s + 1) within [target scale, (target + 1) scale), by the length of that, scale = sources / targets
+ * Overlaps of less than 1e-3 count as none, which is OpenCV's. */
 static int
 weigh(int sources, int targets, int target, float weights[TAPS])
 {

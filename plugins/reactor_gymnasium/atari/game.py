@@ -322,11 +322,13 @@ class AtariGame:
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self.ale = ale = ALEInterface()
         ale.setFloat("repeat_action_probability", float(options.repeat_action_probability))
+        # By the clock: without a seed, two games must not be the same one.
         ale.setInt("random_seed", -1)
         ale.loadROM(options.rom_path)
         actions = ale.getLegalActionSet() if options.full_action_space else ale.getMinimalActionSet()
         self.actions = [int(action.value) for action in actions]
         self._fires = options.use_fire_reset and _FIRE in self.actions
+        # Looked up once, as they are called for each emulated frame.
         self._act, self._game_over, self._lives_left = ale.act, ale.game_over, ale.lives
         self._frames = frames_of(ale, options.img_height, options.img_width, options.grayscale, options.maxpool, screen)
         # What happens after an emulated frame, of which there are `frameskip` in a step: only the last two are looked at.
@@ -343,6 +345,7 @@ class AtariGame:
         if seed is not None:
             ale.setInt("random_seed", seed)
             self.np_random = np.random.RandomState(seed)
+            # Only loading a game makes the emulator take the seed, and that takes as long as hundreds of steps.
             ale.loadROM(self._options.rom_path)
         ale.reset_game()
         if self._fires:
@@ -437,3 +440,4 @@ class AtariGame:
 
 
 _NOOP, _FIRE = 0, 1
+"""ALE's numbers of these actions."""

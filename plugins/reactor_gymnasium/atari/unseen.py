@@ -126,6 +126,7 @@ class UnseenScreens(ABC):
 def _stand_in(real: Any, screens: UnseenScreens, names: tuple[str, ...]) -> Any:
     """An object that shares all attributes with another one, and of whose methods some are of the screens."""
     kind: Any = type(real)
+    # Without __init__: that would wrap or open a game again.
     stand_in: Any = object.__new__(_kind_of(kind, names))
     stand_in.__dict__ = vars(real)
     stand_in.screens = screens
@@ -172,6 +173,7 @@ class SkippedScreens(UnseenScreens):
         total, terminated, truncated = 0.0, False, False
         for number in range(skip._skip):
             _, reward, terminated, truncated, info = step(action)
+            # The last two, because games draw some things in every other frame only.
             if number == last:
                 frames.see_last()
                 seen[1] = True
@@ -244,6 +246,7 @@ class PreprocessedScreens(UnseenScreens):
 
     def _load(self) -> None:
         last, first = self.wrapper.obs_buffer
+        # The wrapper keeps the last frame first, the frames here keep them in the order of time.
         self.frames.recall(np.stack([first, last]))
 
     def screen_step(self, action: Any) -> Results:
@@ -382,6 +385,7 @@ class _Pictures:
         self.draw(random)
 
     def draw(self, random: np.random.Generator) -> None:
+        # The emulator's palette has 128 colours, at even indices.
         self.screen = 2 * random.integers(0, 128, (210, 160)).astype(np.uint8)
 
     def getScreen(self, out: Bytes) -> None:  # noqa: N802

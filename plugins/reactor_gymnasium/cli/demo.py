@@ -27,7 +27,9 @@ from reactor_rl.plugin import usable_cores
 __all__ = ["Progress", "Timed", "print_fingerprints", "print_lines", "print_table", "main"]
 
 EVERY = 5.0
-"""Seconds after which somebody who sees no progress bar is told how far it is."""
+"""Seconds after which somebody who sees no progress bar is told how far it is: soon enough to see that something goes on, seldom
+enough for a log file.
+"""
 
 
 @dataclass
@@ -98,7 +100,9 @@ def print_fingerprints(job: RolloutTarget, fingerprints: dict[int, str]) -> bool
 
 
 WORKERS = (1, 2, 3, 4)
+"""Numbers of workers whose fingerprints are compared: none, an even and an odd number of helpers."""
 ROUNDS = 5
+"""Turns in which every loop is timed, after one that is not; the spread of five is shown."""
 
 
 def main(argv: list[str]) -> int:

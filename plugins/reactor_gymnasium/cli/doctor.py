@@ -41,6 +41,7 @@ __all__ = ["difference", "global_draws", "environment", "frames", "kernels"]
 
 Env = gymnasium.Env[Any, Any]
 SEED = 20_231
+"""Of resets. Any number would do; it is a fixed one, so that the doctor says the same twice."""
 PARTS = ("observation", "reward", "terminated", "truncated", "info")
 
 
@@ -111,11 +112,16 @@ Line = tuple[str, str, str | None]
 Make = Callable[[], Env]
 
 NUMBERS = (1, 8, 64, 256)
-"""Numbers of environments for which the choice of ``auto`` is shown."""
+"""Numbers of environments for which the choice of ``auto`` is shown: the usual ones, from a single one to what fills a GPU's batch.
+"""
 STEPS, SECONDS, FEWEST = 100, 1.0, 5
-"""Steps in which determinism is looked at: no more than take so many seconds, but a few."""
+"""Steps in which determinism is looked at: no more than take so many seconds, but a few. Most environments that are not
+deterministic differ at the reset or in the first steps. Chosen.
+"""
 MUCH, HEAVY = 0.1, 5.0
-"""Resets that take a larger share of the time, and last for as many steps, are warned of."""
+"""Resets that take a larger share of the time, and last for as many steps, are warned of: below a tenth, a remedy gains little.
+Chosen.
+"""
 
 
 def environment(name: str) -> Iterator[Line]:

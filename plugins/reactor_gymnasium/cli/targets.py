@@ -18,7 +18,11 @@ from reactor_rl.plugin import Target, require_extra
 __all__ = ["Linear", "RolloutTarget", "rollout", "without_banner"]
 
 SIZE = 200
+"""Rows of the matrix: its products are large enough that the libraries under numpy would share them among
+threads, if they were allowed to, and other numbers of threads show in the last bits.
+"""
 COLUMNS = 60
+"""Columns of what the matrix is multiplied by."""
 
 
 class Linear(gymnasium.Env[npt.NDArray[np.float32], np.int64]):

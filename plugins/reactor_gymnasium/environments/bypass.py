@@ -48,8 +48,9 @@ __all__ = [
 MANY = 2**31
 """Wrappers are left out, however many there are."""
 NO_LIMIT = 2**62
+"""Steps that no episode reaches; far from the end of a 64-bit number, so that sums with it do not overflow."""
 LONGEST = 2**60
-"""Steps that a limit may have where somebody else counts them."""
+"""Steps that a limit may have where somebody else counts them; a quarter of ``NO_LIMIT``, so that it is told apart after a sum."""
 
 
 class WrapperBypass:

@@ -129,6 +129,8 @@ class GymRows(EnvRows):
         while True:
             row = 0
             try:
+                # The `try` is around the loop, and costs nothing for each row. After an error the iterator goes on behind the row
+                # that failed.
                 for row, action, env, over in work:
                     if over:  # NEXT_STEP: no account is taken of the action
                         if over == IDLE:

@@ -148,6 +148,7 @@ def _array_column(values: Sequence[Any]) -> Column:
         if value.dtype != dtype or value.shape != shape:
             return "any", values
     try:
+        # By their buffers, in one call. No bytes: whoever gets the array may write into it.
         data = bytearray().join(values)
     except (BufferError, TypeError, ValueError):  # some are views that are not contiguous
         data = bytearray().join([value.tobytes() for value in values])

@@ -157,6 +157,7 @@ class StepBuffers:
             # An array of one element is a reward too; anything else is that environment's mistake.
             for row, reward in enumerate(given):
                 try:
+                    # item() takes an array of one element whatever its shape, and refuses any other.
                     out[row] = np.asarray(reward, np.float64).item()
                 except (TypeError, ValueError, OverflowError) as error:
                     error.add_note(f"the reward is {reward!r}")

@@ -77,6 +77,7 @@ def load_env(env: _Env, saved: bytes) -> _Env:
     """
     levels = _levels(env)
     stream = io.BytesIO(saved)
+    # Two pickles, one behind the other: names of classes are compared before anything of the state is loaded.
     theirs, ours = pickle.load(stream), _kinds(levels)
     if theirs != ours:
         raise ValueError(f"this is the state of {' of '.join(theirs)}, it cannot be put into {' of '.join(ours)}")
@@ -256,6 +257,7 @@ def _surface(pixels: bytes, size: tuple[int, int]) -> Any:
 
 
 _SEED = 20_231
+"""Of resets and actions in trials. Any number would do; it is a fixed one, so that a trial in another process finds the same."""
 
 _Found = TypeVar("_Found")
 

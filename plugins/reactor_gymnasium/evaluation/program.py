@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["EpisodeProgram"]
 
 LONG = 100_000
-"""Steps of each environment in which no episode ends, after which the user is told of ``max_steps``."""
+"""Steps of each environment in which no episode ends, after which the user is told of ``max_steps``: about the longest limit of an
+Atari game (108,000 frames) in steps of one frame.
+"""
 
 
 class EpisodeProgram:

@@ -23,7 +23,9 @@ from reactor_rl.plugin import Pickled, decode
 __all__ = ["STEPS", "AskingShard", "EpisodeShard", "ToldShard"]
 
 STEPS = 16
-"""Steps that a shard takes at a tick, where it asks the policy itself."""
+"""Steps that a shard takes at a tick, where it asks the policy itself. A tick costs some microseconds, and what is told to the
+caller at its end comes later the more steps there are. Chosen, not measured.
+"""
 
 
 class EpisodeShard(Reactor, ABC):

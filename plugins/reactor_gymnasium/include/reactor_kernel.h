@@ -53,7 +53,8 @@ reactor_uniform(const reactor_rng *rng, double low, double high)
     return low + (high - low) * rng->next_double(rng->state);
 }
 
-/* Generator.integers(low, high) of numbers, high - low < 2**32: Lemire's method on 32 bits */
+/* Generator.integers(low, high) of numbers, high - low < 2**32: Lemire's method (2019) on 32 bits, as numpy has it. Of a draw u, n = high - low:
+ * the upper word of u n is the answer, and u is drawn anew where the lower one is below 2**32 mod n, which would favour some answers. */
 static inline int64_t
 reactor_integers(const reactor_rng *rng, int64_t low, int64_t high)
 {

@@ -176,6 +176,7 @@ drive(Rows *b, const KernelCode *code)
     }
     memset(was_reset, 0, bytes);
     for (int64_t i = 0; i < n; i++) {
+        /* What a kernel says of rows that are reset in this step does not count, as all rows are moved at once. */
         truncated[i] |= --left[i] <= 0;
         terminated[i] &= moving[i];
         truncated[i] &= moving[i];

@@ -10,6 +10,11 @@
 
 /* ---------------------------------------------------------------- CartPole */
 
+/* Without friction (Barto, Sutton, Anderson 1983; corrected by Florian 2007), M = total_mass, m l = polemass_length:
+ *   t = (F + m l theta_dot^2 sin theta) / M
+ *   theta_acc = (g sin theta - cos theta t) / (l (4/3 - m cos^2 theta / M)),  x_acc = t - m l theta_acc cos theta / M
+ * Euler's method: positions move by the velocities before the step. */
+
 /* state: x, x_dot, theta, theta_dot, each of n. places: whether the episode has been terminated; who steps on is warned by Python.
  * p: gravity, masspole, total_mass, length, polemass_length, force_mag, tau, theta_threshold, x_threshold; q: Sutton and Barto's rewards */
 
@@ -91,6 +96,9 @@ WRITE_ROWS(cartpole_observe, cartpole_write)
 
 /* ---------------------------------------------------------------- Pendulum */
 
+/* theta_dot += (3 g / (2 l) sin theta + 3 / (m l^2) u) dt,  theta += theta_dot dt by the new one,  theta_dot and u clipped
+ * reward = - (angle^2 + 0.1 theta_dot^2 + 0.001 u^2), angle and theta_dot as they were, angle within [-pi, pi) */
+
 /* state: theta, theta_dot, the last torque, each of n. p: max_speed, max_torque, dt, 3 * g / (2 * l), 3.0 / (m * l ** 2), pi */
 
 static inline double
@@ -170,6 +178,8 @@ WRITE_ROWS(pendulum_observe, pendulum_write)
 
 /* ---------------------------------------------------------------- MountainCar */
 
+/* velocity += (action - 1) force - gravity cos(3 position),  position += velocity, both clipped (Moore 1990); a wall stops the car. */
+
 /* state: position, velocity, each of n. places: what env.state is: AN_ARRAY after a reset, then a pair, with an int for a velocity
  * that a wall has stopped. p: min_position, max_position, max_speed, goal_position, goal_velocity, force, gravity. */
 
@@ -223,6 +233,8 @@ BEGIN_ROW(car_reset, car_begin)
 WRITE_ROWS(car_observe, car_write)
 
 /* ---------------------------------------------------------------- MountainCarContinuous */
+
+/* velocity += force power - 0.0025 cos(3 position),  position += velocity, both clipped,  reward = 100 at the goal, - 0.1 action^2 */
 
 /* state: position, velocity, each of n: float64 after a reset (places: AN_ARRAY), then float32. A number that is clipped becomes
  * Python's, which takes the type of what it meets. p: min_position, max_position, max_speed, goal_position, goal_velocity, power */
@@ -294,6 +306,13 @@ engine_step(Rows *b)
 }
 
 /* ---------------------------------------------------------------- Acrobot */
+
+/* Two links, a torque `a` at the second joint (Sutton 1996). s: theta1, theta2 and their velocities w1, w2; I the moment of inertia of each:
+ *   d1 = m1 lc1^2 + m2 (l1^2 + lc2^2 + 2 l1 lc2 cos theta2) + 2 I,  d2 = m2 (lc2^2 + l1 lc2 cos theta2) + I
+ *   phi2 = m2 lc2 g cos(theta1 + theta2 - pi / 2)
+ *   phi1 = - m2 l1 lc2 (w2^2 + 2 w2 w1) sin theta2 + (m1 lc1 + m2 l1) g cos(theta1 - pi / 2) + phi2
+ *   w2' = (a + d2 / d1 phi1 - m2 l1 lc2 w1^2 sin theta2 - phi2) / (m2 lc2^2 + I - d2^2 / d1),  w1' = - (d2 w2' + phi1) / d1
+ * The paper's equation is without w1^2. A step is one of Runge and Kutta's fourth order. */
 
 /* state: four numbers of each row. places: AN_ARRAY after a reset, when they are float32. q: the paper's equation instead of the
  * book's. p: products of constants as Python multiplies them, in the order of use below; then dt, max_vel_1, max_vel_2, pi. */
@@ -373,6 +392,7 @@ acrobot_slopes(Rows *b, const double *y, double *slopes)
 static inline double
 wrapped(double x, double pi)
 {
+    /* M - m of Gymnasium's wrap(), and its loops: fmod() would have other bits. */
     const double diff = pi - -pi;
 
     while (x > pi) {
@@ -398,6 +418,7 @@ static double *
 acrobot_move(Rows *b)
 {
     const int64_t n = b->n;
+    /* dt is t[1] - t[0] of [0, dt], as Gymnasium's rk4() has it. */
     const double dt = b->p[DT] - 0, dt2 = dt / 2.0, *s = b->state;
     double *k1 = b->work + SLOPES * n, *k2 = k1 + 4 * n, *k3 = k2 + 4 * n, *k4 = k3 + 4 * n, *y = k4 + 4 * n;
 

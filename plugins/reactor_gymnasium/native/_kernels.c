@@ -275,6 +275,7 @@ batch_step(Batch *batch, PyObject *const *args, Py_ssize_t count)
         rows->led_to = led_to.buf;
         if (low == high || actions_known(rows, low, high, own)) {
             batch->calls.actions = args[0];
+            /* A user's kernel in Python needs the interpreter. All others let another thread have it meanwhile. */
             PyThreadState *const released = own && batch->calls.step == NULL ? NULL : PyEval_SaveThread();
             done = drive(rows, batch->code);
             if (shown.buf && done >= 0) {

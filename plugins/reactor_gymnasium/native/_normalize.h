@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Statistics of c numbers and one more, x (Chan, Golub, LeVeque 1983; as RunningMeanStd has them, with a batch of one, whose variance is 0):
+ *   d = x - mean,  mean += d / (c + 1),  var = (var c + d^2 c / (c + 1)) / (c + 1),  out = (x - mean) / sqrt(var + epsilon), by the new ones */
 #define NORMALIZE_ROWS(name, T, ROOT)                                                                                             \
     static int64_t name(const T *x, T *mean, T *var, double *count, double epsilon, const uint8_t *rows, uint8_t *left, float *out,  \
                      T *work, int64_t n, int64_t k)                                                                               \
@@ -54,6 +56,8 @@ typedef struct {
     uint8_t *left;
 } Returns;
 
+/* G = gamma (1 - terminated) G + reward, whose variance is followed as above; out = reward / sqrt(var + epsilon). Truncation does not end G:
+ * Gymnasium's wrapper has it so. */
 static int64_t
 normalize_returns(const Returns *r, double gamma, double epsilon, int64_t n)
 {

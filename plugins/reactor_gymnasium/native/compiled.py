@@ -21,6 +21,7 @@ Loop = tuple[int, int]
 _kernels = compiled_module("reactor_gymnasium.native._kernels")  # else Python steps them
 
 MODES = {AutoresetMode.NEXT_STEP: 0, AutoresetMode.SAME_STEP: 1, AutoresetMode.DISABLED: 2}
+"""Modes as C numbers them, in ``_batch.h``."""
 FLOAT64 = np.dtype(np.float64)
 
 
@@ -40,6 +41,8 @@ def loops() -> tuple[Loop, ...] | None:
     found = []
     for types in ("d->d", "f->f"):
         for ufunc in (np.sin, np.cos):
+            # In CPython an object's id is its address. Where its numbers are not those that numpy tells of it, the structure is
+            # another one here, and nothing more is read of it.
             raw = _UFunc.from_address(id(ufunc))
             if (raw.inputs, raw.outputs, raw.nargs, raw.ntypes) != (1, 1, 2, ufunc.ntypes) or types not in ufunc.types:
                 return None

@@ -147,6 +147,7 @@ class RowResults:
         kinds = [*map(type, values)]
         if not kinds:
             return
+        # Of two types that are as frequent it may be either: rows of the other one go on by themselves, to the same results.
         kind = kinds[0] if kinds.count(kinds[0]) == len(kinds) else max({*kinds}, key=kinds.count)
         if kind not in KINDS:
             self.go_alone([*given], given)

@@ -36,7 +36,9 @@ PASSING: dict[type, tuple[str, ...]] = {
 _known: set[tuple[type, tuple[str, ...]]] = set()  # that are what something was written from
 
 LIMIT, EVERY = 17, 10
-"""Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""
+"""Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps. The two have no
+common divisor, so that hand-overs meet all moments of an episode.
+"""
 
 
 def switched_off() -> str | None:

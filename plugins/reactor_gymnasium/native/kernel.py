@@ -300,6 +300,7 @@ def error_state() -> str | None:
         return None
     state: dict[str, Any] = dict(np.geterr().items())
     if state.pop("under") == "ignore" and set(state.values()) <= {"warn", "ignore"}:
+        # Before numpy 2 there is nothing to be compared, and geterr() is asked each time.
         _usual = object() if now is None else now
         return None
     return "numpy is to tell of floating point errors (np.seterr)"

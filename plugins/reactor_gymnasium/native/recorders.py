@@ -23,7 +23,9 @@ __all__ = ["RECORDERS", "EpisodeStatistics", "Monitor", "Recorder"]
 Array = npt.NDArray[Any]
 
 LENGTH = 256
-"""Steps whose rewards are kept in one array, before they are handed over."""
+"""Steps whose rewards are kept in one array, before they are handed over: once for so many steps, Python's lists cost little, and
+the array stays in a near cache.
+"""
 
 
 class Recorder(RowForm):

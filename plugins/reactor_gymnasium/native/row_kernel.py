@@ -34,10 +34,12 @@ SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 EVERY_ENV = GENERATOR | {"action_space", "observation_space", "render_mode", "spec", "metadata", "reward_range"}
 """Attributes that a kernel need not mention."""
 STEPS, ROWS = 60, 3
-"""For how many steps, and with how many rows, a kernel is compared at first."""
+"""For how many steps, and with how many rows, a kernel is compared at first. More would delay the first step of everybody who has
+it; :mod:`reactor_gymnasium.testing` compares thousands. Chosen.
+"""
 _comparing = RLock()  # random generators of everybody's are put back
 FAR = 1e6
-"""Bounds of actions beyond it count as none."""
+"""Bounds of actions beyond it count as none: draws between such bounds would all be far from what an environment is made for."""
 
 
 class _Found(NamedTuple):

@@ -57,7 +57,9 @@ SIMULATION = frozenset({"model", "data", "mujoco_renderer"}) | GENERATOR
 """Attributes that are neither constants nor columns."""
 PLAIN = (int, float, bool, str, type(None))
 STEPS, ROWS, WIDEST = 36, 2, 10.0
-"""Of the comparison: steps, rows, and how far actions go where there is no bound."""
+"""Of the comparison: steps, rows, and how far actions go where there is no bound. Two limits of 17 steps and a bit more, so that
+each row ends twice; a step of MuJoCo takes long enough that more would be felt.
+"""
 
 
 class GatheredField:
@@ -90,6 +92,7 @@ class GatheredField:
         Returns:
             ``all``, which the next call overwrites.
         """
+        # One call of numpy's for the numbers of all rows.
         np.concatenate(self._views, out=self._flat)
         return self.all
 
@@ -401,6 +404,7 @@ class MujocoRows(BlockKernel):
 
     def _simulate(self, control: Array, pending: Sequence[int]) -> None:
         rows: Iterable[int] = np.flatnonzero(self.moving).tolist() if pending else range(len(self.moving))
+        # One `try` for all rows, around the loop: after an error the iterator goes on behind the row that failed.
         simulate, work = self.simulate, iter(rows)
         while True:
             row = 0
@@ -519,6 +523,7 @@ def _copy(env: Any) -> Any:
     """Another environment with a model of its own, which may be changed."""
     model, twin = copy(env.model), object.__new__(type(env))
     renderer = env.mujoco_renderer  # does not draw
+    # New data, for a copy of the old would belong to the model that it was made with.
     memo = {id(env): twin, id(env.model): model, id(env.data): mujoco.MjData(model), id(renderer): renderer}
     vars(twin).update({name: deepcopy(value, memo) for name, value in vars(env).items()})
     return twin

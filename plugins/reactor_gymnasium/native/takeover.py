@@ -26,10 +26,15 @@ __all__ = ["Takeover"]
 Array = npt.NDArray[Any]
 
 NEVER = 2**62
+"""A step that is never reached."""
 AT_ONCE = 8
-"""Environments that were taken over for so many steps are taken over again at once."""
+"""Environments that were taken over for so many steps are taken over again at once: with fewer, taking over and giving back would
+cost more than a kernel saves. Chosen.
+"""
 LONGEST_WAIT = 256
-"""Steps after which a kernel is looked for again at the latest."""
+"""Steps after which a kernel is looked for again at the latest. A look goes through all environments and their wrappers; so seldom
+it takes a small share of the time. With more, environments would stay slow for long after what was in the way has gone. Chosen.
+"""
 WORTH = 20.0
 """Microseconds of a step that forms must save around what Python steps, for they take time, too."""
 

@@ -24,7 +24,9 @@ Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
 
 OUTCOMES = 3
+"""Most outcomes of an action: FrozenLake on slippery ice has three. The layout of the table in C has room for as many."""
 STATE, IS_INT64, LAST_ACTION, FICKLE = range(4)
+"""What a row of ``places`` consists of; the same numbers as in ``_toy_text.h``."""
 
 
 class TransitionTable(CompiledKernel):
@@ -234,6 +236,9 @@ def _masks(desc: bytes, shape: tuple[int, ...]) -> Array:
 
 
 MOST_CARDS = 24
+"""Cards of a hand in C: 21 aces are 21, so no hand that is played by the rules has more than 22; two hands and what is shown fill a
+cache line.
+"""
 SUITS, FACES = ("C", "D", "H", "S"), ("J", "Q", "K")
 HAND = np.dtype([("sum", np.uint8), ("ace", np.uint8), ("count", np.uint8), ("cards", np.uint8, MOST_CARDS)])
 

@@ -366,7 +366,9 @@ class NormalizeReward(_Statistics):
 
 
 COMPARED = 40
-"""Steps for which statistics are compared with Python once a process."""
+"""Steps for which statistics are compared with Python once a process. Running means are those of few numbers at first, where a
+wrong order of operations shows soonest.
+"""
 
 
 class _Nothing(gymnasium.Env[Any, Any]):

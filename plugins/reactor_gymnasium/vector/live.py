@@ -146,6 +146,7 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
 
     def _begin_calls(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...] | None]) -> None:
         """Begin to call ``function(env, *args)`` with every unit for which there are arguments."""
+        # By identity: where all units get the same arguments, they are pickled once and not once per unit.
         pickled: dict[int, Any] = {id(args): args if args is None else encode(args) for args in arguments}
         of_units = [pickled[id(args)] for args in arguments]
         with self._guard:

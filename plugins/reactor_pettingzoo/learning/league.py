@@ -33,10 +33,14 @@ MAIN, OPPONENT = "main", "opponent"
 PLAYERS = "first", "second"
 """Names of the policies that play a match."""
 _STREAM = 36
-"""Key of the streams that opponents and matches are drawn from."""
+"""Key of the streams that opponents and matches are drawn from; no other stream of a trainer has it (``reactor_sb3/streams.py``).
+"""
 _OPPONENTS, _MATCH = 0, 1
+"""Purposes of these streams: they are part of the key, so a change would draw other opponents and matches."""
 GAMES = 4
-"""Games of a match, on either side by turns, if that many are wanted."""
+"""Games of a match, on either side by turns, if that many are wanted. An even number, for the first move is an advantage in most
+games. Chosen.
+"""
 _BASE = 2**31
 """More snapshots than there ever are: a match is a number in two digits."""
 

@@ -86,6 +86,8 @@ class Block:
         if self._start is not None:
             actions = actions + self._start
         chosen = isinstance(self.group.action_space, spaces.Discrete)
+        # `actions[row, ...]` stays an array where `actions[row]` would be a NumPy scalar; environments expect Box actions as
+        # arrays.
         return actions.tolist() if chosen else [actions[row, ...] for row in range(len(actions))]
 
     def key(self, part: str = "") -> str:
@@ -181,6 +183,7 @@ class Seats:
 
 def _from_zero(space: Space[Any]) -> Space[Any]:
     """Actions as a policy has them."""
+    # Made anew, which drops `start`: a policy counts choices from 0.
     return spaces.MultiDiscrete(space.nvec, space.dtype) if isinstance(space, spaces.MultiDiscrete) else space
 
 
@@ -211,6 +214,7 @@ def seats_of(
     blocks: list[Block] = []
     size = sum(math.prod(specs.group_of(agent)[0].space.shape or ()) for agent in specs.agents) if state is None else state
     first = 0
+    # A dict and not a set: the order of policies, and so of seats, must be the same in each process.
     for name in dict.fromkeys(names.values()):
         if not isinstance(name, str) or not name or "." in name or ":" in name:
             raise ValueError(f"the name of a policy must be a str without '.' and ':', got {name!r}; name policies with policy_of=")

@@ -263,6 +263,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
 
     def _batch_of(self, block: Block, rollouts: Rollouts) -> PPOBatch:
         learned = rollouts.rows(f"{block.policy}.learned").flatten()
+        # Where everybody was there, as in most environments, nothing is copied.
         which = None if bool(learned.all()) else learned.nonzero()[:, 0]
 
         def kept(rows: torch.Tensor) -> torch.Tensor:
@@ -316,6 +317,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         steps = min(self.n_steps, math.ceil(self.batch_size / self.n_envs))
         zeros = np.zeros(1, transition_record(self.session.layout, self.acting()[1].fields, steps, self.n_envs))
         for block in self.seats.learning:
+            # All rows: with fewer, the example would be smaller than the minibatches that blocks are planned for.
             zeros[f"{block.policy}.learned"] = True
         rollouts, rows = Rollouts(self.session.layout, zeros, self.device), slice(0, self.batch_size)
         return {block.policy: self._batch_of(block, rollouts)[rows] for block in self.seats.learning}

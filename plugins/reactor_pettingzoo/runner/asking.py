@@ -38,12 +38,19 @@ __all__ = ["GroupPolicy", "asked", "illegal"]
 
 Array = npt.NDArray[Any]
 LINE = 64
+"""Bytes of a cache line: each observation begins at one."""
 TOGETHER = 2**15
-"""Bytes of observations that memory is taken for at once."""
+"""Bytes of observations that memory is taken for at once: 32 KB, so that small observations of many rows share a few pages and an
+allocation.
+"""
 _SMALL = 1e6
-"""Bounds up to that are subtracted from each other in their own precision."""
+"""Bounds up to that are subtracted from each other in their own precision: a float32 has eight digits, so a difference of such
+bounds is known to a tenth or better.
+"""
 _TINY = 2.0**-54
-"""In place of 0, which the inverse of a distribution function has no number for."""
+"""In place of 0, which the inverse of a distribution function has no number for; half of the smallest other number that is drawn
+(2**-53).
+"""
 
 
 class GroupPolicy:

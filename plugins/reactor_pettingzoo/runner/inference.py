@@ -21,9 +21,12 @@ __all__ = ["PolicyGroup", "groups_of", "GroupPolicies", "PolicyReactor"]
 
 Array = npt.NDArray[Any]
 AHEAD = 256
-"""Ticks whose noise is drawn at once."""
+"""Ticks whose noise is drawn at once. A call of a generator costs more than many numbers of it, so it is spread over many ticks;
+memory is the price. No bit depends on it, as each stream goes on where it was. Chosen.
+"""
 MOST_NUMBERS = 2**20
-"""Numbers of noise that are drawn at once: of gSDE each is a matrix."""
+"""Numbers of noise that are drawn at once: of gSDE each is a matrix. 4 MB of float32; beyond that, fewer ticks are drawn at a time.
+"""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ __all__ = ["EpisodeRecord", "ShardLog", "ShardResults"]
 Array = npt.NDArray[Any]
 
 STEPS = 256
-"""Steps that are summed up together: a call of numpy costs more than many numbers."""
+"""Steps that are summed up together: a call of numpy costs more than many numbers. Their arrays are the price, for each copy and
+agent. Chosen.
+"""
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,9 @@ class ObservingShard(RunnerShard):
 
 
 PACE = 16
-"""Steps of a tick: nobody waits for anybody within it."""
+"""Steps of a tick: nobody waits for anybody within it. A tick's cost is spread over them; a worker's death is noticed, and its
+ticks are replayed, in units of so many. Chosen.
+"""
 
 
 class ActingShard(RunnerShard):

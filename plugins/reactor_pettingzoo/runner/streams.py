@@ -22,7 +22,9 @@ Array = npt.NDArray[Any]
 global_generators = threading.RLock()
 """The threads of a process share its generators."""
 AHEAD = 256
-"""Ticks whose seeds are drawn at once."""
+"""Ticks whose seeds are drawn at once, as making a generator takes far longer than a draw. Part of the results: another number
+would give other seeds.
+"""
 
 
 class SeatStreams:

@@ -210,6 +210,7 @@ class Actor(Reactor):
     def roll(self, parameters: Array) -> None:
         """Take ``steps`` steps in each environment, one after the other."""
         record = self.transitions.buffer
+        # A port has the same arrays for its slots again and again, so the views of each are made once.
         slot = self.slots.get(id(record))
         if slot is None:
             slot = self.slots[id(record)] = Slot(
@@ -228,6 +229,7 @@ class Actor(Reactor):
         act, end = policy.begin(turn), policy.end
         if self.config.policy.draws:
             own = torch_stream(torch_generator(self.random))
+            # As decorators: the stream is entered at each call, and left in between, where environments may draw.
             act, end = own(act), own(end)
         if self.asked:
             act = _after(envs.asking(slot.rollout, self.asked), act)
@@ -268,6 +270,7 @@ class Actor(Reactor):
     ) -> list[StepInfo]:
         plan = self.config
         dones, timeouts = slot.record["dones"], slot.record["timeouts"]
+        # The slot still has an earlier round in it.
         dones.fill(False)
         timeouts.fill(False)
         episodes = self.episodes.buffer
@@ -288,6 +291,7 @@ class Actor(Reactor):
                     returns[step, row], lengths[step, row] = end.total, end.length
             if watched or ended:
                 infos += self._infos(step, envs, ended, watched, normalizing)
+        # All at once, as to write single floats of Python's takes many times as long.
         slot.rewards[...] = np.array(envs.log.noted, np.float32).reshape(plan.steps, plan.envs)
         envs.end_round(slot.record["actions"])
         return infos

@@ -224,6 +224,7 @@ class _BoundEpsilonGreedy:
         shape: tuple[int, ...] = chosen.shape
         exponent = np.float32(1 + (self.spread * turn.index / (turn.actors - 1) if turn.actors > 1 else 0))
         exploring: Any = turn.random.random(shape, np.float32) < (turn.rates**exponent)[:, None]
+        # For every step, explored or not: so the stream goes on in the same way whatever the rate is.
         chosen[...] = turn.random.integers(self.actions, size=shape)
         at_random: list[bool] = exploring.all(1).tolist()
 
@@ -479,6 +480,7 @@ def advantages(rewards: Array, values: Array, following: Array, dones: Array, ga
         gamma: Discount.
         gae_lambda: Weight of longer returns.
     """
+    # In float64: sums over doubling distances have another order than SB3's loop, and differ less after one rounding at the end.
     total = rewards + gamma * following.astype(np.float64) - values
     weight = gamma * gae_lambda * np.logical_not(dones)
     distance = 1

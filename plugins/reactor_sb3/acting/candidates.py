@@ -29,9 +29,11 @@ __all__ = ["CandidateEnvs", "CandidatesConfig", "Searched", "Turns", "deltas_of"
 
 Array = npt.NDArray[Any]
 USUAL_LENGTH = 200
-"""Steps that an episode is reckoned to have, at least, when it is decided who plays where."""
+"""Steps that an episode is reckoned to have, at least, when it is decided who plays where: the limit of many small environments
+(Pendulum-v1, CartPole-v0). Only ratios matter where candidates are alike.
+"""
 SETTLED = 1024
-"""Steps after which single rewards are added up."""
+"""Steps after which single rewards are added up, so that memory does not grow with an episode."""
 
 
 def deltas_of(seed: int, update: int, numbers: Sequence[int], size: int) -> Array:

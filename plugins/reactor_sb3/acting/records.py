@@ -115,6 +115,7 @@ class Observations:
 
         def write(at: int, observation: Any) -> None:
             if type(observation) is ndarray:
+                # `is` first: nearly all have the very dtype, and to look one up in a set takes longer.
                 if observation.shape != shape or (observation.dtype is not dtype and observation.dtype not in casts):
                     observation = _fitting(observation, key, shape, dtype)
             elif type(observation) not in scalars:

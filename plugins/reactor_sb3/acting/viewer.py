@@ -23,9 +23,13 @@ from reactor_sb3.streams import Purpose
 __all__ = ["Pace", "Place", "Show", "Showing", "ViewConfig", "Viewer", "show_whole"]
 
 LONGEST = 10_000
-"""Steps of a showing for which the training's end waits, at most: of some environments no episode ends."""
+"""Steps of a showing for which the training's end waits, at most: of some environments no episode ends. Ten times the usual limit
+of MuJoCo's environments.
+"""
 SHARE = 0.25
-"""The share of the time between two rounds in which a window may show an episode, as slowly as it really is."""
+"""The share of the time between two rounds in which a window may show an episode, as slowly as it really is. The worker that shows
+it has an actor besides, mostly: at most a quarter of its time is taken from that. Chosen.
+"""
 
 Place = Literal["human", "tensorboard"] | Path
 

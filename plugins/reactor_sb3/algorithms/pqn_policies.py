@@ -159,3 +159,4 @@ class Annealed:
 
 
 ANNEALED = Annealed(2.5e-4)
+"""PQN's usual learning rate, which falls to 0 until the end of the training: that of purejaxql for Atari (Gallici et al. 2024)."""

@@ -90,10 +90,14 @@ class Algorithm:
 _REPLAY: dict[str, Any] = {
     "train_freq": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
 }  # fmt: skip
+"""Arguments by which an algorithm learns something within seconds, for ``verify``: small ones, so that each kind of event (an
+update, a target's move, a full buffer) comes within a few hundred steps.
+"""
 _Q: dict[str, Any] = {**_REPLAY, "target_update_interval": 128}
 _NOISE: dict[str, Any] = {"action_noise": OrnsteinUhlenbeckActionNoise(np.zeros(1), np.full(1, 2.0))}
 _PASSES: dict[str, Any] = {"n_steps": 16, "batch_size": 32, "n_epochs": 2}
 _QUANTILES: dict[str, Any] = {"net_arch": [32], "n_quantiles": 5}
+"""What some need besides, small for the same reason: a target moves and a round ends within a few hundred steps."""
 
 _ROWS = (
     Algorithm("SyncDQN", "sync_dqn", "stable_baselines3:DQN", "off-policy", ("Discrete",), _Q, tuned="dqn", train_freq=4),

@@ -29,7 +29,13 @@ Array = npt.NDArray[Any]
 DOCUMENT = "manifest.json"
 """Name of the entry that is the document."""
 _CHUNK = 1 << 20
+"""Bytes that are read at a time: they are unpacked straight into the array, and a file that is interrupted has taken no more memory
+than it says.
+"""
 _LONGEST_HEADER = 1 << 18
+"""Bytes that describe an array; numpy itself takes 10,000 unless told otherwise, too few for records of many fields.
+``literal_eval`` takes long for a long text, so there is a limit.
+"""
 
 
 class CorruptError(ValueError):

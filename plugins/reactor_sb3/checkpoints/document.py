@@ -31,6 +31,7 @@ __all__ = ["check_format", "read", "take", "warn_if_elsewhere", "write"]
 
 Array = npt.NDArray[Any]
 FORMAT = 10
+"""Number of the format that files are written in. It goes up whenever a reader of the one before would misread them."""
 _PLAIN = (type(None), bool, int, float, str)
 
 

@@ -30,6 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 LARGE = 2**62
+"""Whole numbers in a document are below it: sums and differences of two of them still fit into 64 bits."""
 
 
 class Kind(NamedTuple):
@@ -179,6 +180,7 @@ def exactly(value: Any) -> Kind:
 
 ANYTHING = Kind("anything", lambda _: True)
 COUNT = whole(0)
+"""How many of something there are."""
 NUMBER = Kind("a finite number", _is_number)
 REAL = Kind("a number", lambda value: type(value) in (int, float))
 

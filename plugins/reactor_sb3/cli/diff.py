@@ -16,6 +16,7 @@ from reactor_sb3.checkpoints.document import check_format, take
 __all__ = ["Difference", "differences", "main"]
 
 _LONGEST = 60
+"""Characters of a value that is shown: two of them and the words in between make a line of a wide terminal."""
 
 
 class Difference(NamedTuple):

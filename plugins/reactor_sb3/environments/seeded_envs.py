@@ -121,6 +121,7 @@ class SeededEnvs:
             actions: Those of the round, ``(steps, n, *shape)``; copied.
         """
         for row, (begun, log) in enumerate(zip(self._logged_from, self._logs, strict=True)):
+            # A copy, for the port's slot is written over in the next round.
             log.append(actions[begun:, row].copy())
             self._logged[row] += len(log[-1])
         self.log.settle()
@@ -281,6 +282,7 @@ def _answer(asked: EnvRequest, env: Env) -> Pickled:
     try:
         found: Any = True, asked(env)
     except Exception as error:
+        # Without frames, which cannot be pickled and would keep the environment alive.
         found = False, error.with_traceback(None)
     try:
         return Pickled(dumps(found))

@@ -26,7 +26,9 @@ _TYPES = {
     np.dtype(name): f"{name}_t" for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 } | {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}  # fmt: skip
 _FEW = 4
-"""Outputs up to which those of a linear layer are sums of 16 chains."""
+"""Outputs up to which those of a linear layer are sums of 16 chains. The same number as ``FEW`` in ``reactor_torch/_c/numbers.h``:
+a header must have the bits of the network that acted.
+"""
 _FORBIDDEN = "-1e8f"
 _WIDTH = 120
 """Columns of a header."""

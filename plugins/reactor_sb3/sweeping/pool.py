@@ -40,13 +40,19 @@ Event = Reported | Ended | Died
 """A report, the end of a training, or the death of its process."""
 
 IDLE = 1.0
-"""Seconds that a worker without a training has to end. One may have left threads or processes that never do."""
+"""Seconds that a worker without a training has to end. One may have left threads or processes that never do. Waited for once at the
+end of a sweep. Chosen.
+"""
 ASK = 0.1
-"""Seconds after which a node replies though nothing has happened: nothing can be sent to it before."""
+"""Seconds after which a node replies though nothing has happened: nothing can be sent to it before. So a new trial waits for a
+tenth of a second at most, and an idle node costs ten calls a second.
+"""
 LOOK = 0.02
-"""Seconds after which home looks for replies of nodes, if its own workers send nothing."""
+"""Seconds after which home looks for replies of nodes, if its own workers send nothing. A trial takes seconds at least, so nobody
+notices a fiftieth.
+"""
 GRACE = 5.0
-"""Seconds that the end of all nodes may take."""
+"""Seconds that the end of all nodes may take: a few round trips and ``IDLE``; a node that is lost would be waited for in vain."""
 
 
 def _serve(train: Any, setup: Callable[[], None], home: Any) -> None:
@@ -110,6 +116,7 @@ class ProcessPool:
         """Wait until something has happened to a training, or time is over, and return by which worker, and what."""
         found: list[tuple[int, Event]] = []
         owners = {handle: worker for worker in self._busy for handle in self._workers[worker].handles}
+        # A worker has several handles, so it may be found twice; sorted, so that events that come together have one order.
         for worker in sorted({owners[handle] for handle in connection.wait(list(owners), timeout)}):
             process = self._workers[worker]
             try:
@@ -117,6 +124,7 @@ class ProcessPool:
             except TimeoutError:  # a part of a message
                 continue
             except EOFError:
+                # The connection closes before the process has ended; a moment later its exit status says how it died.
                 (status,) = end_workers([self._workers.pop(worker)], IDLE)
                 event = Died.by(status)
             if isinstance(event, Failure):
@@ -129,6 +137,7 @@ class ProcessPool:
     def close(self) -> None:
         """End all workers, whatever they do. May be called again, if it was interrupted."""
         busy = [process for worker, process in self._workers.items() if worker in self._busy]
+        # A training cannot be told to end and nobody wants its result; idle workers see the end of their connection by themselves.
         end_workers(busy, 0.0)
         end_workers([process for process in self._workers.values() if process not in busy], IDLE)
         self._workers.clear()
@@ -206,6 +215,7 @@ class NodePool:
     def _call(self, node: int) -> None:
         """Have a node pass on orders, and say what has happened there."""
         if node in self._lost:
+            # Only now: a node that is lost while no trial is left for it need not come back.
             self._transport.replace(node)
             self._lost.discard(node)
         self._transport.send(node, NodeRequest("ask", question=("trainings", self._orders[node])))

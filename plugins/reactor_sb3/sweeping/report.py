@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["SearchReport", "TrialReport"]
 
 SHOWN = 10
-"""Trials in a printed table."""
+"""Trials in a printed table: what fits a terminal; ``trials`` has all of them."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ __all__ = ["check_log_interval", "check_numbers", "plain_argument", "plain_times
 LARGEST_SEED = 2**32 - 1
 """The largest seed of numpy's global generator, which SB3 seeds too."""
 _LARGEST = 2**62 - 1
+"""The largest whole number of an argument: sums of two fit into 64 bits, and a checkpoint takes it (``LARGE`` in
+``checkpoints/templates.py``).
+"""
 
 _taken_over: ContextVar[bool] = ContextVar("taken_over", default=False)
 

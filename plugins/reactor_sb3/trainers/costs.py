@@ -23,8 +23,13 @@ from reactor_torch import Team
 __all__ = ["LearnerCost", "actor_cost", "learner_cost", "lone_actor"]
 
 ROUNDS, SECONDS = 3, 0.2
+"""Rounds that are timed at most, of which the shortest counts, and seconds after which there is no further one: a user waits for
+this at the start of a training.
+"""
 PROBE = 4
-"""Steps by which it is found out whether whole rounds are short enough to be timed."""
+"""Steps by which it is found out whether whole rounds are short enough to be timed. More than one, as the first has what is done
+once.
+"""
 
 
 @contextlib.contextmanager

@@ -29,7 +29,9 @@ WATCHING = ("watch", "watch_every", "watch_episodes", "watch_steps", "watch_env"
 """Arguments of a trainer that are about its viewer. A checkpoint has none of them: who goes on with it says what to show."""
 TAG = "watch/film"
 FEWER = 16
-"""Steps of an actor for each that the viewer takes, unless told otherwise: drawing a picture takes milliseconds."""
+"""Steps of an actor for each that the viewer takes, unless told otherwise: drawing a picture takes milliseconds (``PICTURE`` in
+``placing.py``), and a viewer that is late delays a round.
+"""
 
 
 class Display:

@@ -19,7 +19,9 @@ Array = npt.NDArray[Any]
 DIVERGENCE = "approx_kl"
 """A statistic that is infinite where the new policy never does what the old one did, while the loss is a number."""
 LARGE = 1e15
-"""A reward whose square is hardly a number in single precision."""
+"""A reward whose square is hardly a number in single precision (1e30 of 3.4e38 at most): sums of squares over a batch, and their
+gradients, may have none.
+"""
 
 
 def check_losses(found: Iterable[Mapping[str, float]], before: int, advice: str) -> None:

@@ -103,6 +103,7 @@ def scratch_of(model: Any) -> Any:
     Args:
         model: The trainer. What SB3 saves besides the policy is what learns besides it.
     """
+    # Without __init__, which would make environments.
     scratch = object.__new__(type(model))
     memo: dict[int, Any] = {}
     vars(scratch).update({**vars(model), "_run": None, "_n_updates": 0, "policy": copied(model.policy, memo)})
@@ -270,11 +271,13 @@ class Learner(_Learning):
 TRIED = 4
 """Rounds in the same way, one after the other, of which pairs are compared: with ``policy_delay=2``, every other takes longer."""
 AGAIN = 32
-"""After so many times, the slower way is tried again: other programs come and go."""
+"""After so many times, the slower way is tried again: other programs come and go. One round in 33 may be slow for it. Chosen."""
 SOON = 2
 """The same after the ways have changed places, for something may have disturbed the one; then twice as many, up to that."""
 CLEARLY = 0.95
-"""The other way is taken if it needs less than this share of the time."""
+"""The other way is taken if it needs less than this share of the time: smaller differences are within the noise of four rounds, and
+to change costs nothing but a round. Chosen.
+"""
 
 
 class Sharing:
@@ -297,6 +300,7 @@ class Sharing:
     def begin(self) -> bool:
         """Begin a round. Returns whether others take part."""
         if len(self._now) == TRIED:
+            # The faster pair of rounds counts: what disturbs a round makes it longer, never shorter.
             self._taken[self._shared], self._now = min(sum(self._now[:2]), sum(self._now[2:])), []
             if self._taken[not self._usually] < CLEARLY * self._taken[self._usually]:
                 self._usually, self._left, self._wait = not self._usually, SOON, SOON

@@ -42,7 +42,9 @@ DEVICES = ("device", "critic_device", "actor_device")
 """Options of any trainer that say where something is computed."""
 
 MOST_THREADS = 1024
-"""Most threads of a learner; a file that says more was not written by us."""
+"""Most threads of a learner; a file that says more was not written by us. More than any machine has cores that share a memory, give
+or take.
+"""
 _OURS = ("reactor_sb3", "reactor_pettingzoo")
 
 P = ParamSpec("P")

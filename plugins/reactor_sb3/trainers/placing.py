@@ -31,13 +31,19 @@ __all__ = [
 ]
 
 AWAY = 1e-3
-"""Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
+"""Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake (0.2 ms), so they have
+to be woken up. How much longer makes no difference.
+"""
 PICTURE = 5e-3
-"""Seconds that it takes to draw an environment and to add the picture to a film: 3 to 10 ms, whatever a step costs."""
+"""Seconds that it takes to draw an environment and to add the picture to a film: 3 to 10 ms, whatever a step costs. It only decides
+which worker the viewer goes to.
+"""
 MOST_SLICES = 64
-"""More processes than that wait for each other longer than they compute."""
+"""More processes than that wait for each other longer than they compute. Chosen: no machine with so many cores was at hand."""
 MEETING = 1.2e-4
-"""Seconds that a learner takes to cut a minibatch into slices, and to add their gradients up, besides what the bytes take."""
+"""Seconds that a learner takes to cut a minibatch into slices, and to add their gradients up, besides what the bytes take. A cost
+of Python's calls, for networks of a few layers; where it is wrong, rounds tell (``Sharing`` in ``learner.py``).
+"""
 EXCHANGE = 1e-10
 """Seconds for each byte that goes to a gradient worker or back: it is copied at some 10 GB/s."""
 

@@ -174,11 +174,13 @@ def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array, actions
     steps = actions.shape[1]
     done = 0
     while done < steps:
+        # Up to the end of the ring; what is left goes to its beginning, in another turn of the loop.
         count = min(steps - done, buffer.buffer_size - buffer.pos)
         rows, taken = slice(buffer.pos, buffer.pos + count), slice(done, done + count)
 
         def put(target: Array, field: Array, rows: slice = rows, taken: slice = taken) -> None:
             source = field[:, taken].swapaxes(0, 1)
+            # Reshaped and not copied: the buffer has the environments of all actors side by side, a round has them by actor.
             target[rows].reshape(source.shape)[...] = source
 
         for key, field in layout.of(transitions, original + "observations").items():
@@ -188,6 +190,7 @@ def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array, actions
             if buffer.optimize_memory_usage:
                 target = buffer.observations[key] if layout.keys else buffer.observations
                 final = field[:, taken][:, -1]
+                # As SB3 does it: what follows the newest transition is where the next one will begin, and is overwritten by that.
                 target[(last + 1) % buffer.buffer_size].reshape(final.shape)[...] = final
             else:
                 put(buffer.next_observations[key] if layout.keys else buffer.next_observations, field)

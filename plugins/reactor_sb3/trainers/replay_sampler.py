@@ -81,6 +81,7 @@ class ReplaySampler:
 
     def _one_step(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Whether nothing follows the transitions that were taken, and their rewards."""
+        # In place, as these rows are the sampler's own. A time limit ends an episode, but something would have followed.
         self._dones.rows *= 1 - self._timeouts.rows
         if self.normalizer is None:
             return self._dones.tensor, self._rewards.tensor
@@ -129,6 +130,7 @@ class ReplaySampler:
         ends = np.logical_or(dones, timeouts)
         count = np.where(ends.any(1), ends.argmax(1), buffer.n_steps - 1)[:, None]
         rewards *= buffer.gamma ** later.astype(np.float32)
+        # Rewards behind the end of an episode become 0. Their sum still has n numbers, as SB3's has, and so the same bits.
         rewards *= later <= count
         final = np.take_along_axis(dones, count, 1) * (1 - np.take_along_axis(timeouts, count, 1))
         discounts = buffer.gamma ** (count + 1).astype(np.float32)

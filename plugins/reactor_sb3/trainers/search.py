@@ -38,9 +38,13 @@ __all__ = ["Directions", "Returns", "SearchLoss", "SearchTrainer", "read_paramet
 
 Array = npt.NDArray[Any]
 MOST_ENVS = 8
-"""Environments of an actor, unless told otherwise: each steps as many candidates side by side."""
+"""Environments of an actor, unless told otherwise: each steps as many candidates side by side. With more, those whose episode has
+ended wait longer for the others. Chosen.
+"""
 EVALUATED = 1000
-"""Steps of an evaluation in a round, unless told otherwise; 16 of them are shown by a viewer."""
+"""Steps of an evaluation in a round, unless told otherwise; 16 of them are shown by a viewer. About an episode of MuJoCo's
+environments.
+"""
 
 
 class Returns:

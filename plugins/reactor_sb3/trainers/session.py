@@ -265,6 +265,7 @@ class Session:
     def send_parameters(self, model: Model, record: Array) -> None:
         """Fill the record that travels to the actors, and note what they get."""
         self.write_parameters(model, record)
+        # Bytes, for the record is a slot of a port and will be written over.
         self.sent = record.tobytes()
 
     # ------------------------------------------------------------------ the run
@@ -324,6 +325,7 @@ class Session:
         """Sample a round, and learn from one."""
         if (news := self.settings.news(model)) is not None:
             run.set(acting=news)
+        # With a pipeline, the last transitions of episodes that end here are still on their way to the learner.
         if self.afresh and model.pipeline:
             self.late_cut = np.ones(model.n_envs, np.bool_)
         elif self.afresh:

@@ -297,6 +297,7 @@ class Trainer(Model):
         session.parts = parts = self.networks()
         if session.structure.is_still_so({"policy": self.policy}, parts):
             return
+        # Before others are made of the same modules, whose optimisers would step along what is left here.
         self.nets.let_go()
         self.policy.set_training_mode(False)
         self._make_networks()
@@ -384,6 +385,7 @@ class Trainer(Model):
         try:
             self.session.learn(self, total_timesteps, callback, log_interval)
         except BaseException:
+            # What went wrong first is the error to be told of.
             with contextlib.suppress(Exception):
                 self.close()
             raise

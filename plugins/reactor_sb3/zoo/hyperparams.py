@@ -19,7 +19,9 @@ from reactor_sb3.algorithms.table import ALGORITHMS, named
 __all__ = ["ACTORS", "HyperparameterModule", "hyperparameters", "shared"]
 
 ACTORS = 8
-"""How many actors share the steps of an algorithm that has one environment in ``rl_zoo3``."""
+"""How many actors share the steps of an algorithm that has one environment in ``rl_zoo3``: enough for a machine with a few cores,
+and few enough that learning still begins early. Chosen.
+"""
 
 OWN: dict[str, dict[str, dict[str, Any]]] = {
     "pqn": {

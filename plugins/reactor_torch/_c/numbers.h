@@ -40,6 +40,9 @@ enum { LARGE = 1 << 18 }; /* multiply-adds from which on others may have the int
 
 /* ---------------------------------------------------------------- sums over rows, leaf by leaf */
 
+/* Sums of leaves, as a binary tree that grows like a counter: leaf k completes as many sums as k has ones at its end, and those are added to
+ * it at once, the latest one first. The error of such a sum grows with the logarithm of the number of leaves (Higham 1993), and not with that
+ * number itself. */
 typedef struct {
     float level[33];
     int waiting;
@@ -73,7 +76,7 @@ within(float x, float low, float high) /* what is no number stays it */
 }
 
 INLINE float
-nearest(float x) /* half to even, for |x| < 2^22 */
+nearest(float x) /* half to even, for |x| < 2^22: beside 1.5 * 2^23 there is no room for a fraction */
 {
     return (x + 12582912.0f) - 12582912.0f;
 }
@@ -93,7 +96,7 @@ scaled(float x, float n) /* x 2^n; the addition leaves n in the last bits */
 }
 
 INLINE float
-parts(float x, float *e) /* x = m 2^e, m in [sqrt(1/2), sqrt(2)) */
+parts(float x, float *e) /* x = m 2^e, m in [sqrt(1/2), sqrt(2)); 0x3f3504f3 are the bits of sqrt(1/2) */
 {
     Word word = {.f = x};
     int32_t shifted = (int32_t)(word.u - 0x3f3504f3u) >> 23;

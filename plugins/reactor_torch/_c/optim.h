@@ -67,7 +67,9 @@ over_all(Step *step, Part part)
 /* Adam (Kingma, Ba 2015), with gradient g, or g + decay w if the decay is not decoupled (AdamW: Loshchilov, Hutter 2019):
  *   first += (1 - beta1) (g - first),  second = beta2 second + (1 - beta2) g^2
  *   w -= lr / (1 - beta1^steps) first / (sqrt(second) / sqrt(1 - beta2^steps) + epsilon)
- * RAdam (Liu et al. 2020) is without the second moment as long as its variance has no bound, and then takes a rectified step. */
+ * RAdam (Liu et al. 2020) is without the second moment as long as its variance has no bound, and then takes a rectified step: with
+ *   R = 2 / (1 - beta2) - 1,  rho = R - 2 steps beta2^steps / (1 - beta2^steps)
+ * lr is multiplied by sqrt((rho - 4) (rho - 2) R / ((R - 4) (R - 2) rho)) where rho > 5, as torch has it (the paper says 4). */
 static double
 adam(const Kernels *with, const Sizes *n, const Value *v)
 {

@@ -67,7 +67,9 @@ reflect(int count, long row, long rows, const double *v, double factor, double *
 }
 #undef SO_MANY
 
-/* Make a column's reflection, in its place, from its numbers from row k on; what becomes of the k-th. */
+/* Make a column's reflection, in its place, from its numbers from row k on; what becomes of the k-th. With these numbers as x:
+ *   H x = becomes e_k,  becomes = - sign(x_k) |x|,  v = x - becomes e_k,  factor = 2 / (v . v) = 1 / (|x| (|x| + |x_k|))
+ * The sign is the one by which nothing cancels in v_k (Golub, Van Loan, Matrix Computations, on Householder reflections). */
 static double
 reflection(long k, long rows, double *column, double *factor)
 {

@@ -7,7 +7,10 @@
  */
 
 /* exp(x) = 2^n exp(r), n = round(x / ln 2), r = x - n ln 2 in two parts (Cody, Waite), |r| <= ln(2) / 2: exp(r) by a minimax polynomial
- * of degree 6. Relative error below 5.5e-7 (tried for every seventh float in [-87.3, 88.37]); below that 0, above it infinity. */
+ * of degree 6. Relative error below 5.5e-7, or 8.7 units in the last place (tried for every seventh float in [-87.3, 88.37], and against
+ * numpy's float64 for 9,000,000 random ones); below that 0, above it infinity. The polynomial is that of N. Juffa's published expf.
+ * His two parts are 0.693145752 + 1.42860677e-6; those here, 0.693148613 - 1.42860677e-6, are 3.8e-9 more than ln 2, which n multiplies: that
+ * is most of the error far from 0 (with his it is below 7.6e-8, 0.87 units). To change them would change the bits of all that is learned. */
 TARGET INLINE float
 NAME(expf)(float x)
 {
@@ -21,7 +24,7 @@ NAME(expf)(float x)
 }
 
 /* log(x) = e ln 2 + log(m), x = m 2^e, m in [sqrt(1/2), sqrt(2)): log(1 + f) = f - f^2 / 2 + f^3 p(f), p as in Cephes' logf (Moshier).
- * Relative error below 8e-8 (tried likewise); of normal positive numbers; what is no number stays it. */
+ * Relative error below 8e-8, or 0.85 units in the last place (tried likewise); of normal positive numbers; what is no number stays it. */
 TARGET INLINE float
 NAME(logf)(float x)
 {
@@ -42,7 +45,8 @@ NAME(logf)(float x)
 }
 
 /* tanh(x) = x P(x^2) / Q(x^2) up to 4, the function of layers (see activation()); beyond it 1 - 2 / (exp(2 |x|) + 1), which is exact
- * enough at both ends for 1 - tanh^2, what is left between an action and its bound. Relative error below 2.8e-7 (tried likewise). */
+ * enough at both ends for 1 - tanh^2, what is left between an action and its bound. Relative error below 2.8e-7, or 4.5 units in the last
+ * place, and that of 1 - tanh^2 below 5.5e-7 in absolute terms (tried likewise, within [-10, 10]). */
 TARGET INLINE float
 NAME(tanhf)(float x)
 {

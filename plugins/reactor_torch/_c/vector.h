@@ -110,7 +110,9 @@ NAME(tile_across)(int rows, long k, const float *a, long stride, const float *pa
 
 /* ---------------------------------------------------------------- activations, and what they do to gradients */
 
-/* tanh(x) = x P(x^2) / Q(x^2), odd and bounded by 7.9, where it is 1 but for a few roundings; relative error below 4e-7, roundings included */
+/* tanh(x) = x P(x^2) / Q(x^2), P and Q of degree 4, odd and bounded by 7.9, where it is 1 but for a few roundings. Relative error below
+ * 4e-7, roundings included: of 9,000,000 random floats within [-10, 10], half of them close to 0, none was further than 3.3e-7, or 5.4 units
+ * in the last place, from numpy's float64. Nobody has noted where the coefficients come from, so only the bound is claimed. */
 TARGET INLINE V
 NAME(squashed)(V x)
 {
@@ -130,6 +132,7 @@ NAME(squashed)(V x)
     return DIV(MUL(y, p), q);
 }
 
+/* The gradient by x of y = f(x), from that by y and y itself: tanh' = 1 - y^2, relu' = 1 where y > 0 */
 TARGET INLINE V
 NAME(slope)(Kind kind, V y, V g)
 {
@@ -182,6 +185,7 @@ NAME(leaves_of)(const int rows, const int vectors, long m, const float *a, long 
     for (long r = 0; r < m; r += LEAF, leaf++) {
         V sums[12][NV];
         long depth = m - r < LEAF ? m - r : LEAF;
+        /* leaf & (leaf + 1) is without the ones at its end, each of which stands for a sum that this leaf completes. */
         int last = r + LEAF >= m, first = last ? 0 : BITS(leaf & (leaf + 1)); /* with this one, those from there on are complete */
         STRAIGHT for (int i = 0; i < rows; i++) {
             STRAIGHT for (int v = 0; v < vectors; v++) {
@@ -422,6 +426,8 @@ NAME(add_packed)(long m, long k, long n, const float *a, long lda, const float *
 
 /* ---------------------------------------------------------------- few numbers for each row: dots of 16 chains, whatever WIDTH is */
 
+/* c[i][j] = bias[j] + sum over p of a[i][p] b[j][p]. With so few outputs one chain for each would leave a processor waiting for the last
+ * addition, so there are 16, of p modulo 16, which are folded by halves. */
 TARGET INLINE void
 NAME(dots_of)(const int outputs, long m, long k, const float *a, long lda, const float *b, const float *bias, float *c)
 {
@@ -545,7 +551,8 @@ NAME(polyak)(long count, float *RESTRICT target, const float *RESTRICT w, float 
     }
 }
 
-/* The sum of squares: 64 chains over blocks of 4,096 numbers, folded up, added as doubles */
+/* The sum of squares: 64 chains over blocks of 4,096 numbers, folded up, added as doubles. Single precision suffices for
+ * short chains, and a vector of doubles would have half as many numbers. */
 TARGET static double
 NAME(sum_of_squares)(long count, const float *g)
 {

@@ -68,6 +68,7 @@ class _Binder:
         self.topology, self.layout = plan.topology, plan.layout
         self.loop = WorkerLoop(worker, control_words(memory, plan.layout), id(memory.obj))
         order = [op.reaction for op in plan.schedule.lists[worker] if isinstance(op, Exec)]
+        # The lowest triggered bit is run first, so bits are in the order of the schedule.
         self.bit = {reaction: 1 << position for position, reaction in enumerate(order)}
         self.values = PortValues(plan.topology, plan.layout, worker, memory, sides)
 

@@ -18,6 +18,7 @@ __all__ = ["ALL", "NEVER", "Agenda", "WaitingAction", "WorkerClock"]
 ALL = -1
 """The mask of all reactions; also what stands for "no reaction": the caller between ticks may touch what it likes."""
 NEVER = 2**63 - 1
+"""The time of what does not happen: the largest 64-bit word of the control block, beyond all ticks."""
 
 
 class WaitingAction(Protocol):
@@ -110,6 +111,7 @@ class WorkerClock:
     def wake_at(self, time: int, mask: int) -> None:
         """Trigger reactions at microstep 0 of a future tick."""
         if time in self.agenda.masks:
+            # The time is in the heap already, which has it once.
             self.agenda.masks[time] |= mask
         else:
             self.agenda.masks[time] = mask

@@ -58,6 +58,7 @@ class ActionHandle(Handle):
         kept = value if type(value) in IMMUTABLE else encode(value)
         if delay == 0:
             if not self.waiting:
+                # Once, however many values wait: it enters itself again as long as some do.
                 clock.again.append(self)
                 clock.tell_again()
             self.waiting.append(kept)

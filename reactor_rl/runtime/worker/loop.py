@@ -188,6 +188,7 @@ class WorkerLoop(WorkerClock):
 
     def tick_alone(self, time: int, number: int) -> None:
         """Run all passes of a tick in which no other worker takes part."""
+        # The same lines as in first_pass(): small programs would feel a call for them at every tick.
         self.time, self.pass_number, self.tick_number, self.microstep = time, number, number, 0
         agenda = self.agenda
         self.pending |= agenda.always | self.soon
@@ -247,6 +248,7 @@ class WorkerLoop(WorkerClock):
             time += 1
             if words[self._events] or words[ControlBlock.ABORT]:
                 break
+            # Entered once for all these ticks, and not at each of them as elsewhere.
             hold()  # a reaction may have raised the number of threads
         return time
 
@@ -309,6 +311,7 @@ class WorkerLoop(WorkerClock):
         reactions = self.reactions_by_bit
         while True:
             try:
+                # Around the loop and not within it: an error goes around once more, and the other reactions run.
                 while ready := self.pending & mask:
                     self.current = bit = ready & -ready
                     self.pending ^= bit
@@ -333,6 +336,7 @@ class WorkerLoop(WorkerClock):
             try:
                 while ready := self.pending:
                     if ready in reactions:  # a single bit, as at most ticks, needs no splitting
+                        # Before it runs, so that a reaction that raises is not run again.
                         bit, self.pending = ready, 0
                     else:
                         bit = ready & -ready
@@ -404,6 +408,7 @@ class WorkerLoop(WorkerClock):
             if time > upcoming:
                 if timer.period is None:
                     continue
+                # To the first one that is not before `time`: the difference is negative, and the division rounds down.
                 upcoming -= (upcoming - time) // timer.period * timer.period
             self.agenda.timers.setdefault(upcoming, []).append(position)
             self.push(upcoming)

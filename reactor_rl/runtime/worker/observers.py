@@ -74,7 +74,9 @@ class PortHashes(Observer):
 
 
 PATTERN = 0xA5
-"""The value of every byte of a poisoned slot."""
+"""The value of every byte of a poisoned slot (0xA5). As a float64 it is about -2.5e-127: no NaN, which a reaction might expect, and
+nothing that one would write.
+"""
 
 
 class Poison(Observer):

@@ -357,6 +357,7 @@ class ArrayOutput(OutputHandle):
         if type(value) is np.ndarray and value.dtype == self.dtype and value.shape == self.shape:
             view[...] = value
         else:
+            # copyto() refuses casts to another kind. An assignment takes any cast, but is faster where there is none.
             np.copyto(view, self._fitting(value, self.shape))
         if self._copies:
             self._copy()
@@ -376,6 +377,7 @@ class ArrayOutput(OutputHandle):
         self._publish()
         view = self.slot(clock.time)
         if self._copies:
+            # Not now: the reaction has yet to fill it.
             clock.after_reaction(self._copy)
         return view
 

@@ -20,7 +20,9 @@ __all__ = ["StampReader", "Stamps"]
 
 ANY_ROW, FIRST_ROW = 1, 2  # offsets to the stamp of all of the output, and to the time of all of a slot
 NO_TIME = -1
+"""The time of a slot that nobody has written."""
 LONG_AGO = -1
+"""In place of an age in passes, of what is not present any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,5 +173,6 @@ class StampReader:
             return True
         if self.undivided or not since <= words[at + ANY_ROW] <= upto:
             return False
+        # A comparison, so a new array: the words may change while somebody still has the mask.
         mask: npt.NDArray[np.bool_] = np.frombuffer(words, np.int64)[at + self._begin : at + self._end] >= since
         return mask  # no row is stamped later than "any row" is

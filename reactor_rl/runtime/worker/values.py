@@ -225,6 +225,7 @@ class PortValues:
         count = buffer.nbytes // buffer.dtype.itemsize if buffer.dtype.itemsize else 0
         flat = np.frombuffer(self._memory, buffer.dtype, count, buffer.offset)
         ring = flat.reshape(buffer.ring, *buffer.shape)
+        # With `...`, for of a port without dimensions ring[slot] would be a number, and not a view.
         return [ring[slot, ...] for slot in range(buffer.ring)]
 
     def _input_views(self, node: InputSpec) -> list[View]:

@@ -21,7 +21,10 @@ enum { ROOM = 8 }; /* arrays of a number for each column: */
 #define PULL(batch, n) ((batch)->memory + 6 * (n)) /* how far the centre is from the mean, in standard deviations of the batch */
 #define ROOT(batch, n) ((batch)->memory + 7 * (n))
 
-/* From rows themselves; the running statistics learn. */
+/* From rows themselves; the running statistics learn. Of each column, with mean m and variance v of R rows, running ones M and V:
+ *   r = clip(sqrt((v + epsilon) / (V + epsilon)), 1 / rmax, rmax),  d = clip((m - M) / sqrt(V + epsilon), -dmax, dmax)
+ *   y = w (x - c) / sqrt(s v + epsilon) + b,  c = m - p sqrt(v),  p = d / r,  s = 1 / r^2       (p = 0 and s = 1 while it warms up)
+ * This is (x - m) r / sqrt(v) + d of the paper but for where epsilon stands, which is where sb3-contrib's CrossQ has it. */
 static void
 batch_of(const Kernels *with, const Batch *batch, long rows, long n, const float *x, long ldx, float epsilon)
 {
@@ -72,7 +75,11 @@ weighted_by(const Batch *batch, long n, const float *w)
 }
 
 /* Gradients by the weight and the bias, and by what came in, through the activation that gave it. A row of a batch moves the mean and
- * the variance; that of a column without any has no slope, where the root of it would have one without bounds. */
+ * the variance; that of a column without any has no slope, where the root of it would have one without bounds. r and d count as constants.
+ * With i = 1 / sqrt(s v + epsilon) and f = i w, sums going over rows:
+ *   dw = i sum of g (x - c),  db = sum of g
+ *   dx = f g - f db / R + f / (R - 1) (db p / sqrt(v) - i s dw) (x - m)
+ * and x - m = (x - c) - p sqrt(v): so `along` is the factor of x - c, and `shift` is what is left. */
 static void
 through_batch(const Kernels *with, const Batch *batch, int together, Kind kind, long rows, long n, const float *g, const float *x, long ldx,
               float *dw, float *db, float *dx)

@@ -85,6 +85,7 @@ carried(long rows, long hidden, const float *from, const float *starts, float *t
     }
 }
 
+/* gates[t] = W inputs[t] + b + U h[t - 1], then a cell; with h and c of 0 where an episode starts. The first product is one of all steps. */
 static double
 lstm(const Kernels *with, const Sizes *n, const Value *v)
 {
@@ -103,6 +104,8 @@ lstm(const Kernels *with, const Sizes *n, const Value *v)
     return 0.0;
 }
 
+/* The last step first: by_outputs[t - 1] += slopes[t] U, and cells' gradients go on, but for rows in which an episode starts at t. Then, over all
+ * steps and rows at once, grad_weights = slopes^T inputs, grad_recurrent = slopes^T h before, grad_bias = sum of slopes. */
 static double
 lstm_backward(const Kernels *with, const Sizes *n, const Value *v)
 {
