@@ -150,7 +150,7 @@ class Trial:
 
     def start(self, *given: Any) -> Ticking:
         settings = given[-1]
-        self.started.append((settings.executor, settings.context))
+        self.started.append((settings.executor, settings.start_method))
         run = Ticking(1.0)
         run.executor = settings.executor  # type: ignore[attr-defined]
         return run

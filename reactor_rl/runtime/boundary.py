@@ -73,10 +73,14 @@ class Boundary:
 
         return write if view is None else write_simple
 
-    def take_back(self) -> None:
-        """Have inputs that were set for a tick that never begins be absent: the shutdown pass has the number of its first one."""
+    def take_back(self, number: int) -> None:
+        """Have inputs that were set for a tick that never begins be absent.
+
+        Args:
+            number: Of the shutdown pass, which would have been the first one of that tick.
+        """
         for port in self._inputs.values():
-            port.forget()
+            port.forget(number)
 
     # ------------------------------------------------------------------ after a tick
 
@@ -128,8 +132,7 @@ class Boundary:
                 continue
             into = self._hashes[name]
             canonical(time if mask is True else (time, mask), into)
-            if mask is True or mask.all():
-                canonical(port.get(since), into)
+            canonical(port.get(since) if mask is True or mask.all() else port.written_rows(since), into)
 
     def restart(self) -> None:
         """Begin the hashes anew."""

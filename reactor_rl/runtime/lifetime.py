@@ -286,7 +286,7 @@ class RunLifetime:
         self._words[ControlBlock.STOPPED] = 1
         self._words[ControlBlock.TIME] = last = max(0, self._ticks - 1)
         number = self._loop.pass_number + 1
-        self._boundary.take_back()
+        self._boundary.take_back(number)
         self._helpers.begin(HelperCommand.STOP, number)
         self._loop.stop_pass(last, number)
         failure = self._failure()

@@ -119,3 +119,57 @@ def test_what_was_set_for_a_tick_that_never_began_is_absent_at_the_end(way: dict
     run.set(to_here="late", to_there="late")
     run.close()
     assert (run.here, run.there) == ("absent", "absent")
+
+
+class WritesSome(Reactor):
+    """Writes what it is given in some rows only: in one of its own, or none if it is the last of its bank."""
+
+    given = Input()
+    objects, numbers = Output(), Output((2,), np.float32)
+    own = Output(rows=3)
+
+    @reaction(given, effects=(objects, numbers, own))
+    def write(self) -> None:
+        if self.bank_index == 0:
+            self.objects.set(self.given.value)
+            self.numbers.set(np.float32([self.given.value, 0]))
+            self.own.rows[1].set(self.given.value)
+
+
+@pytest.mark.parametrize("output", ["objects", "numbers", "own"])
+@pytest.mark.parametrize("way", [{"executor": "inline"}, {"executor": "threads", "workers": 2}], ids=str)
+def test_the_fingerprint_has_the_content_of_single_rows(way: dict[str, Any], output: str) -> None:
+    found = []
+    for value in (1, 2, 2):
+        program = Program("some")
+        bank = program.bank(WritesSome, 2)
+        program.connect(program.input("given"), bank.given)
+        if output == "own":
+            program.connect(bank[0].own.rows[1], program.add(Reads).row)  # so that its rows may be written one by one
+            program.connect(bank[0].own, program.output("own"))
+        else:
+            program.connect(getattr(bank, output), program.output(output).rows)
+        with program.start(**way) as run:
+            run.set(given=value)
+            run.tick()
+            found.append(run.fingerprint())
+    assert found[0] != found[1] == found[2]
+
+
+class Stops(Reactor):
+    given = Input()
+
+    @reaction(given)
+    def stop(self) -> None:
+        self.request_stop()
+
+
+def test_an_output_that_is_an_input_is_there_after_the_last_tick() -> None:
+    program = Program("stops")
+    given = program.input("given")
+    program.connect(given, program.add(Stops).given)
+    program.connect(given, program.output("same"))
+    with program.start(executor="inline") as run:
+        run.set(given=3)
+        run.tick()
+        assert run.stopped and run.same == 3

@@ -40,13 +40,25 @@ class InputHandle(Handle):
     ``read(time)`` returns the value that was written at a time, ``spans`` are the rows of the input that each source fills.
     """
 
-    __slots__ = ("_decides", "_delay", "_initial", "_quick", "_read", "_row_readers", "_rows", "_slot", "_sources", "_spans")
+    __slots__ = (
+        "_decides",
+        "_delay",
+        "_initial",
+        "_quick",
+        "_read",
+        "_row_readers",
+        "_rows",
+        "_single_rows",
+        "_slot",
+        "_sources",
+        "_spans",
+    )
 
     def __init__(
         self, clock: WorkerClock, name: str, allowed: int, node: InputSpec, sources: Sequence[StampReader], reading: Reading
     ) -> None:
         super().__init__(clock, name, allowed)
-        self._read, self._slot, self._row_readers = reading
+        self._read, self._slot, self._row_readers, self._single_rows = reading
         self._sources, self._rows, self._delay = tuple(sources), node.rows, node.delay
         self._spans = tuple((piece.at, piece.at + piece.width) for piece in node.sources if piece.at is not None)
         self._initial = _unchanging(node.initial)
@@ -102,6 +114,24 @@ class InputHandle(Handle):
             raise self._absent()
         time = self._clock.time - self._delay
         return self._initial_value() if time < 0 else self._read(time)
+
+    def written_rows(self, since: int) -> Any:
+        """Return the content of the rows that were written in pass ``since`` or later, where others were not.
+
+        Returns:
+            An array of these rows, or a list: of each source that was written as a whole its value, else the value of each row.
+        """
+        time = self._clock.time - self._delay
+        if not self._row_readers:
+            return self._read(time)[self.mask(since)]
+        found = []
+        for source, read, read_row in zip(self._sources, self._row_readers, self._single_rows, strict=True):
+            piece = source.rows(since)
+            if piece is True:
+                found.append(read(time))
+            elif piece is not False:
+                found += [read_row(time, row) for row in np.flatnonzero(piece).tolist()]
+        return found
 
     def _whole(self, since: int) -> bool:
         """Whether every row of every source is present."""
@@ -241,9 +271,9 @@ class OutputHandle(Handle):
             for delay, mask in self._late:
                 clock.wake_at(time + delay, mask)
 
-    def forget(self) -> None:
-        """Make what was written last absent from the coming pass on."""
-        self._stamps.forget(self._clock.words)
+    def forget(self, number: int) -> None:
+        """Make what was written for pass ``number`` absent there."""
+        self._stamps.forget(self._clock.words, number)
 
     def wakes(self, delay: int, mask: int, rows: Iterable[int], soon: bool) -> None:
         """Let a value, or one of some rows, trigger reactions of this worker ``delay`` ticks later.

@@ -65,10 +65,11 @@ class Stamps:
         for word in range(self.whole + self._stride, self.whole + self.size):
             words[word] = NO_TIME
 
-    def forget(self, words: memoryview) -> None:
-        """Mark all of it as written before any pass."""
+    def forget(self, words: memoryview, number: int) -> None:
+        """Mark what was written in pass ``number`` as written before any pass."""
         for word in range(self.whole, self.whole + self._stride):
-            words[word] = 0
+            if words[word] == number:
+                words[word] = 0
 
     def stamp_row(self, words: memoryview, row: int, number: int, time: int) -> None:
         """Stamp one row as written in pass ``number``, at ``time``."""

@@ -164,11 +164,13 @@ class Reading(NamedTuple):
         read: Reads all of it.
         slot: The view that is the value at every tick, if it is an array with one slot.
         row_readers: Reads each source of an input of objects.
+        single_rows: Reads one row of each source of an input of objects, by its number there.
     """
 
     read: Read
     slot: View | None = None
     row_readers: tuple[Read, ...] = ()
+    single_rows: tuple[Callable[[int, int], Any], ...] = ()
 
 
 class PortValues:
@@ -212,7 +214,11 @@ class PortValues:
         if not node.sources:
             return Reading(_nothing)
         if node.dtype is None:
-            return Reading(self._read_objects(node), row_readers=tuple(self._read_rows(piece) for piece in node.sources))
+            return Reading(
+                self._read_objects(node),
+                row_readers=tuple(self._read_rows(piece) for piece in node.sources),
+                single_rows=tuple(self._read_row(piece) for piece in node.sources),
+            )
         slots = self._input_views(node)
         if len(slots) > 1:
             return Reading(lambda time: slots[time % len(slots)])
@@ -261,6 +267,12 @@ class PortValues:
             return lambda time: cells.read(time % ring * rows + row)
         span = range(piece.lo or 0, rows if piece.hi is None else piece.hi)
         return lambda time: [cells.read(time % ring * rows + row) for row in span]
+
+    def _read_row(self, piece: PortRows) -> Callable[[int, int], Any]:
+        """Make the reader of single rows of one source of an input."""
+        output, cells, first = self._topology.outputs[piece.output], self.cells[piece.output], piece.lo or 0
+        ring, rows = output.ring, output.rows or 1
+        return lambda time, row: cells.read(time % ring * rows + first + row)
 
 
 def _nothing(time: int) -> Any:
