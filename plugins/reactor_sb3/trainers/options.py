@@ -255,6 +255,8 @@ def constructor_names(cls: type[Any]) -> set[str]:
 def known_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Those of some arguments that a constructor has, and the defaults of the others that it has."""
     parameters = inspect.signature(cls).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # a class of the user's that hands on whatever it is given
+        return dict(arguments)
     return {
         name: arguments.get(name, one.default)
         for name, one in parameters.items()

@@ -141,7 +141,7 @@ def test_calls(place: dict[str, Any]) -> None:
 def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="at least one environment"):
         ReactorVecEnv([])
-    with pytest.raises(ValueError, match=r"start_method must be one of .*, got 'illegal'"):
+    with pytest.raises(ValueError, match="cannot find context"):
         ReactorVecEnv([partial(Short, 0)], start_method="illegal")
     with pytest.raises(ValueError, match="workers"):
         ReactorVecEnv([partial(Short, 0)], workers=0)
