@@ -333,6 +333,8 @@ def run_seed(seed: int, log: list[tuple[Any, ...]] | None = None) -> Outcome:
             without_traceback(error)
         for run in runtime.runs:  # of a schedule that failed; else it would be closed in the middle of another one
             run._state = "closed"
+            for block in getattr(run._executor, "_blocks", ()):  # its helpers, which nobody resumes, would keep them
+                block.close(readable=True)
     simulation.forget()
     if collects:
         gc.enable()
