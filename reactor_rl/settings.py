@@ -27,6 +27,7 @@ __all__ = [
     "check_timeout",
     "checked_number",
     "tell",
+    "unknown_executor",
 ]
 
 NamedExecutor = Literal["inline", "threads", "processes"]
@@ -120,7 +121,7 @@ class Execution:
     def __post_init__(self, method_option: str) -> None:
         transport = hasattr(self.executor, "nodes") and hasattr(self.executor, "receive")
         if self.executor not in CHOICES and not transport:
-            raise ValueError(f"executor must be {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}, got {self.executor!r}")
+            raise unknown_executor(self.executor)
         check_nodes(self.executor, self.nodes)
         if self.workers is not None:
             checked_number("workers", self.workers, 1)
@@ -137,7 +138,7 @@ class Execution:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         """Those among somebody's attributes or arguments."""
-        return cls(**{name: given[name] for name in (one.name for one in fields(cls)) if name in given})
+        return cls(**{one.name: given[one.name] for one in fields(cls) if one.name in given})
 
 
 def checked_number(name: str, number: Any, least: int) -> None:
@@ -150,6 +151,11 @@ def checked_number(name: str, number: Any, least: int) -> None:
         raise ValueError(f"`{name}` must be an integer, got {number!r}.")
     if number < least:
         raise ValueError(f"`{name}` must be {'positive' if least == 1 else f'at least {least}'}, got {number}.")
+
+
+def unknown_executor(executor: Any) -> ProgramError:
+    """Return the error that names all executors that there are."""
+    return ProgramError(f"executor must be {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}, got {executor!r}")
 
 
 def check_nodes(executor: Any, nodes: Any) -> None:
@@ -174,7 +180,9 @@ def check_start_method(name: str, method: Any) -> None:
     """
     methods = sorted(multiprocessing.get_all_start_methods())
     if method is not None and method not in methods:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, methods))} on this system, got {method!r}")
+        known = ", ".join(map(repr, methods))
+        # It begins with multiprocessing's own words, which SB3's tests of SubprocVecEnv ask for.
+        raise ValueError(f"cannot find context for {method!r}: {name} must be one of {known} on this system, got {method!r}")
 
 
 def check_timeout(name: str, seconds: Any) -> None:

@@ -40,7 +40,7 @@ Array = npt.NDArray[Any]
 EPSILON = 1e-6
 """SB3 adds this to the variances of gSDE, and to the slope of tanh: its logarithm is finite where an action is at its bound."""
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-"""What is left of a normal distribution's logarithm at its mean, with a standard deviation of 1."""
+"""Minus the log-density of the standard normal distribution at its mean."""
 LOWEST, HIGHEST = -20.0, 2.0
 """Bounds that SB3 has for the logarithm of a squashed distribution's standard deviation; beyond them its gradient is 0."""
 

@@ -17,7 +17,7 @@ from reactor_rl.errors import ProgramError
 from reactor_rl.federation.node import NodeHost
 from reactor_rl.federation.transport import NodeLostError, NodeReply, NodeRequest, NodeTransport
 from reactor_rl.runtime.limits import usable_cores
-from reactor_rl.settings import CHOICES, LOCAL, NamedExecutor, check_nodes
+from reactor_rl.settings import LOCAL, NamedExecutor, check_nodes, unknown_executor
 
 __all__ = ["InProcess", "GROUP", "transport_for"]
 
@@ -144,4 +144,4 @@ def transport_for(executor: Any, nodes: Any = None, workers: int | None = None) 
     for entry in entry_points(group=GROUP, name=executor):
         found: NodeTransport = entry.load()(nodes, workers)
         return found
-    raise ProgramError(f"executor must be {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}, got {executor!r}")
+    raise unknown_executor(executor)

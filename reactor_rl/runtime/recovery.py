@@ -39,7 +39,7 @@ time.
 
 START, SLOWER = 10.0, 4
 """Seconds that a new helper may take to start beyond the limit of a tick; or this many times as long as the first ones took. It may
-import torch and open an emulator on a machine that is busier than at the start. Chosen.
+import large packages on a machine that is busier than at the start. Chosen.
 """
 TRIES = 3
 """How often in a row the start of new helpers may fail because processes are killed. The out-of-memory killer often takes the

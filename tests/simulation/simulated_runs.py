@@ -199,7 +199,7 @@ class User:
         with self._reading_may_fail():
             self._ticks()
             inputs, late = [*self.program.spec.inputs().values()], random.Random(self.settings.seed ^ 0x1A7E)
-            if inputs and self.run._state == "ready" and late.random() < 0.3:
+            if inputs and not self.run.stopped and late.random() < 0.3:
                 self.run.set(**late.choice(inputs))  # for a tick that never begins
 
     def _close_meanwhile(self) -> None:

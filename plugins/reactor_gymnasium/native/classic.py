@@ -16,7 +16,7 @@ __all__ = ["Acrobot", "CartPole", "MountainCar", "MountainCarContinuous", "Pendu
 Env = gymnasium.Env[Any, Any]
 
 PAIR, AN_ARRAY, STOPPED = range(3)
-"""What ``env.state`` of the mountain cars is; the same numbers as in ``_classic.h``."""
+"""Forms that ``env.state`` of the mountain cars has; the same numbers as in ``_classic.h``."""
 
 
 MOST, LEAST = 1e3, 1e-3

@@ -26,7 +26,7 @@ Env = gymnasium.Env[Any, Any]
 OUTCOMES = 3
 """Most outcomes of an action: FrozenLake on slippery ice has three. The layout of the table in C has room for as many."""
 STATE, IS_INT64, LAST_ACTION, FICKLE = range(4)
-"""What a row of ``places`` consists of; the same numbers as in ``_toy_text.h``."""
+"""The columns of ``places``; the same numbers as in ``_toy_text.h``."""
 
 
 class TransitionTable(CompiledKernel):

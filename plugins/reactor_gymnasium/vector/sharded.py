@@ -98,7 +98,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         transport = transport_for(executor, execution.nodes, execution.workers)
         self.copy, self._units = copy, len(makers)
         self.batch_size = batch_units = checked_batch_size(batch_size, self._units)
-        wanted = execution.workers or usable_cores() if transport is None else sum(transport.workers)
+        wanted = (execution.workers or usable_cores()) if transport is None else sum(transport.workers)
         workers = min(wanted, batch_units, batch_units if most is None else most)
         caller_works = batch_units == self._units if execution.caller_works is None else execution.caller_works
         processes = context_named(context)

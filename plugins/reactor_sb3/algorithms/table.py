@@ -97,7 +97,7 @@ _Q: dict[str, Any] = {**_REPLAY, "target_update_interval": 128}
 _NOISE: dict[str, Any] = {"action_noise": OrnsteinUhlenbeckActionNoise(np.zeros(1), np.full(1, 2.0))}
 _PASSES: dict[str, Any] = {"n_steps": 16, "batch_size": 32, "n_epochs": 2}
 _QUANTILES: dict[str, Any] = {"net_arch": [32], "n_quantiles": 5}
-"""What some need besides, small for the same reason: a target moves and a round ends within a few hundred steps."""
+"""Settings that some need besides, small for the same reason: a target moves and a round ends within a few hundred steps."""
 
 _ROWS = (
     Algorithm("SyncDQN", "sync_dqn", "stable_baselines3:DQN", "off-policy", ("Discrete",), _Q, tuned="dqn", train_freq=4),

@@ -156,6 +156,7 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
 
 
 def _load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> Model:
+    check_devices(changed)
     check_places(changed)  # what is wrong with them is not the file's fault
     given_env = env is not None
 
@@ -173,7 +174,7 @@ def _load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, 
     arguments = _of_the_file(state["arguments"], changed, allow_pickle)
     given = {**arguments, **changed}
     if changed:
-        check_places({**given, **dict.fromkeys(DEVICES)})
+        check_places(given)
         if given.get("watch") is not None:
             checked_place(given["watch"], given.get("executor", "auto"))
     check_devices({name: given[name] for name in DEVICES if str(given.get(name)).startswith("cuda")})  # nor are missing ones

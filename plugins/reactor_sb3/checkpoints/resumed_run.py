@@ -7,6 +7,7 @@ import pickle
 import random
 import warnings
 from copy import deepcopy
+from dataclasses import fields
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList, Conve
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 
+from reactor_rl.plugin import Execution
 from reactor_sb3.checkpoints.archive import blaming
 from reactor_sb3.checkpoints.document import warn_if_elsewhere
 from reactor_sb3.checkpoints.saved_run import put_into, read, saved_levels, wrapper_again
@@ -25,7 +27,7 @@ from reactor_sb3.trainers.options import check_devices
 
 __all__ = ["ResumedRun", "resume_run"]
 
-_PLACES = ("workers", "executor", "nodes", "start_method", "caller_works", "restarts", "timeout")
+_PLACES = tuple(one.name for one in fields(Execution))
 
 
 def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places: Any) -> ResumedRun:

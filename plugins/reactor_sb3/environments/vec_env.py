@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -139,7 +138,6 @@ class ReactorVecEnv(OfVectorEnv):
         restarts: int = 0,
         timeout: float | None = None,
     ) -> None:
-        multiprocessing.get_context(start_method)  # for its error: SB3's own tests ask for its words
         self.waiting = False
         parts = type(self).step_async, type(self).step_wait
         self._split = parts != (ReactorVecEnv.step_async, ReactorVecEnv.step_wait)  # whether somebody has to see both

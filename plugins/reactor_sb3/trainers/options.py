@@ -171,6 +171,7 @@ class RunOptions:
         for name in ("learner_threads", "evaluate_episodes"):
             checked_number(name, getattr(self, name), 1)
         check_places(vars(self))
+        check_devices(vars(self))
         for name in ("n_actors", "envs_per_actor", "evaluate_every", "evaluate_steps"):
             if getattr(self, name) is not None:
                 checked_number(name, getattr(self, name), 1)
@@ -352,7 +353,6 @@ def check_places(arguments: Mapping[str, Any]) -> None:
     Raises:
         TypeError: If a number is not one.
         ValueError: If there can be no such name or number, or an executor does not go with nodes or threads of the learner.
-        RuntimeError: If torch knows no such device.
     """
     execution = Execution.of(arguments)
     if arguments.get("n_learners") is not None:
@@ -362,4 +362,3 @@ def check_places(arguments: Mapping[str, Any]) -> None:
             'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
             "actors' threads would find changed"
         )
-    check_devices(arguments)

@@ -41,18 +41,8 @@ class InputHandle(Handle):
     """
 
     __slots__ = (
-        "_decides",
-        "_delay",
-        "_initial",
-        "_quick",
-        "_read",
-        "_row_readers",
-        "_rows",
-        "_single_rows",
-        "_slot",
-        "_sources",
-        "_spans",
-    )
+        "_decides", "_delay", "_initial", "_quick", "_read", "_row_readers", "_rows", "_single_rows", "_slot", "_sources", "_spans",
+    )  # fmt: skip
 
     def __init__(
         self, clock: WorkerClock, name: str, allowed: int, node: InputSpec, sources: Sequence[StampReader], reading: Reading
@@ -116,7 +106,7 @@ class InputHandle(Handle):
         return self._initial_value() if time < 0 else self._read(time)
 
     def written_rows(self, since: int) -> Any:
-        """Return the content of the rows that were written in pass ``since`` or later, where others were not.
+        """Return the content of the rows of a boundary output that were written in pass ``since`` or later, where others were not.
 
         Returns:
             An array of these rows, or a list: of each source that was written as a whole its value, else the value of each row.
@@ -387,7 +377,7 @@ class ArrayOutput(OutputHandle):
         if type(value) is np.ndarray and value.dtype == self.dtype and value.shape == self.shape:
             view[...] = value
         else:
-            # copyto() refuses casts to another kind. An assignment takes any cast, but is faster where there is none.
+            # copyto() refuses casts to another kind. An assignment takes any cast, and is faster where nothing is cast.
             np.copyto(view, self._fitting(value, self.shape))
         if self._copies:
             self._copy()

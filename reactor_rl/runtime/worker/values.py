@@ -18,7 +18,7 @@ from reactor_rl.pickling import Pickled, decode, encode, loads
 from reactor_rl.runtime.plan import CELL, ArenaLayout
 from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.presence import Stamps
-from reactor_rl.topology import InputSpec, PortRows, Topology
+from reactor_rl.topology import BOUNDARY, InputSpec, PortRows, Topology
 
 __all__ = ["HEADER", "ObjectCells", "SideBlock", "OutputReader", "Read", "Reading", "PortValues"]
 
@@ -164,7 +164,7 @@ class Reading(NamedTuple):
         read: Reads all of it.
         slot: The view that is the value at every tick, if it is an array with one slot.
         row_readers: Reads each source of an input of objects.
-        single_rows: Reads one row of each source of an input of objects, by its number there.
+        single_rows: Reads one row of each source of a boundary output of objects, by its number there.
     """
 
     read: Read
@@ -217,7 +217,7 @@ class PortValues:
             return Reading(
                 self._read_objects(node),
                 row_readers=tuple(self._read_rows(piece) for piece in node.sources),
-                single_rows=tuple(self._read_row(piece) for piece in node.sources),
+                single_rows=tuple(self._read_row(piece) for piece in node.sources) if node.reactor == BOUNDARY else (),
             )
         slots = self._input_views(node)
         if len(slots) > 1:
