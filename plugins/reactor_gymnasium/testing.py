@@ -97,8 +97,8 @@ def check_kernel(
         What was compared.
 
     Raises:
-        AssertionError: At the first difference, with its place. If the kernel cannot be used, has not taken most steps, or no
-            episode has ended.
+        AssertionError: At the first difference, with its place. If the kernel cannot be used, has taken less than a third of a
+            case's steps, or no episode has ended.
         ValueError: If there is no kernel for the environment.
     """
     if steps < 1 or seeds < 1 or not rows or min(rows) < 1:
