@@ -508,7 +508,7 @@ def test_the_same_on_any_workers(env: str, pipeline: int, place: dict[str, Any])
 
 
 def test_what_networks_draw_where_they_act_is_the_actors_own() -> None:
-    """See ``tests/sb3_plugin/learning/test_draws.py``."""
+    """See ``tests/sb3_plugin/trainers/test_draws.py``."""
     found = []
     for seed, place in enumerate((INLINE, THREADS)):
         given = {"policy_kwargs": {"net_arch": [16], "features_extractor_class": Grainy}, **EVALUATED, **place}

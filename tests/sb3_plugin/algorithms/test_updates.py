@@ -21,6 +21,8 @@ from reactor_sb3.streams import Purpose, stream
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_torch import Update
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 # ---------------------------------------------------------------------- what is learned
 
 

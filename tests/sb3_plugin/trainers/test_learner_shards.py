@@ -24,7 +24,10 @@ from reactor_torch import networks
 
 HERE = Path(__file__).parents[1]  # where the trainers are
 EVALUATED: dict[str, Any] = {"evaluate_every": 2, "evaluate_episodes": 2, "evaluate_steps": 40}
-pytestmark = pytest.mark.filterwarnings("ignore:You have specified a mini-batch size")
+pytestmark = [
+    pytest.mark.usefixtures("small_blocks"),
+    pytest.mark.filterwarnings("ignore:You have specified a mini-batch size"),
+]
 STEPS = 930
 """Of five rounds, whose last minibatch has six rows: not a block for each of three."""
 

@@ -20,6 +20,7 @@ from reactor_sb3 import PQN, SyncPPO, algorithms
 from reactor_sb3.algorithms import pqn_policies
 from reactor_torch import draws
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 IMAGES = spaces.Box(0, 255, (4, 36, 36), np.uint8)
 NUMBERS = spaces.Box(-1, 1, (3,), np.float32)
 TRIED = {"MlpPolicy": NUMBERS, "CnnPolicy": IMAGES, "MultiInputPolicy": spaces.Dict(numbers=NUMBERS, images=IMAGES)}

@@ -17,7 +17,10 @@ from reactor_torch import kernels
 
 NAMES = [name for name, case in CASES.items() if case.plain and case.judged and not case.touched]
 
-pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="torch has other last bits where it differentiates")
+pytestmark = [
+    pytest.mark.usefixtures("small_blocks"),
+    pytest.mark.skipif(kernels.compiled is None, reason="torch has other last bits where it differentiates"),
+]
 
 
 class Chance(gymnasium.Env[Any, Any]):

@@ -17,6 +17,7 @@ from trainers import Toy
 
 from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 
 

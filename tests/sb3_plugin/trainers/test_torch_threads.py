@@ -10,6 +10,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from reactor_sb3 import PQN, SyncDQN
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 
 class Sets(BaseCallback):
     """Sets torch's threads in the middle of the training."""

@@ -26,6 +26,8 @@ from reactor_sb3.streams import Purpose, state_of, stream
 from reactor_sb3.trainers.replay import store
 from reactor_torch import kernels
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 STEP, NEAR, LENGTH = 0.25, 0.2, 12
 
 

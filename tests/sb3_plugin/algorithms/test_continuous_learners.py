@@ -22,7 +22,7 @@ from reactor_sb3.policies import check_squashed
 from reactor_sb3.trainers.learner import finish
 from reactor_torch import check_split
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "small_blocks")
 
 
 @in_turn("interval", [1, 2, 3], kept=1)

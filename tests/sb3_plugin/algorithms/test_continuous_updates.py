@@ -12,7 +12,7 @@ from continuous_models import CASES, ROWS, Learner, learn, model_of, replay
 from stable_baselines3 import SAC
 from torch import nn
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "small_blocks")
 UPDATES = 25
 CLOSE = 1e-5
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from every_other import in_turn
-from sb3_plugin.training.test_sync_ppo import ACTIONS, check_round, new, sb3_with, watched
+from test_sync_ppo import ACTIONS, check_round, new, sb3_with, watched
 from torch import nn
 from trainers import BOX, SPACES, Toy
 

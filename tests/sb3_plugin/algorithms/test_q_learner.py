@@ -23,6 +23,7 @@ from reactor_sb3.streams import Purpose, drawing_from, stream
 from reactor_sb3.trainers.learner import finish, scratch_of, throw_away_update
 from reactor_torch import kernels
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 UPDATES = 25
 CLOSE = 1e-5
 

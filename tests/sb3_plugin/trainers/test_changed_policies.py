@@ -18,6 +18,7 @@ from trainers import ALGORITHMS, INLINE, PROCESSES, ROWS, STEPWISE, AfterRounds,
 
 from reactor_torch import Structure
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 ALL = sorted({*ALGORITHMS, *CONTRIB})
 ROUND = 64
 """Steps after which each of them has learned something, from the first round with enough of them."""

@@ -14,6 +14,7 @@ from reactor_rl.plugin import usable_cores
 from reactor_sb3.trainers.learner import AGAIN, TRIED, Sharing
 from reactor_torch import Team, kernels
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 LEARNERS = (1, 2, 3, 8)
 PLACES = [INLINE] + [{"executor": name, "workers": count} for name in ("threads", "processes") for count in (1, 2, 3, 4)]
 SOME = [(2, INLINE), (3, {"executor": "threads", "workers": 3}), (8, {"executor": "processes", "workers": 2})]

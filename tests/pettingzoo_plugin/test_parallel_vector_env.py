@@ -312,7 +312,7 @@ def test_lambdas_in_a_script(tmp_path: Path) -> None:
         envs.close()
         """)
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, env=environment, check=False)
     assert found.stdout == "True\n", found.stderr
 

@@ -17,6 +17,8 @@ from trainers import BUFFERS, INLINE, PROCESSES, SPACES, Again, Remembering, See
 from reactor_sb3.streams import Purpose, drawing_from, seed_of, stream
 from reactor_sb3.trainers.replay import store
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 # ---------------------------------------------------------------------- what is stored
 
 

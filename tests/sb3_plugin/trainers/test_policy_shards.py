@@ -27,6 +27,7 @@ from reactor_rl import WorkerDiedError
 from reactor_sb3 import SaveCheckpoint
 from reactor_sb3.trainers import session
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 ALGORITHMS: dict[str, Any] = {name: ROWS[name].cls for name in ("sac", "td3")}
 STEPS = 160
 EVALUATED: dict[str, Any] = {"evaluate_every": 3, "evaluate_episodes": 2, "evaluate_steps": 40}

@@ -23,6 +23,7 @@ from reactor_sb3 import SyncSAC
 from reactor_sb3.acting.behaviours import Rollout, Turn
 from reactor_torch import kernels, networks, parameter_record, write_parameters
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 KINDS = ("sac", "tqc", "crossq")
 each = in_turn("algorithm", KINDS, kept=1)
 STEPS = 320

@@ -17,6 +17,7 @@ from trainers import ALGORITHMS, INLINE, PROCESSES, ROWS, STEPWISE, new
 
 from reactor_gymnasium import evaluate
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 ALL = sorted({*ALGORITHMS, *CONTRIB})
 SHARED: dict[str, Any] = {"executor": "threads", "workers": 2, "n_learners": 2}
 
