@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -14,9 +14,11 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import Space, spaces
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorWrapper
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
+from reactor_gymnasium.environments.returned import check_made, explain_made
 from reactor_gymnasium.evaluation.contents import changes, contents, only_added, only_written
 from reactor_gymnasium.traces import no_traces
 from reactor_rl import ProgramError
@@ -27,7 +29,7 @@ __all__ = [
     "EnvFn",
     "check_actions",
     "check_flags",
-    "check_makers",
+    "checked_makers",
     "check_travel",
     "checked_batch_size",
     "checked_mask",
@@ -49,23 +51,48 @@ Env = TypeVar("Env")
 EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 
 
-def check_makers(makers: tuple[Any, ...], owner: str, name: str = "env_fns") -> None:
-    """Refuse what does not make environments.
+def checked_makers(makers: Any, owner: str, name: str = "env_fns") -> tuple[Callable[[], Any], ...]:
+    """What makes environments, as a tuple.
+
+    Args:
+        makers: What the user has passed.
+        owner: Name of the class that the user makes.
+        name: Its parameter.
 
     Raises:
         ValueError: If there is nothing.
-        TypeError: If one cannot be called.
+        TypeError: If it is not a sequence, or if one cannot be called.
     """
-    if not makers:
+    if isinstance(makers, str) or not isinstance(makers, Iterable):
+        raise TypeError(
+            f"{name} must be a sequence of functions, one for each environment, got {makers!r}: "
+            f"pass [{_maker_of(makers, name)}] * n{_by_id(makers, name)}"
+        )
+    found = tuple(makers)
+    if not found:
         raise ValueError(f"{owner} needs at least one environment: {name} is empty")
-    for index, env_fn in enumerate(makers):
+    for index, env_fn in enumerate(found):
         if not callable(env_fn):
-            hint = (
-                ": pass `lambda: env`-like functions that make a new environment"
-                if isinstance(env_fn, (gymnasium.Env, VectorEnv))
-                else ""
+            raise TypeError(
+                f"{name}[{index}] must be a function that makes a new environment, got {env_fn!r}: "
+                f"pass {_maker_of(env_fn, name)}{_by_id(env_fn, name)}"
             )
-            raise TypeError(f"{name}[{index}] is not callable but {env_fn!r}{hint}")
+    return found
+
+
+def _maker_of(value: Any, name: str) -> str:
+    """How a user would write a function that makes what there is in its place."""
+    if isinstance(value, str | EnvSpec):
+        made = getattr(value, "id", value)
+        return f"lambda: gymnasium.make({made!r})" if name == "env_fns" else f"lambda: gymnasium.make_vec({made!r}, ...)"
+    made = getattr(value, "__name__", "") if callable(value) else ""
+    return made if made.isidentifier() else "lambda: MyEnv(...)"
+
+
+def _by_id(value: Any, name: str) -> str:
+    """The shorter way, where there is an id."""
+    made = getattr(value, "id", value)
+    return f", or use make_vec({made!r}, num_envs=n)" if isinstance(value, str | EnvSpec) and name == "env_fns" else ""
 
 
 def check_flags(**flags: Any) -> None:
@@ -148,8 +175,10 @@ def make_probe(env_fn: Callable[[], Env], what: str = "environment 0") -> Env:
     """An environment that is only looked at and timed. A function may have a method for those, if they must leave no traces."""
     try:
         env: Env = getattr(env_fn, "throw_away", env_fn)()
+        check_made(env)
         return env
     except Exception as error:
+        explain_made(error)
         error.add_note(f"while {what} was constructed")
         raise
 

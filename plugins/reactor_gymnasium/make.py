@@ -80,7 +80,7 @@ def make_vec(
     """
     if vectorization_mode is not None:
         raise Error(
-            "make_vec of reactor_gymnasium makes a ReactorVectorEnv; for "
+            "make_vec of reactor_gymnasium makes a ReactorVectorEnv: leave vectorization_mode out; for "
             f"vectorization_mode={vectorization_mode!r} use gymnasium.make_vec (or shards=, for vector_entry_point)"
         )
     if not isinstance(id, str | EnvSpec):
@@ -90,6 +90,8 @@ def make_vec(
     if not isinstance(vector_kwargs, Mapping | None):
         raise TypeError(f"vector_kwargs must be a dict of keywords, got {vector_kwargs!r}")
     check_flags(preprocess=preprocess)
+    if "n_envs" in kwargs:
+        raise TypeError(f"make_vec has no n_envs: it is num_envs={kwargs['n_envs']!r} here, as in gymnasium.make_vec")
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else find_spec(id))
     if spec.entry_point is None:
         raise Error(f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point defined.")

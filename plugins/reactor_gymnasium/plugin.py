@@ -5,6 +5,7 @@ from reactor_gymnasium.arguments import (
     EnvFn,
     MakerTrial,
     check_travel,
+    checked_makers,
     checked_mask,
     checked_number,
     checked_seed,
@@ -19,6 +20,7 @@ from reactor_gymnasium.environments.gym_rows import GymRows
 from reactor_gymnasium.environments.infos import note_whose_info
 from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.player import EndedEpisode, EpisodeLog, EpisodePlayer, Numbered, OfRounds
+from reactor_gymnasium.environments.returned import check_made
 from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, SavedEnv, StepBuffers, close_all, kept_whole
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import ObservationLayout, joint_writer
@@ -53,6 +55,7 @@ __all__ = [
     "BoundPolicy",
     "AskedPolicy",
     "AtariGame",
+    "check_made",
     "check_travel",
     "EnvBatch",
     "Bools",
@@ -81,6 +84,7 @@ __all__ = [
     "one_seed",
     "without_mask",
     "check_encoder",
+    "checked_makers",
     "checked_mask",
     "checked_number",
     "checked_seeds",

@@ -401,8 +401,8 @@ class FederatedRun(Run):
         transport: NodeTransport, timeout: float | None,
     ) -> None:  # fmt: skip
         self._whole, self._nodes, self._transport, self._home = topology, tuple(nodes), transport, helpers
-        super().__init__(plan, executor, reactors, "", helpers, timeout)
         try:
+            super().__init__(plan, executor, reactors, "", helpers, timeout)
             self._counts = [plan.schedule.workers, *self._count_others()]
         except BaseException as error:
             self._mark_broken(error)
@@ -496,10 +496,15 @@ def start_federated(
     helpers = Home(plan, executor, programs, transport)
     given: dict[int, bytes | Reactor] = {**home.reactors, home.program.gateway: helpers.router.gateway}
     shares: list[Reactors] = [{index: given[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
+    run: FederatedRun | None = None
     try:
         transport.launch([config.packed() for config in configs[1:]])
-        return FederatedRun(topology, nodes, plan, executor, shares, helpers, transport, settings.timeout)
+        run = FederatedRun(topology, nodes, plan, executor, shares, helpers, transport, settings.timeout)
+        return run  # noqa: RET504
     except BaseException:
+        if run is not None:  # interrupted before the user has it: its end must not wait for nodes that are gone
+            with contextlib.suppress(Exception):
+                run.close(timeout=GRACE)
         transport.close(0.0)
         raise
 

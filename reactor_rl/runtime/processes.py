@@ -206,22 +206,22 @@ class ProcessesExecutor:
             RunClosedError: If another thread has stopped all of them meanwhile.
         """
         begin(self._context)
-        anew = [pair for pair in self.channels if not histories.keys().isdisjoint(pair)]
+        loads = {
+            worker: cloudpickle.dumps((self._plan, reactors[worker], self._setup, self.settings, history))
+            for worker, history in histories.items()
+        }
+        holding(self._changing)(self._exchange)(loads)
+
+    def _exchange(self, loads: Mapping[int, bytes]) -> None:
+        """Put new channels and processes in the place of others, by worker what it is to load, and start these."""
+        # Before anything is made: nobody would end new processes, or take away the names of new channels.
+        if self._stopped:
+            raise RunClosedError("the run was closed")
+        anew = [pair for pair in self.channels if not loads.keys().isdisjoint(pair)]
         for pair in anew:  # a failed start may keep the channel, and its name, for a while
             self.channels[pair].unlink()
         channels = {pair: Channel() for pair in anew}
-        made = {
-            worker: self._new(
-                worker, cloudpickle.dumps((self._plan, reactors[worker], self._setup, self.settings, history)), channels
-            )
-            for worker, history in histories.items()
-        }
-        holding(self._changing)(self._exchange)(channels, made)
-
-    def _exchange(self, channels: Mapping[Pair, Channel], made: Mapping[int, tuple[ChildProcess, Line, Any]]) -> None:
-        """Put new channels and processes, by worker, in the place of others, and start these."""
-        if self._stopped:  # nobody would ever end them
-            raise RunClosedError("the run was closed")
+        made = {worker: self._new(worker, load, channels) for worker, load in loads.items()}
         self.channels |= channels
         for worker, (child, mine, _) in made.items():
             self._processes[worker - 1].close()

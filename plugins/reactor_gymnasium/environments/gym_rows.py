@@ -18,7 +18,8 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WRAPPERS, Bypassed, WrapperBypass
-from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, check_info, own
+from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
+from reactor_gymnasium.environments.returned import check_info, explain_returned
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
@@ -171,6 +172,7 @@ class GymRows(EnvRows):
                         infos[row] = info if alone else own(info)
                 break
             except Exception as error:  # the others still take their step
+                explain_returned(error)
                 failures.append((row, error))
                 if rewards[row] is nothing and row not in begun:
                     due[row] += 1  # a step that raises does not count for a time limit
@@ -376,8 +378,8 @@ class GymRows(EnvRows):
         observation, info = env.reset(**kwargs)
         if observation is None:
             raise _no_observation("reset()", env)
-        self.observations[number] = own(observation)
         check_info(info, "reset")
+        self.observations[number] = own(observation)
         if info:
             self.infos[number] = own(info)
 

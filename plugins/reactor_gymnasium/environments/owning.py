@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 from weakref import getweakrefcount
@@ -12,7 +12,7 @@ import numpy as np
 
 from reactor_rl.plugin import dumps, loads
 
-__all__ = ["ALONE", "IMMUTABLE", "SOLE", "as_number", "check_info", "looked_at", "own", "ours_alone", "same_bits", "shared"]
+__all__ = ["ALONE", "IMMUTABLE", "SOLE", "as_number", "looked_at", "own", "ours_alone", "same_bits", "shared"]
 
 _NUMBERS = {kind for kind in np.sctypeDict.values() if issubclass(kind, np.number)}
 IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None), np.bool_, *_NUMBERS})
@@ -79,16 +79,6 @@ def ours_alone(outer: Any, besides: int = 0) -> bool:
         return False
     own = vars(outer.env)
     return "step" not in own and "reset" not in own
-
-
-def check_info(info: Any, method: str) -> None:
-    """Refuse what is no info.
-
-    Raises:
-        TypeError: If it is no dict, naming the method that returned it.
-    """
-    if not isinstance(info, Mapping):
-        raise TypeError(f"{method}() returned {info!r} as the info, which must be a dict")
 
 
 def own(value: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.environments.returned import check_made, explain_made, explain_returned
 from reactor_gymnasium.environments.saving import save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.plugin import Pickled, decode
@@ -275,8 +276,9 @@ class EnvRows(ABC):
         """
         for index, maker in enumerate(makers, self.first):
             try:
-                env_fn = decode(maker)
+                env_fn = _decoded(maker)
                 env = env_fn() if construct is None else construct(env_fn)
+                check_made(env)
                 try:
                     self._held.append(self.make(env, index))
                 except BaseException:
@@ -284,6 +286,7 @@ class EnvRows(ABC):
                         env.close()
                     raise
             except Exception as error:
+                explain_made(error)
                 error.add_note(f"while {self.unit} {index} was constructed")
                 raise
         self.pending, self._numbers = [False] * len(makers), range(len(makers))
@@ -387,6 +390,7 @@ class EnvRows(ABC):
                 try:
                     do(number, envs[number], given)
                 except Exception as error:
+                    explain_returned(error)
                     failures.append((number, error))
         return failures
 
@@ -440,6 +444,17 @@ class EnvRows(ABC):
     @abstractmethod
     def load(self, number: int, saved: SavedEnv) -> None:
         """Put a saved state into an environment that was made as the saved one was. This executes a pickle."""
+
+
+def _decoded(maker: Pickled) -> Any:
+    try:
+        return decode(maker)
+    except Exception as error:
+        error.add_note(
+            "the function was pickled, and its pickle cannot be read: what a script or a notebook defines is pickled with all that "
+            "it refers to (a library of ctypes, say). Put it into a module of its own, and import that"
+        )
+        raise
 
 
 def kept_whole(row: int, info: Any) -> Any:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.environments.returned import explain_returned
 from reactor_gymnasium.environments.rows import IDLE, ColumnSpec, EnvRows, MakeSeeds, RowLayout, SavedEnv, StepBuffers, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.environments.storage import ObservationLayout
@@ -198,6 +199,7 @@ class UnitRows(EnvRows):
                         self._keep(number, unit, lo, hi)
                 break
             except Exception as error:  # the others still take their step
+                explain_returned(error)
                 failures.append((number, error))
         if out is not None:
             self._write(out, flags)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.environments.returned import check_info, explain_returned
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import Asking, noise_of
 from reactor_gymnasium.evaluation.contents import Contents, changes, contents, hashed, hashes, only_written, replaced
@@ -185,7 +186,13 @@ class _PolicyTrial:
 
     def __init__(self, context: PolicyContext, env: Any) -> None:
         self.env, self.layout = env, ObservationLayout(context.observation_space, "unsafe")
-        self.observations = [_seen(env.reset(seed=0)[0], "reset()", env)]
+        try:
+            observation, info = env.reset(seed=0)
+        except Exception as error:
+            explain_returned(error)
+            raise
+        check_info(info, "reset")
+        self.observations = [_seen(observation, "reset()", env)]
         self.masks = [masks_of(env)] if has_masks(env) else []
         self.remembers = False
         self.seconds = 0.0  # of a call

@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import check_actions, check_makers, checked_seed, checked_seeds, kind_of, make_probe, one_seed
+from reactor_gymnasium.arguments import check_actions, checked_makers, checked_seed, checked_seeds, kind_of, make_probe, one_seed
 from reactor_gymnasium.placement import StepCosts, env_costs, median_step, random_actions
 from reactor_gymnasium.traces import looked_at
 from reactor_gymnasium.vector.env_program import EnvBatch, HostStyle, Inputs
@@ -78,8 +78,7 @@ class JoinedVectorEnv(ShardedVectorEnv):
         timeout: float | None = None,
     ) -> None:
         super().__init__()
-        makers = tuple(vector_env_fns)
-        check_makers(makers, self._title, "vector_env_fns")
+        makers = checked_makers(vector_env_fns, self._title, "vector_env_fns")
         self._reward_dtypes: dict[int, str] = {}  # by the first row of a shard
         execution = Execution(
             workers=workers, executor=executor, nodes=nodes, start_method=context, caller_works=caller_works, restarts=restarts,

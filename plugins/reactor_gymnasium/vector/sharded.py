@@ -12,7 +12,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -229,7 +229,10 @@ class ShardedVectorEnv(LiveVectorEnv):
                 if actions.ndim:
                     check_actions(actions, self.single_action_space, self.batch_size)
         # Another dtype travels as it is, for the environment is to see what it would see in a SyncVectorEnv.
-        items = list(actions if self._style.actions == "list" else iterate(self.action_space, actions))
+        try:
+            items = list(actions if self._style.actions == "list" else iterate(self.action_space, actions))
+        except TypeError as error:
+            raise TypeError(f"step() takes an action for each of {self._rows_in_words()}, got {actions!r}") from error
         if len(items) != self.batch_size:
             raise ValueError(f"{len(items)} actions were given for {self._rows_in_words()}")
         return self._encode_items(batch, items)
@@ -264,6 +267,18 @@ class ShardedVectorEnv(LiveVectorEnv):
             ended |= finals
             infos |= by_row(groups)
         return {"ended": ended, "infos": infos}
+
+    @property
+    def envs(self) -> NoReturn:
+        """There is none; ``SyncVectorEnv`` has one.
+
+        Raises:
+            AttributeError: Naming what to use in its place.
+        """
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute 'envs': each {self._style.unit} may be in another process. "
+            "Use call(), get_attr() or set_attr()"
+        )
 
     # ------------------------------------------------------------------ step
 

@@ -15,8 +15,8 @@ from gymnasium.vector.utils import batch_space
 from reactor_gymnasium.arguments import (
     EnvFn,
     check_flags,
-    check_makers,
     checked_batch_size,
+    checked_makers,
     checked_number,
     checked_seeds,
     observation_spaces,
@@ -177,12 +177,11 @@ class ReactorVectorEnv(ShardedVectorEnv):
             workers=workers, executor=executor, nodes=nodes, start_method=context, caller_works=caller_works, restarts=restarts,
             timeout=timeout, method_option=self._style.context_option,
         )  # fmt: skip
-        self.env_fns = env_fns = tuple(env_fns)
+        self.env_fns = env_fns = checked_makers(env_fns, self._title)
         self.shared_memory, self.context, self.daemon = shared_memory, context, daemon
         self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
         self.autoreset_mode, self._kernels = AutoresetMode(autoreset_mode), kernels
         self._times: list[StepTimes] = []  # of kinds of environments, where the executor was not named
-        check_makers(env_fns, self._title)
         if worker is not None:
             raise ValueError(
                 f"{self._title} has no worker function that could be replaced; leave `worker` out, and wrap the environments"

@@ -14,7 +14,8 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
 from reactor_gymnasium.arguments import Bools
-from reactor_gymnasium.environments.owning import check_info, own
+from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.environments.returned import check_info
 from reactor_gymnasium.environments.rows import StepBuffers
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.environments.unit_rows import UnitRows

@@ -107,7 +107,7 @@ class QLearningTrainer(OffPolicyTrainer):
 class SyncDQN(QLearningTrainer, DQN):
     """Deep Q-learning whose actors sample in parallel and whose results do not depend on how many cores do it.
 
-    One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``rollout_steps``
+    One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``train_freq``
     epsilon-greedy steps in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps``
     updates (Kwok, Lohstroh, Lee 2023, "Efficient Parallel Reinforcement Learning Framework using the Reactor Model"). ``workers``,
     ``executor`` and ``start_method`` only say how it is run, and never change a bit of the weights.

@@ -12,7 +12,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
-from reactor_gymnasium.plugin import EnvFn, MakerTrial, looked_at, make_probe
+from reactor_gymnasium.plugin import EnvFn, MakerTrial, check_made, looked_at, make_probe
 from reactor_rl.plugin import Pickled, dumps
 from reactor_sb3.environments.copies import copies_of, without_logs
 from reactor_sb3.environments.live_vec_env import env_fns_of, shown_to_actors
@@ -31,7 +31,9 @@ class EnvMaker:
         self.env_fns = env_fns
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        return _patch_env(self.env_fns[0]())
+        env = self.env_fns[0]()
+        check_made(env)
+        return _patch_env(env)
 
     def of(self, number: int) -> EnvMaker:
         """Makes environment ``number``."""
@@ -72,7 +74,10 @@ def maker_of(env: Any) -> EnvMaker:
         return EnvMaker(copies_of(env))
     if callable(env):
         return EnvMaker(env)
-    raise TypeError(f"env={env!r} is neither an id, nor a function that makes an environment, nor an environment")
+    raise TypeError(
+        f"env must be an id, a function that makes an environment, or an environment, got {env!r}"
+        + (": one for all actors, and n_actors= for how many" if isinstance(env, list | tuple) else "")
+    )
 
 
 def live_count(env: Any) -> int | None:

@@ -20,7 +20,7 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.plugin import EnvFn, HostStyle, checked_seed, load_env, save_strategy, saved_exactly
+from reactor_gymnasium.plugin import EnvFn, HostStyle, checked_makers, checked_seed, load_env, save_strategy, saved_exactly
 from reactor_rl.plugin import ExecutorName, Pickled, decode
 from reactor_sb3.environments.makers import EnvMaker
 
@@ -142,7 +142,7 @@ class ReactorVecEnv(OfVectorEnv):
         parts = type(self).step_async, type(self).step_wait
         self._split = parts != (ReactorVecEnv.step_async, ReactorVecEnv.step_wait)  # whether somebody has to see both
         envs = _Envs(
-            [EnvMaker(env_fn) for env_fn in env_fns],
+            [EnvMaker(env_fn) for env_fn in checked_makers(env_fns, type(self).__name__)],
             shared_memory=False,
             context=start_method,
             autoreset_mode=AutoresetMode.SAME_STEP,

@@ -61,6 +61,22 @@ class _Saving(BaseCallback):
             )
 
 
+def _trainer_of(callback: BaseCallback) -> Trainer:
+    """The trainer that a callback watches.
+
+    Raises:
+        TypeError: If it is an algorithm of somebody else's.
+    """
+    model = callback.model
+    if not isinstance(model, Trainer):
+        instead = "SaveRun" if isinstance(callback, _Saving) else "StopTrainingOnRewardThreshold"
+        raise TypeError(
+            f"{type(callback).__name__} is for trainers of reactor_sb3, such as SyncPPO, got {type(model).__name__}: "
+            f"use {instead} with algorithms of SB3"
+        )
+    return model
+
+
 class SaveCheckpoint(_Saving):
     """Saves a checkpoint every so many rounds, always to the same file, which is replaced at once.
 
@@ -73,6 +89,7 @@ class SaveCheckpoint(_Saving):
 
     Raises:
         ValueError: If a number or a name makes no sense.
+        TypeError: When a training begins that is not one of a trainer of ``reactor_sb3``.
     """
 
     unit = "rounds"
@@ -86,10 +103,12 @@ class SaveCheckpoint(_Saving):
         if self.rounds % self.every == 0:
             self._save()
 
+    def _on_training_start(self) -> None:
+        _trainer_of(self)  # for its error
+        super()._on_training_start()
+
     def _write(self) -> None:
-        model = self.model
-        assert isinstance(model, Trainer)
-        model.save_checkpoint(self.path)
+        _trainer_of(self).save_checkpoint(self.path)
 
 
 class SaveRun(_Saving):
@@ -155,6 +174,4 @@ class StopOnEvaluation(BaseCallback):
         return all(one.mean < self.mean for one in self._evaluations()[self.before :])
 
     def _evaluations(self) -> list[Evaluation]:
-        model = self.model
-        assert isinstance(model, Trainer)
-        return model.evaluations
+        return _trainer_of(self).evaluations

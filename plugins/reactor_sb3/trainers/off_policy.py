@@ -188,6 +188,9 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
             self._check_rounds()
         return cast(TrainFreq, self.train_freq).frequency
 
+    def length_in_words(self) -> str:
+        return f"train_freq={self.rollout_steps}"
+
     @property
     def update_to_data(self) -> float:
         """Updates for each step of an environment: a number as ``gradient_steps`` says how many there are for a round."""

@@ -199,19 +199,20 @@ def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concate
     """A constructor that notes in ``self.arguments`` what it is given, defaults included: what makes the same trainer again.
 
     Its ``**options: Unpack[SplitOptions]``, say, are shown by ``help()`` and :func:`inspect.signature` as the keywords that they
-    are. ``n_envs``, which SB3 has in ``make_vec_env``, is answered with what it is called here. Numbers of numpy's become Python's,
-    and those that make no sense are refused.
+    are. ``n_envs`` and ``num_envs``, which SB3 and Gymnasium have, are answered with what they are called here. Numbers of numpy's
+    become Python's, and those that make no sense are refused.
     """
     signature = _with_options(init)
     positions = list(signature.parameters)[1:]
 
     @wraps(init)
     def keeping(self: T, *args: P.args, **kwargs: P.kwargs) -> None:
-        if "n_envs" in kwargs:
-            raise TypeError(
-                f"{type(self).__name__} has no n_envs: its environments are its actors', so pass n_actors={kwargs['n_envs']!r}, "
-                "each with an environment of its own, or n_actors= and envs_per_actor="
-            )
+        for name in ("n_envs", "num_envs"):
+            if name in kwargs:
+                raise TypeError(
+                    f"{type(self).__name__} has no {name}: its environments are its actors', so pass n_actors={kwargs[name]!r}, "
+                    "each with an environment of its own, or n_actors= and envs_per_actor="
+                )
         given = [plain_argument(name, value) for name, value in zip(positions, args, strict=False)]
         args = cast(Any, (*given, *args[len(given) :]))
         kwargs = cast(Any, {name: plain_argument(name, value) for name, value in kwargs.items()})

@@ -218,6 +218,9 @@ class SearchTrainer(Trainer):
         """Episodes of an actor in a round, at most."""
         return -(-2 * self.n_delta * self.n_eval_episodes // self.n_actors)
 
+    def length_in_words(self) -> str:
+        return f"n_delta={self.n_delta}, n_eval_episodes={self.n_eval_episodes}"
+
     def acting(self) -> tuple[torch.nn.Module, Behaviour]:
         """The policy, without chance."""
         source = read_policy(self.policy)

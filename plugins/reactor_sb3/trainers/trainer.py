@@ -613,6 +613,10 @@ class Trainer(Model):
         why: str | None = getattr(getattr(behaviour, "policy", None), "why_torch", None)  # somebody's own need not say
         return {next((name for name in self.nets if self.nets[name] is module), "policy"): why}
 
+    def length_in_words(self) -> str:
+        """How long a round is, as the constructor has it."""
+        return f"n_steps={self.rollout_steps}"
+
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
         session = self.session
@@ -622,5 +626,5 @@ class Trainer(Model):
         why = "" if self.nets.why is None else f", why={self.nets.why!r}"
         return (
             f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "
-            f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{learners}{running}{split}, gradients={gradients!r}{why})"
+            f"{self.length_in_words()}, pipeline={self.pipeline}{learners}{running}{split}, gradients={gradients!r}{why})"
         )

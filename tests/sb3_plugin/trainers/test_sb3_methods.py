@@ -358,7 +358,7 @@ def test_drawing_and_repr(tmp_path: Path) -> None:
     with new("dqn", evaluate_every=1) as model:
         assert (
             repr(model)
-            == "SyncDQN(n_actors=4, envs_per_actor=1, rollout_steps=8, pipeline=0, gradients='compiled', update_to_data=0.0625)"
+            == "SyncDQN(n_actors=4, envs_per_actor=1, train_freq=8, pipeline=0, gradients='compiled', update_to_data=0.0625)"
         )
         drawn = model.draw()
         assert "actor" in drawn and "learner" in drawn and "evaluator" in drawn
