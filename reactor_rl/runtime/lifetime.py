@@ -175,8 +175,8 @@ class RunLifetime:
         signal_all(self._executor.channels)
 
     def _mark_closed(self) -> None:
+        runs.discard(self)  # first: a close() that is called again after an interrupt does nothing more once the state says so
         self._state = "closed"
-        runs.discard(self)
 
     def _change_state(self, state: State) -> None:
         """Change the state as an operation begins or ends, which is left if another thread closes the run.
