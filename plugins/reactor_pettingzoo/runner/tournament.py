@@ -16,7 +16,7 @@ from reactor_gymnasium.plugin import Table, checked_number, intervals_told, save
 from reactor_pettingzoo.agents import AgentSpecs, EnvFn, probe_agents
 from reactor_pettingzoo.reading import AgentID
 from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram
-from reactor_pettingzoo.runner.policies import checked
+from reactor_pettingzoo.runner.policies import assigned, checked
 from reactor_pettingzoo.runner.report import Summary
 from reactor_pettingzoo.runner.runner import checked_seed
 from reactor_pettingzoo.runner.shards import RunSeeds
@@ -47,6 +47,7 @@ class Tournament:
         fingerprint: A hash of every action and reward.
         won: For each side the share of episodes in which it got more than the other one, ``(2, policies, policies)``; one in which
             both got the same counts half. ``None`` of a game that is won (1), lost (-1) or drawn, where payoffs tell it.
+        sides: What ``side_of`` calls the two sides.
     """
 
     names: tuple[str, ...]
@@ -58,6 +59,7 @@ class Tournament:
     seconds: float
     fingerprint: str
     won: Floats | None = None
+    sides: tuple[Any, Any] = (0, 1)
 
     @property
     def scores(self) -> dict[str, float]:
@@ -113,9 +115,10 @@ class Tournament:
                 axes.text(column, row, f"{value:.3g}", ha="center", va="center", color="white" if value <= middle else "black")
             axes.set_xticks(range(n), list(map(str, self.names)), rotation=45, ha="right")
             axes.set_yticks(range(n), list(map(str, self.names)))
-            axes.set_xlabel("second side")
-            axes.set_ylabel("first side")
-            axes.figure.colorbar(image, label=f"return of the first side,\nmean of {self.episodes} episodes")
+            first, second = ("first side", "second side") if self.sides == (0, 1) else map(str, self.sides)
+            axes.set_xlabel(second)
+            axes.set_ylabel(first)
+            axes.figure.colorbar(image, label=f"return of the {first},\nmean of {self.episodes} episodes")
 
 
 def tournament(
@@ -123,7 +126,8 @@ def tournament(
     population: Mapping[str, Any],
     *,
     episodes: int = 20,
-    side_of: Callable[[AgentID], int] | None = None,
+    side_of: Callable[[AgentID], Any] | Mapping[AgentID, Any] | None = None,
+    policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None = None,
     num_envs: int = 1,
     seed: int | None = None,
     deterministic: bool = True,
@@ -142,9 +146,12 @@ def tournament(
 
     Args:
         env_fn: Makes one environment, a ``ParallelEnv`` or an ``AECEnv``.
-        population: Policies by name; see :class:`MultiAgentRunner`.
+        population: Policies by name; see :class:`MultiAgentRunner`. Where agents have different spaces, a member is a team: a dict
+            of policies, such as ``SyncIPPO.policies``. Of a team those act whose agents play for its side.
         episodes: How many episodes each pairing plays.
-        side_of: Gives the side that an agent plays for, 0 or 1. By default, of two agents, each for its own.
+        side_of: Gives the side that an agent plays for, 0 or 1, or the name of one of two sides: a function or a dict. Of two names
+            the first agent's is the first side. By default, of two agents, each plays for its own.
+        policy_of: From an agent to the name of its policy in a team, as for :class:`MultiAgentRunner`.
         num_envs: Copies of the environment for each pairing; has to divide ``episodes``.
         seed: ``None`` for one that the result tells.
         deterministic: Whether the best action is taken, or one drawn from the policy's distribution.
@@ -157,7 +164,7 @@ def tournament(
 
     Raises:
         TypeError: If something is not a policy.
-        ValueError: If there are no sides, or numbers make no sense or do not fit together.
+        ValueError: If there are no sides, numbers make no sense or do not fit together, or an agent has no policy in a team.
 
     Example:
         >>> from pettingzoo.classic import tictactoe_v3
@@ -177,15 +184,23 @@ def tournament(
     if not population:
         raise ValueError("there are no policies; pass a dict with at least one, by name")
     specs = probe_agents(env_fn)
-    sides = _sides(specs, side_of)
+    sides, said = _sides(specs, side_of)
+    policies, members = _members(specs, population, policy_of)
     names = tuple(population)
     pairings = [(first, second) for first in names for second in names]
-    acts = [{agent: pairing[side] for agent, side in sides.items()} for pairing in pairings for _ in range(num_envs)]
-    checked(specs, population, acts)
+    acts = [
+        {agent: members[pairing[side]][agent] for agent, side in sides.items()} for pairing in pairings for _ in range(num_envs)
+    ]
+    try:
+        checked(specs, policies, acts)
+    except ValueError as error:
+        if len(specs.groups) > 1:
+            error.add_note("a member of a population may be a team: a dict of policies by agent, or by name with policy_of=")
+        raise
     offsets = [copy for _ in pairings for copy in range(num_envs)]
     total = episodes * len(pairings)
     seeds = RunSeeds(offsets, each=True)
-    with MultiAgentProgram(env_fn, specs, population, acts, seeds, deterministic, execution) as ensemble:
+    with MultiAgentProgram(env_fn, specs, policies, acts, seeds, deterministic, execution) as ensemble:
         played = ensemble._play(math.inf, total, seed, False, progress_bar, total)
     returns: list[list[list[float]]] = [[[] for _ in pairings] for _ in range(2)]
     won: list[list[float]] = [[] for _ in pairings]
@@ -206,18 +221,45 @@ def tournament(
     )
     ahead = np.array([fmean(of_pairing or [0.0]) for of_pairing in won]).reshape(shape[1:])
     shares = (np.array([ahead, -ahead]) + 1) / 2
-    return Tournament(names, payoffs, low, high, episodes, seed, played.seconds, played.fingerprint, shares)
+    return Tournament(names, payoffs, low, high, episodes, seed, played.seconds, played.fingerprint, shares, said)
 
 
-def _sides(specs: AgentSpecs, side_of: Callable[[AgentID], int] | None) -> dict[AgentID, int]:
+def _sides(
+    specs: AgentSpecs, side_of: Callable[[AgentID], Any] | Mapping[AgentID, Any] | None
+) -> tuple[dict[AgentID, int], tuple[Any, Any]]:
+    """The number of each agent's side, and what the sides are called."""
     agents = specs.agents
     if side_of is None:
         if len(agents) != 2:
             raise ValueError(
                 f"{specs.name} has {len(agents)} agents; say with side_of= which of them play for side 0 and for side 1"
             )
-        return dict(zip(agents, (0, 1), strict=True))
-    sides = {agent: int(side_of(agent)) for agent in agents}
-    if set(sides.values()) != {0, 1}:
-        raise ValueError(f"side_of gives {sides}; some agents have to play for side 0, the others for side 1")
-    return sides
+        return dict(zip(agents, (0, 1), strict=True)), (0, 1)
+    given = {agent: side_of[agent] if isinstance(side_of, Mapping) else side_of(agent) for agent in agents}
+    sides = list(dict.fromkeys(given.values()))
+    if all(isinstance(side, int | np.integer) for side in sides):
+        sides.sort()
+    if len(sides) != 2 or (isinstance(sides[0], int | np.integer) and sides != [0, 1]):
+        raise ValueError(
+            f"side_of gives {given}; some agents have to play for side 0, the others for side 1, or for two sides that have names"
+        )
+    return {agent: sides.index(side) for agent, side in given.items()}, (sides[0], sides[1])
+
+
+def _members(
+    specs: AgentSpecs, population: Mapping[str, Any], policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None
+) -> tuple[dict[str, Any], dict[str, dict[AgentID, str]]]:
+    """All policies by name; and for each member of a population the names of the policies of its agents."""
+    policies, members = dict[str, Any](), dict[str, dict[AgentID, str]]()
+    for member, one in population.items():
+        if not isinstance(one, Mapping):
+            policies[member], members[member] = one, dict.fromkeys(specs.agents, member)
+            continue
+        try:
+            team, names = assigned(specs, one, policy_of)
+        except (TypeError, ValueError) as error:
+            error.add_note(f"in the team {member!r} of the population")
+            raise
+        members[member] = {agent: f"{member}: {name}" for agent, name in names.items()}
+        policies |= {f"{member}: {name}": team[name] for name in team}
+    return policies, members

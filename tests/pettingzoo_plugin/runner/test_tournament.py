@@ -10,10 +10,13 @@ from typing import Any
 import imageio.v3 as imageio
 import numpy as np
 import pytest
+from gymnasium import spaces
+from mpe2 import simple_push_v3
 from pettingzoo.classic.connect_four import connect_four
 from runner_envs import Matrix, mlp
 
 from reactor_pettingzoo import RandomPolicy, Tournament, tournament
+from reactor_pettingzoo.learning import SyncIPPO
 from reactor_pettingzoo.runner.shards import RunSeeds
 
 
@@ -136,6 +139,79 @@ def test_table_and_heat_map(tmp_path: Path) -> None:
     assert imageio.imread(tmp_path / "payoffs.png").ndim == 3
 
 
+class Uneven(Matrix):
+    """The second side observes something else than the first."""
+
+    def observation_space(self, agent: str) -> Any:
+        return self.seen if agent[0] == "a" else spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        seen, infos = super().reset(seed, options)
+        return {agent: one if agent[0] == "a" else 1 for agent, one in seen.items()}, infos
+
+    def step(self, actions: dict[str, int]) -> Any:
+        seen, *others = super().step(actions)
+        return {agent: one if agent[0] == "a" else 0 for agent, one in seen.items()}, *others
+
+
+def team(first: int, second: int) -> dict[str, Any]:
+    return {"a": partial(always, first), "b": partial(always, second)}
+
+
+TEAMS = {"x": team(0, 1), "y": team(2, 3), "z": team(4, 0)}
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
+def test_teams_have_a_policy_for_each_kind_of_agent(executor: Any) -> None:
+    first, second = np.array([0, 2, 4]), np.array([1, 3, 0])
+    given = {"side_of": lambda agent: agent[0], "policy_of": lambda agent: agent[0], "executor": executor, "workers": 2, **TWO}
+    found = tournament(partial(Uneven, (2, 3)), TEAMS, **given)
+    assert found.names == ("x", "y", "z") and found.sides == ("a", "b")
+    assert np.array_equal(found.payoffs[0], 10 * first[:, None] + second)
+    assert np.array_equal(found.payoffs[1], first[:, None] - second)
+
+
+def test_teams_by_agent_beside_single_policies() -> None:
+    members = {"x": {"a0": partial(always, 0), "b0": partial(always, 1)}, "four": POPULATION["four"]}
+    found = tournament(Matrix, members, executor="inline", **TWO)
+    assert found.payoffs[0].tolist() == [[1, 4], [41, 44]] and found.sides == (0, 1)
+
+
+def test_sides_have_names_in_the_order_of_agents(tmp_path: Path) -> None:
+    sides = {"a0": "one", "a1": "one", "b0": "two", "b1": "two", "b2": "two"}
+    found = tournament(partial(Matrix, (2, 3)), POPULATION, side_of=sides, executor="inline", **TWO)
+    check(found)
+    assert found.sides == ("one", "two")
+    found.plot(tmp_path / "payoffs.svg")
+    labels = (tmp_path / "payoffs.svg").read_text()
+    assert "<!-- one -->" in labels and "<!-- two -->" in labels and "<!-- first side -->" not in labels
+
+
+def test_a_member_that_fits_only_some_agents_is_told_of_teams() -> None:
+    with pytest.raises(ValueError, match=r"the policy 'nought' is to act for 'a0'.* and for 'b0'") as raised:
+        tournament(Uneven, POPULATION, executor="inline", **TWO)
+    assert "may be a team: a dict of policies by agent, or by name with policy_of=" in raised.value.__notes__[0]
+    with pytest.raises(ValueError, match="agent 'b0' has no policy among") as raised:
+        tournament(Uneven, {"x": TEAMS["x"] | {"a0": partial(always, 1)}}, executor="inline", **TWO)
+    assert raised.value.__notes__ == ["in the team 'x' of the population"]
+
+
+@pytest.mark.slow
+def test_what_sync_ippo_has_trained_is_a_team() -> None:
+    make = simple_push_v3.parallel_env
+    with SyncIPPO("MlpPolicy", make, n_actors=2, n_steps=32, batch_size=64, seed=0, executor="inline") as model:
+        model.learn(64)
+        trained = model.policies
+    agents = ("adversary_0", "agent_0")
+    members = {"trained": trained, "random": {agent: RandomPolicy() for agent in agents}}
+    results = [
+        tournament(make, members, executor=executor, workers=workers, **TWO)  # type: ignore[arg-type]
+        for executor, workers in (("inline", 1), ("threads", 2), ("processes", 3))
+    ]
+    assert len({found.fingerprint for found in results}) == 1
+    assert results[0].payoffs.shape == (2, 2, 2) and np.isfinite(results[0].payoffs).all()
+
+
 def test_a_seed_is_told() -> None:
     found = tournament(Matrix, POPULATION, executor="inline", progress_bar=False, episodes=1)
     again = tournament(Matrix, POPULATION, executor="inline", progress_bar=False, episodes=1, seed=found.seed)
@@ -152,6 +228,8 @@ def test_a_seed_is_told() -> None:
         ({"episodes": 0}, ValueError, "episodes"),
         ({"env_fn": partial(Matrix, (2, 1))}, ValueError, "3 agents; say with side_of="),
         ({"side_of": lambda agent: 0}, ValueError, "side_of gives"),
+        ({"side_of": lambda agent: 1 + "ab".index(agent[0])}, ValueError, "side_of gives"),
+        ({"side_of": lambda agent: "same"}, ValueError, "for two sides that have names"),
         ({"workers": 0}, ValueError, "workers"),
         ({"executor": "thread"}, ValueError, "executor"),
     ],
