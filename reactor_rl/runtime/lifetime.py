@@ -308,8 +308,8 @@ class RunLifetime:
             interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))  # the latter out of a `with` that it struck
             what = error if isinstance(error, str) else f"{type(error).__name__} was raised"
             self._mark_over("broken", INTERRUPTED if interrupted else what)
-            if self._closer not in (-1, get_ident()):  # it began between the look above and here, and waits for this thread
-                self._left = True
+        if self._closer not in (-1, get_ident()):  # it began between the first look and here, and waits for this thread
+            self._left = True
 
     def _mark_over(self, state: Literal["stopped", "failed", "broken"], why: str) -> None:
         self._state, self._why = state, why

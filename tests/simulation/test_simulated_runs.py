@@ -43,7 +43,7 @@ ONCE_FAILED = (
     51991,  # another thread closed the run while an input was set, and the error did not say so
     68087,  # inputs that were set, and Ctrl-C before their tick: shutdown reactions on some workers had them
     95751,  # the simulation lost the request to start without a word, for which nobody has a limit
-    225103,  # Ctrl-C in a tick as another thread began to close the run, whose shutdown reactions here were left out
+    225103, 440415,  # Ctrl-C in a tick as another thread began to close the run, whose shutdown reactions here were left out
     284887,  # Ctrl-C at the end of a start on nodes: the run that nobody had yet waited for nodes that were gone
     293781,  # a worker was replaced as another thread ended the run, and names of its channels were left for a while
     354370,  # three times Ctrl-C while a run was closed, the last one before it was taken from the list of those that are open
