@@ -459,6 +459,14 @@ FRONT = (
         ("ale_py AtariVectorEnv (C++)", "EnvPool (C++)"),
     ),
     ("PPO, 16 CartPole: `SyncPPO`", "training", "PPO, 16 CartPole", "reactor_rl", ("SB3", "SBX")),
+    ("16 masked grids: `SyncMaskablePPO`", "training", "MaskablePPO, 16 masked grids", "reactor_rl", ("sb3-contrib", "")),
+    (
+        "16 CartPole with memory: `SyncRecurrentPPO`",
+        "training",
+        "RecurrentPPO, 16 CartPole without velocities",
+        "reactor_rl",
+        ("sb3-contrib", ""),
+    ),
     ("SAC, 8 HalfCheetah: `SyncSAC`", "training", "SAC, 8 HalfCheetah, an update a step", "reactor_rl", ("SB3", "SBX")),
 )
 """The README's rows: what, the file and the case, ours, and how the names of rivals begin: the usual ones, and last the fastest,
@@ -473,7 +481,7 @@ def against(found: dict[str, Any], rival: str) -> dict[str, float] | None:
 
 
 def front(*results: Result) -> str:
-    """The README's six rows: against what most people use, and against the fastest that there is."""
+    """The README's rows: against what most people use, and against the fastest that there is."""
     files = {result["benchmark"]: result for result in results}
     rows = []
     for name, file, case, ours, rivals in FRONT:
