@@ -131,6 +131,11 @@ class Execution:
             raise TypeError(f"caller_works must be True or False, got {self.caller_works!r}")
         checked_number("restarts", self.restarts, 0)
         object.__setattr__(self, "restarts", int(self.restarts))
+        if self.restarts and self.start_method == "fork":
+            raise ValueError(
+                f"restarts={self.restarts} cannot be used with {method_option}='fork': a new worker must begin as the first one "
+                f"did. Leave {method_option} out, or use 'forkserver' or 'spawn'"
+            )
         if isinstance(self.timeout, np.number):
             object.__setattr__(self, "timeout", float(self.timeout))
         check_timeout("timeout", self.timeout)

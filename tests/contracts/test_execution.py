@@ -1,6 +1,7 @@
 """Where something runs is asked in the same words everywhere, and refused with the same ones."""
 
 import inspect
+import multiprocessing
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -75,6 +76,22 @@ def test_a_setting_of_no_meaning_is_named(name: str, word: str, value: Any, says
     called, given = ASKED[name]
     with pytest.raises((TypeError, ValueError), match=says):
         called(*given, **{word: value})
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork")
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        (name, word)
+        for name, (called, _) in ASKED.items()
+        for word in ("context", "start_method")
+        if {word, "restarts"} <= keywords(called)
+    ],
+)
+def test_workers_that_are_forked_are_not_replaced(name: str, word: str) -> None:
+    called, given = ASKED[name]
+    with pytest.raises(ValueError, match=f"restarts=2 cannot be used with {word}='fork': a new worker"):
+        called(*given, restarts=2, **{word: "fork"})
 
 
 def test_numbers_of_numpy_are_pythons() -> None:

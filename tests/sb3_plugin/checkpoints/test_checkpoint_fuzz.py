@@ -312,7 +312,7 @@ def test_the_file_says_neither_where_to_run_nor_where_to_write(small: Path, tmp_
     there.mkdir()
     plain = {
         "tensorboard_log": str(there / "logs"), "watch": str(there / "film.gif"), "watch_every": 1, "executor": "federated",
-        "nodes": 2, "workers": 3, "restarts": 5, "start_method": "fork", "timeout": 0.001, "verbose": 1,
+        "nodes": 2, "workers": 3, "restarts": 5, "start_method": "spawn", "timeout": 0.001, "verbose": 1,
     }  # fmt: skip
     path = write(tmp_path / "edited.zip", with_arguments(read(small), **{name: {"is": value} for name, value in plain.items()}))
     with PQN.resume(path, allow_pickle=False) as model:
