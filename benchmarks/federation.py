@@ -219,7 +219,7 @@ def deaths(there: Any, times: int) -> dict[str, Any]:
         os.kill(ray.get(transport._actors[1].__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
     def machine(transport: Any) -> None:
-        (found,) = [one for one in there.others if one.node_id == transport._homes[1]]
+        (found,) = [one for one in there.others if one.node_id == transport._machines[1]]
         there.remove_node(found, allow_graceful=False)
 
     return {"process": summary([after(process) for _ in range(times)]), "machine": summary([after(machine)])}

@@ -133,16 +133,16 @@ def compile_schedule(
     sharing = topology.reactors if arrivals is None else topology.reactors[: arrivals.gateway]
     if placement is None:
         workers = max(1, min(workers, len(sharing)))
-        homes = longest_first([sum(cost[i] for i in reactor.reactions) for reactor in sharing], workers)
+        worker_of = longest_first([sum(cost[i] for i in reactor.reactions) for reactor in sharing], workers)
     else:
-        homes = _checked_placement(sharing, placement, workers)
-        workers = max(homes, default=0) + 1
-    if not caller_works and homes:
-        homes, workers = [worker + 1 for worker in homes], workers + 1
-    homes += [0] * (len(topology.reactors) - len(sharing))
-    order, ends = _order(topology, graph, cost, homes, workers, {} if arrivals is None else arrivals.due)
-    lists = _synchronise(topology, graph, homes, order, arrivals)
-    schedule = Schedule(workers, tuple(homes), lists, max(ends, default=0.0))
+        worker_of = _checked_placement(sharing, placement, workers)
+        workers = max(worker_of, default=0) + 1
+    if not caller_works and worker_of:
+        worker_of, workers = [worker + 1 for worker in worker_of], workers + 1
+    worker_of += [0] * (len(topology.reactors) - len(sharing))
+    order, ends = _order(topology, graph, cost, worker_of, workers, {} if arrivals is None else arrivals.due)
+    lists = _synchronise(topology, graph, worker_of, order, arrivals)
+    schedule = Schedule(workers, tuple(worker_of), lists, max(ends, default=0.0))
     if schedule.signals() != schedule.waits():
         raise AssertionError(f"unbalanced channels: {schedule.signals()} produced, {schedule.waits()} consumed")
     return schedule
@@ -164,13 +164,13 @@ def expected_ends(
         ProgramError: If a cost names an unknown reactor.
     """
     cost = _reaction_costs(topology, costs or {})
-    homes = [0] * len(nodes)
+    worker_of = [0] * len(nodes)
     for node, count in enumerate(workers):
         here = [reactor for reactor in topology.reactors if nodes[reactor.index] == node]
         placed = longest_first([sum(cost[i] for i in reactor.reactions) for reactor in here], count)
         for reactor, worker in zip(here, placed, strict=True):
-            homes[reactor.index] = sum(workers[:node]) + worker
-    return _order(topology, graph, cost, homes, max(homes, default=0) + 1, {})[1]
+            worker_of[reactor.index] = sum(workers[:node]) + worker
+    return _order(topology, graph, cost, worker_of, max(worker_of, default=0) + 1, {})[1]
 
 
 def _reaction_costs(topology: Topology, costs: Mapping[str, float]) -> list[float]:
@@ -199,11 +199,11 @@ def _once(topology: Topology, index: int) -> bool:
 def longest_first(costs: Sequence[float], workers: int) -> list[int]:
     """Assign a worker to each cost: the longest processing time first, onto the least loaded worker. Ties go by index."""
     load = [(0.0, 0, worker) for worker in range(workers)]  # a heap; equal loads are told apart by how many have been placed there
-    homes = [0] * len(costs)
+    worker_of = [0] * len(costs)
     for index in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
-        seconds, count, homes[index] = load[0]
-        heapq.heapreplace(load, (seconds + costs[index], count + 1, homes[index]))
-    return homes
+        seconds, count, worker_of[index] = load[0]
+        heapq.heapreplace(load, (seconds + costs[index], count + 1, worker_of[index]))
+    return worker_of
 
 
 def check_names(reactors: Sequence[ReactorSpec], placement: Mapping[str, int]) -> None:

@@ -402,10 +402,10 @@ def makespan(shards: Sequence[Placed]) -> float:
     return max(load.values())
 
 
-def _shards(seconds: Sequence[float], cuts: Sequence[int], homes: Sequence[int]) -> list[Placed]:
+def _shards(seconds: Sequence[float], cuts: Sequence[int], worker_of: Sequence[int]) -> list[Placed]:
     """Shards between the cuts; neighbours on one worker are one shard."""
-    merged = [*(i for i in range(len(homes)) if i == 0 or homes[i] != homes[i - 1]), len(homes)]
-    rows = [(cuts[i], cuts[j], homes[i]) for i, j in pairwise(merged)]
+    merged = [*(i for i in range(len(worker_of)) if i == 0 or worker_of[i] != worker_of[i - 1]), len(worker_of)]
+    rows = [(cuts[i], cuts[j], worker_of[i]) for i, j in pairwise(merged)]
     return [Placed(lo, hi, worker, sum(seconds[lo:hi])) for lo, hi, worker in rows]
 
 

@@ -168,7 +168,7 @@ class RayTransport:
         self._configs: list[Any] = []
         self._actors: dict[int, Any] = {}
         self._where: dict[int, Any] = {}  # what each node says of itself, until somebody looks at it
-        self._homes: dict[int, str] = {}  # Ray's identifier of each node's machine
+        self._machines: dict[int, str] = {}  # Ray's identifier of each node's machine
         self._names: dict[str, str] = {}
         self._doubtful: set[str] = set()  # machines that have stopped answering
         self._called: dict[int, list[Any]] = {}  # what each reply consists of
@@ -226,7 +226,7 @@ class RayTransport:
         """Learn what new nodes say of themselves, and compare it."""
         if self._where:
             told = {node: self._got(node, self._where.pop(node)) for node in list(self._where)}
-            self._homes |= {node: home for node, (home, _) in told.items()}
+            self._machines |= {node: machine for node, (machine, _) in told.items()}
             warn_of_differences(platform_report(loaded_packages()), {self._told(node): found for node, (_, found) in told.items()})
 
     def _got(self, node: int, wanted: Any) -> Any:
@@ -236,7 +236,7 @@ class RayTransport:
             raise
         except RayError as error:
             if isinstance(error, ActorUnavailableError):  # nobody has been told yet whose reply there is not
-                self._doubtful.add(self._homes.get(node, ""))
+                self._doubtful.add(self._machines.get(node, ""))
             raise NodeLostError(node, _how(error)) from error
 
     def replace(self, node: int) -> None:
@@ -245,17 +245,17 @@ class RayTransport:
         ray.kill(self._actors.pop(node))
         for waiting in (self._called, self._where):
             waiting.pop(node, None)
-        home, alive = self._homes.pop(node, None), [one for one in machines() if one.id not in self._doubtful]
-        if home in [one.id for one in alive]:
+        machine, alive = self._machines.pop(node, None), [one for one in machines() if one.id not in self._doubtful]
+        if machine in [one.id for one in alive]:
             self._make(node, self._held.options(node - 1))
             return
-        taken = list(self._homes.values())
+        taken = list(self._machines.values())
         best = min(alive, key=lambda one: (one.home, taken.count(one.id)))
         self._make(node, {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(best.id, soft=False)})
 
     def describe(self, node: int) -> str:
         """The name of a node's machine."""
-        return self._names.get(self._homes.get(node, ""), "")
+        return self._names.get(self._machines.get(node, ""), "")
 
     def _told(self, node: int) -> str:
         return f"node {node} on {self.describe(node)}"

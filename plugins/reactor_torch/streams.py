@@ -216,7 +216,7 @@ def _only_calls_what_is_known(part: nn.Module, forward: object) -> bool:
             return True
         if name in vars(part):
             return False
-        return name in _PLAIN or any(hasattr(home, name) for home in (torch.Tensor, torch, nn.functional))
+        return name in _PLAIN or any(hasattr(place, name) for place in (torch.Tensor, torch, nn.functional))
 
     def names(code: CodeType) -> set[str]:
         inner = [const for const in code.co_consts if isinstance(const, CodeType)]

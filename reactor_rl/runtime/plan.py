@@ -180,12 +180,12 @@ class Plan:
 
     def reactors_of(self, worker: int) -> tuple[int, ...]:
         """Indices of the reactors that live on a worker, in program order."""
-        return tuple(index for index, home in enumerate(self.schedule.placement) if home == worker)
+        return tuple(index for index, placed in enumerate(self.schedule.placement) if placed == worker)
 
     def names_of(self, worker: int) -> tuple[str, ...]:
         """Names of the reactors that live on a worker."""
         return tuple(self.topology.reactors[index].name for index in self.reactors_of(worker))
 
-    def home(self, reactor: int) -> int:
+    def worker_of(self, reactor: int) -> int:
         """Return the worker of a reactor; the boundary is the caller's."""
         return 0 if reactor < 0 else self.schedule.placement[reactor]

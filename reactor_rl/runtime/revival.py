@@ -108,7 +108,7 @@ class InputLog:
         self._words = control_words(memory, plan.layout)
         places: dict[int, set[ArenaSlot]] = {}
         for node in plan.topology.inputs:
-            reader = plan.home(node.reactor)
+            reader = plan.worker_of(node.reactor)
             for piece in node.sources:
                 if reader == 0 or plan.layout.owner[piece.output] == reader:
                     continue

@@ -48,7 +48,7 @@ def scenario_of(plan: Plan, recover: bool) -> Scenario:
     """A compiled program, as the model has it."""
     lists = tuple(tuple(_OPS[type(op)](op) for op in ops) for ops in plan.schedule.lists)
     before = tuple(tuple(sorted(earlier)) for earlier in graphs.build(plan.topology).before)
-    return Scenario(lists, before, tuple(plan.home(one.reactor) for one in plan.topology.reactions), recover=recover)
+    return Scenario(lists, before, tuple(plan.worker_of(one.reactor) for one in plan.topology.reactions), recover=recover)
 
 
 class Observed(Model):

@@ -30,7 +30,7 @@ def test_a_machine_comes_and_goes(cluster: Any) -> None:
     try:
         with make(executor="ray", nodes=RayNodes(2, num_cpus=3, patience=60.0), workers=1, restarts=1) as envs:
             found = [envs.reset(seed=1)[0].tobytes(), *steps_of(envs, range(STEPS // 2))]
-            assert envs._run._transport._transport._homes[1] == new.node_id
+            assert envs._run._transport._transport._machines[1] == new.node_id
             cluster.remove_node(new, allow_graceful=False)
             with pytest.warns(RecoveryWarning, match=r"node 1 \(.*\) (has died|does not answer any more).*It was replaced"):
                 found += steps_of(envs, range(STEPS // 2, STEPS))

@@ -52,7 +52,7 @@ def test_who_closes_in_a_hurry_leaves_the_caller_s_own_to_who_has_time(executor:
     program = Program("lingers")
     program.bank(Lingers, 4, path=str(tmp_path))
     run = program.start(executor=executor, workers=1 if executor == "inline" else 2)
-    of_caller = [node.index for node in run._topology.reactors if run._plan.home(node.index) == 0]
+    of_caller = [node.index for node in run._topology.reactors if run._plan.worker_of(node.index) == 0]
     with ThreadPoolExecutor(1) as other:
         patient = other.submit(run.close)
         while not (tmp_path / f"{of_caller[0]}.ending").exists():

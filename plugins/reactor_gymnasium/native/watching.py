@@ -59,8 +59,8 @@ class CodeWatch:
         self._orders: dict[int, tuple[type, tuple[type, ...], str]] = {}
         for code in codes:
             self._orders[id(code.kind)] = code.kind, code.kind.__mro__, code.kind.__module__
-            for home, name, _ in code.places.values():
-                self._note(_namespace(home), name, _module(home))
+            for owner, name, _ in code.places.values():
+                self._note(_namespace(owner), name, _module(owner))
             for name in sorted(code.names | SPECIAL):
                 self._note_attribute(code.kind, name)
             for function in code.functions.values():
@@ -69,9 +69,9 @@ class CodeWatch:
         for code in called:
             for name in sorted(code.methods):
                 self._note_attribute(code.kind, name)
-            for home, name, _ in code.places.values():
-                if isinstance(home, type):
-                    self._note(_namespace(home), name, home.__module__)
+            for owner, name, _ in code.places.values():
+                if isinstance(owner, type):
+                    self._note(_namespace(owner), name, owner.__module__)
         self.look = self._looking()
 
     def same(self, objects: list[Any], kind: type) -> bool:
@@ -176,17 +176,17 @@ def watch_of(*codes: Code, called: tuple[Code, ...] = ()) -> CodeWatch:
     return CodeWatch(*codes, called=called)
 
 
-def _namespace(home: type | ModuleType) -> Namespace:
+def _namespace(owner: type | ModuleType) -> Namespace:
     """The very dict of the attributes, of which ``vars()`` of a class is a view."""
-    if isinstance(home, ModuleType):
-        return vars(home)
-    (found,) = gc.get_referents(vars(home))
+    if isinstance(owner, ModuleType):
+        return vars(owner)
+    (found,) = gc.get_referents(vars(owner))
     assert type(found) is dict
     return found
 
 
-def _module(home: type | ModuleType) -> str:
-    return home.__module__ if isinstance(home, type) else home.__name__
+def _module(owner: type | ModuleType) -> str:
+    return owner.__module__ if isinstance(owner, type) else owner.__name__
 
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:

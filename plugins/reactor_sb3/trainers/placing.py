@@ -128,8 +128,8 @@ def _choice(config: ProgramConfig, learning: Model) -> Placement:
         if config.independent and not told:
             config = replace(config, split=False)
         overlap, learners = _overlaps(config, slices), config.lanes * slices
-    homes = placed(config.actors.actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners)
-    return Placement(executor, workers, homes, actor, learner, updates, slices, config.split, helped=helped)
+    worker_of = placed(config.actors.actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners)
+    return Placement(executor, workers, worker_of, actor, learner, updates, slices, config.split, helped=helped)
 
 
 def timed_learner(config: ProgramConfig, learning: Model) -> LearnerCost:
@@ -175,13 +175,13 @@ def spread(config: ProgramConfig, machines: Sequence[int]) -> Placement:
     """
     actors, slices = config.actors.actors, min(config.n_learners or 1, config.blocks)
     nodes = spread_workers(machines, actors)
-    homes = placed(
+    worker_of = placed(
         nodes.count(0), machines[0], 1.0, 0.0, config.aside(1.0, 0.0),
         overlap=_overlaps(config, slices), learners=config.lanes * slices,
     )  # fmt: skip
-    homes |= {f"actor[{index}]": index % machines[node] for index, node in enumerate(nodes) if node}
+    worker_of |= {f"actor[{index}]": index % machines[node] for index, node in enumerate(nodes) if node}
     on = {f"actor[{index}]": node for index, node in enumerate(nodes)}
-    return Placement(config.executor, sum(machines), homes, None, None, slices=slices, split=config.split, on=on)
+    return Placement(config.executor, sum(machines), worker_of, None, None, slices=slices, split=config.split, on=on)
 
 
 def _overlaps(config: ProgramConfig, slices: int) -> bool:
@@ -317,13 +317,13 @@ def placed(
     load[-1] += sum(aside.values()) if overlap else max(0.0, sum(aside.values()) - learner)
     heap = [(seconds, worker) for worker, seconds in enumerate(load)]
     heapq.heapify(heap)
-    homes = {"learner": 0, "logger": 0} | {f"gradient_worker[{index}]": (1 + index) % workers for index in range(learners - 1)}
-    homes |= dict.fromkeys(aside, workers - 1)
+    worker_of = {"learner": 0, "logger": 0} | {f"gradient_worker[{index}]": (1 + index) % workers for index in range(learners - 1)}
+    worker_of |= dict.fromkeys(aside, workers - 1)
     for index in range(actors):
         seconds, worker = heap[0]
-        homes[f"actor[{index}]"] = worker
+        worker_of[f"actor[{index}]"] = worker
         heapq.heapreplace(heap, (seconds + actor, worker))
-    return homes
+    return worker_of
 
 
 def meeting_cost(config: ProgramConfig, updates: int, learner: float, slices: int) -> float:
@@ -345,8 +345,7 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
     if choice.actor is None or choice.learner is None:
         return []
     busiest = max(
-        sum(home == worker for name, home in choice.placement.items() if name.startswith("actor"))
-        for worker in range(choice.workers)
+        sum(its == worker for name, its in choice.placement.items() if name.startswith("actor")) for worker in range(choice.workers)
     )
     sampling, learning = choice.actor * busiest, choice.learner if choice.helped is None else choice.helped
     advice = []

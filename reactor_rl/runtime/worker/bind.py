@@ -126,7 +126,7 @@ class _Binder:
         return loop, boundary_out, boundary_in
 
     def _here(self, reactor: int) -> bool:
-        return self.plan.home(reactor) == self.worker
+        return self.plan.worker_of(reactor) == self.worker
 
     def _allowed(self, reactor: int, declare: Callable[[topo.ReactionSpec], bool]) -> int:
         """Bits of the reactions that declare a port; all bits if every reaction of the reactor does, and for the boundary."""
