@@ -189,9 +189,11 @@ def closes_as_they_are_replaced(
 @pytest.mark.faults
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("made", [False, True])
 def test_successors_that_start_while_their_run_is_closed_close_what_they_made(
-    makes: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: bool, makes: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Once successors are made they are started, and ended by whoever closes the run."""
     started, really_start = [], launch.start_process
 
     def start_process(context: Any, process: Any) -> None:
@@ -199,23 +201,22 @@ def test_successors_that_start_while_their_run_is_closed_close_what_they_made(
         started.append(process)
 
     monkeypatch.setattr(launch, "start_process", start_process)
-    closing = closes_as_they_are_replaced(makes, lambda: bool(makes._words[ControlBlock.ABORT]), monkeypatch)
+    closing = closes_as_they_are_replaced(makes, lambda: bool(makes._words[ControlBlock.ABORT]), monkeypatch, made)
     assert not list(tmp_path.glob("2.*.made"))  # whoever ticks does not wait for the slow one
     (tmp_path / "gate").touch()
     closing.join()
-    made = {path.stem for path in tmp_path.glob("*.made")}
-    assert {path.stem for path in tmp_path.glob("*.closed")} == made
-    assert started and len(made) == 1 + len(started)  # on a busy machine the second one is not even started
+    begun = {path.stem for path in tmp_path.glob("*.made")}
+    assert {path.stem for path in tmp_path.glob("*.closed")} == begun
+    assert started and len(begun) == 1 + len(started)  # on a busy machine the second one is not even started
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("made", [False, True])
-def test_nobody_is_replaced_once_all_are_ended(made: bool, makes: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_replaced_once_all_are_ended(makes: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even by a thread that has begun to: nobody would ever end the successors."""
     monkeypatch.setattr(lifetime, "ABORTED", 0.1)
-    closes_as_they_are_replaced(makes, lambda: makes._state == "closed", monkeypatch, made).join()
+    closes_as_they_are_replaced(makes, lambda: makes._state == "closed", monkeypatch).join()
     assert not list(tmp_path.glob("[12].*.made"))
 
 
