@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 HABITS = (
-    "own observation", "class observation", "view", "own reward", "class reward", "reward of one element", "flags",
+    "own observation", "class observation", "own parts", "view", "own reward", "class reward", "reward of one element", "flags",
     "own info", "class info", "keeps actions", "changes actions",
 )  # fmt: skip
 """What such an environment does. With or without them, it gives the same numbers to whoever looks at once."""
@@ -59,7 +59,7 @@ class Reusing(gymnasium.Env[Any, Any]):
             if "view" in self.habits:
                 rows = self._place("observation", key, lambda shape=space.shape: np.zeros((2, *shape), np.float32))
                 fresh, rows[0] = rows[0], fresh
-            elif self.habits & {"own observation", "class observation"}:
+            elif self.habits & {"own observation", "class observation", "own parts"}:
                 kept = self._place("observation", key, lambda shape=space.shape: np.zeros(shape, np.float32))
                 kept[...] = fresh
                 fresh = kept

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WRAPPERS, Bypassed, WrapperBypass
-from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
+from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own, parts_alone
 from reactor_gymnasium.environments.returned import check_info, explain_returned
 from reactor_gymnasium.environments.rows import IDLE, EnvRows, MakeSeeds, SavedEnv, StepBuffers, marked
 from reactor_gymnasium.environments.saving import load_env, save_env
@@ -163,7 +163,10 @@ class GymRows(EnvRows):
                         put(row, observation)
                     # An array that nobody else refers to is ours already; a view's memory is somebody else's.
                     kind = type(observation)
-                    alone = counted(observation) == SOLE and observation.base is None if kind is ndarray else kind in immutable
+                    if kind is ndarray:
+                        alone = counted(observation) == SOLE and observation.base is None
+                    else:
+                        alone = counted(observation) == SOLE and parts_alone(observation) if kind is dict else kind in immutable
                     last[row] = observation if alone else own(observation)
                     if not alone and kept is not None:
                         kept[row] = observation

@@ -12,7 +12,7 @@ import numpy as np
 
 from reactor_rl.plugin import dumps, loads
 
-__all__ = ["ALONE", "IMMUTABLE", "SOLE", "as_number", "looked_at", "own", "ours_alone", "same_bits", "shared"]
+__all__ = ["ALONE", "IMMUTABLE", "SOLE", "as_number", "looked_at", "own", "ours_alone", "parts_alone", "same_bits", "shared"]
 
 _NUMBERS = {kind for kind in np.sctypeDict.values() if issubclass(kind, np.number)}
 IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None), np.bool_, *_NUMBERS})
@@ -61,6 +61,26 @@ def shared(values: Iterable[Any]) -> bool:
     """
     count, base = _counts(values)
     return count > _PART or base > _BASE
+
+
+def _arrays_alone(parts: dict[Any, Any], most: int) -> bool:
+    """Whether arrays of a dict have so many references at most and memory of their own, and all else in it cannot change."""
+    for part in parts.values():
+        if type(part) is np.ndarray:
+            if sys.getrefcount(part) > most or part.base is not None or part.dtype.hasobject:
+                return False
+        elif type(part) not in IMMUTABLE:
+            return False
+    return True
+
+
+_OF_DICT = next(count for count in range(1, 10) if _arrays_alone({"array": np.zeros(1)}, count))
+"""The count of :func:`sys.getrefcount` in there for an array that one dict alone refers to."""
+
+
+def parts_alone(parts: dict[Any, Any]) -> bool:
+    """Whether nobody else can change what is in a dict that nobody else refers to."""
+    return _arrays_alone(parts, _OF_DICT)
 
 
 def looked_at(env: Any) -> bool:

@@ -103,25 +103,29 @@ class ObservationLayout:
         return write
 
     def batch_writer(self, rows: Array) -> Callable[[list[Any]], Any] | None:
-        """A function that writes all rows at once, where that is cheaper than one by one: small arrays of one leaf.
+        """A function that writes all rows at once, where that is cheaper than one by one: small arrays, and no objects.
 
         It raises ``TypeError`` or ``ValueError`` where :meth:`check` does, of some of the observations, after it may have written
         some; large observations are better written while they are in the cache.
         """
         # 1 KB: chosen, as above it copying takes longer than the calls that are saved.
-        if not self.plain or rows[0].nbytes > 1024:
+        if self.objects or not len(rows) or rows[0].nbytes > 1024 or any(0 in shape for _, shape, _ in self.arrays):
             return None
-        casting = self.casting
-        if rows.ndim == 1:
+        if self.plain:
+            return _numbers_writer(rows, self.casting) if rows.ndim == 1 else joint_writer(rows, self.casting)
+        leaves = [
+            (_leaf_of_all(path), _leaf_writer(rows[f"leaf{number}"], self.casting))
+            for number, (path, _, _) in enumerate(self.arrays)
+        ]
 
-            def write_numbers(observations: list[Any]) -> None:
-                numbers = np.array(observations)
-                if numbers.shape != rows.shape:
-                    raise ValueError(f"{numbers.shape} are not {rows.shape}")
-                np.copyto(rows, numbers, casting=casting)
+        def write_leaves(observations: list[Any]) -> None:
+            try:
+                for leaf_of_all, write in leaves:
+                    write(leaf_of_all(observations))
+            except (LookupError, AttributeError) as error:  # one of them lacks a leaf
+                raise ValueError(str(error)) from error
 
-            return write_numbers
-        return joint_writer(rows, casting)
+        return write_leaves
 
     def write_block(self, rows: Array, block: slice, observations: Any) -> None:
         """Write the array leaves of observations that are batched already, as Gymnasium batches them, into a block of rows.
@@ -230,6 +234,40 @@ def joint_writer(rows: Array, casting: Casting) -> Callable[[list[Any]], None]:
             raise ValueError("the lengths differ")
 
     return write_all
+
+
+def _numbers_writer(rows: Array, casting: Casting) -> Callable[[list[Any]], None]:
+    """The same for numbers, into ``rows`` of shape ``(n,)``."""
+
+    def write_numbers(observations: list[Any]) -> None:
+        numbers = np.array(observations)
+        if numbers.shape != rows.shape:
+            raise ValueError(f"{numbers.shape} are not {rows.shape}")
+        np.copyto(rows, numbers, casting=casting)
+
+    return write_numbers
+
+
+def _leaf_writer(field: Array, casting: Casting) -> Callable[[list[Any]], None]:
+    """The same for one of several leaves, whose rows are not side by side in memory."""
+    if field.ndim == 1:
+        return _numbers_writer(field, casting)
+    joined = np.empty(field.shape, field.dtype)
+    write_joined = joint_writer(joined, casting)
+
+    def write_all(observations: list[Any]) -> None:
+        write_joined(observations)
+        field[...] = joined
+
+    return write_all
+
+
+def _leaf_of_all(path: Path) -> Callable[[list[Any]], list[Any]]:
+    """A function that takes a leaf of each observation."""
+    if len(path) == 1:  # as nearly always
+        (key,) = path
+        return lambda observations: [one[key] for one in observations]
+    return lambda observations: [_at(one, path) for one in observations]
 
 
 def _scalars(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[type, ...]:
