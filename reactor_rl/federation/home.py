@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, cast
 
 from reactor_rl import graph as graphs
 from reactor_rl.drawing.draw import draw
-from reactor_rl.errors import Failure, NodeDiedError, WorkerHungError
+from reactor_rl.errors import Failure, NodeDiedError, RunClosedError, WorkerHungError
 from reactor_rl.federation.cut import GATEWAY, HOME, NodeProgram, On, cut, nodes_of
 from reactor_rl.federation.gateway import Gateway, argument_for, to_global
 from reactor_rl.federation.node import NodeConfig
@@ -93,6 +93,7 @@ class MessageRouter:
         gateway: The gateway of home.
         failures: Failures of reactions on other nodes in this pass.
         requests: Number of requests made.
+        over: Whether the nodes have been ended, so that no reply will come.
     """
 
     def __init__(self, programs: Sequence[NodeProgram], transport: NodeTransport, words: memoryview, caller: Caller) -> None:
@@ -107,6 +108,7 @@ class MessageRouter:
         self.gateway = Gateway(programs[HOME], self)
         self.failures: list[Failure] = []
         self.requests = 0
+        self.over = False
         self._error: Exception | None = None  # of a message that was passed on
 
     def serve(self, loop: WorkerLoop) -> None:
@@ -213,6 +215,8 @@ class MessageRouter:
 
     def _receive(self, timeout: float) -> bool:
         """Wait ``timeout`` seconds for one reply and take it. Returns whether it came."""
+        if self.over:
+            raise RunClosedError("the nodes of this run were ended")
         try:
             index, reply = self._transport.receive(timeout)
         except TimeoutError:
@@ -505,6 +509,7 @@ def start_federated(
         if run is not None:  # interrupted before the user has it: its end must not wait for nodes that are gone
             with contextlib.suppress(Exception):
                 run.close(timeout=GRACE)
+        helpers.router.over = True  # likewise for one that was interrupted while it ended itself, and has no name here
         transport.close(0.0)
         raise
 

@@ -362,7 +362,9 @@ def _nothing_left(user: User, runtime: SimulatedRuntime) -> None:
     """
     simulation = runtime.simulation
     wrong = [f"{task.name} ended by {task.error!r}" for task in simulation.tasks if task.error is not None and not _excused(task)]
-    if not (user.excused or (user.transport is not None and user.transport.losses)):
+    # A node that is being brought back is given up where one of its own helpers is killed meanwhile, and ends the others.
+    of_nodes = user.transport is not None and (user.transport.losses or simulation.faults.kills)
+    if not (user.excused or of_nodes):
         wrong += sorted(set(simulation.notes))
     wrong += [f"the run is {run._state}" for run in runtime.runs]
     wrong += [f"helper {one.name} has not ended" for one in simulation.helpers if not one.ended]

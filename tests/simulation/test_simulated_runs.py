@@ -43,10 +43,12 @@ ONCE_FAILED = (
     51991,  # another thread closed the run while an input was set, and the error did not say so
     68087,  # inputs that were set, and Ctrl-C before their tick: shutdown reactions on some workers had them
     95751,  # the simulation lost the request to start without a word, for which nobody has a limit
-    225103, 440415,  # Ctrl-C in a tick as another thread began to close the run, whose shutdown reactions here were left out
+    225103, 440415, 717767,  # Ctrl-C in a tick as another thread began to close the run: shutdown reactions here were left out
     284887, 660175,  # Ctrl-C at the end of a start on nodes: the run that nobody had yet waited for nodes that were gone
     293781,  # a worker was replaced as another thread ended the run, and names of its channels were left for a while
-    354370, 367058, 554043, 583618, 603027,  # three times Ctrl-C while a run was closed, which then stayed in the list of open ones
+    354370, 367058, 554043, 583618, 603027, 703859, 778714,  # three times Ctrl-C while a run was closed: it stayed in a list
+    777183, 797759,  # Ctrl-C as a start on nodes was given up: the run that nobody had waited for nodes that were gone
+    787199,  # the simulation was told of helpers that a node had ended because another one of its helpers was killed
     151, 5807,  # a node was lost while it was to be brought back before its next request
 )  # fmt: skip
 """Seeds at which the code of then did not do what it should. What they strike moves with every line that is added."""
