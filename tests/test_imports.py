@@ -142,6 +142,7 @@ def without_docstring(modules: dict[str, Module]) -> list[str]:
 RULES = [wrong_directions, past_doors, not_exported, circle, without_docstring]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_the_rules_hold(rule: object) -> None:
     modules = all_modules()

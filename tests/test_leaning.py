@@ -856,6 +856,7 @@ def test_files_of_the_page_are_there() -> None:
         assert any(one == file or (file.endswith("/") and one.startswith(file)) for one in sources()), f"{file} is gone"
 
 
+@pytest.mark.slow
 def test_whoever_leans_on_something_is_on_the_page() -> None:
     named = set(re.findall(r"`(reactor_\w+/[\w/.]*)`", page()))
     folders = tuple(file for file in named if file.endswith("/"))

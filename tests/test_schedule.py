@@ -89,6 +89,7 @@ def happens_before(schedule: Schedule, drop: tuple[int, int] | None = None) -> l
     return [found[index] for index in range(len(found))]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data(), random_graphs(), st.integers(1, 5), st.booleans(), st.booleans())
 def test_random_graphs(data: Any, case: tuple[Topology, Graph], workers: int, caller_works: bool, placed: bool) -> None:

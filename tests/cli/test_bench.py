@@ -148,6 +148,7 @@ def test_an_interrupted_run_leaves_a_report_of_what_was_done(benchmarks: Path) -
     assert len(found["ratios"]) == 2
 
 
+@pytest.mark.slow
 def test_a_command_line_that_makes_no_sense_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,6 +187,7 @@ print(json.dumps([[suite.name for suite in suites.SUITES], quick]))
     assert quick["multi_agent"] == [["junction, 4 agents x 1"]]  # and not the one with 16 copies
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer")
 def test_a_contender_that_starts_too_late_is_left_out_of_a_case_that_has_little_time() -> None:
     script = """

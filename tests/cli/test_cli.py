@@ -138,6 +138,7 @@ def test_plugins_add_commands_and_a_broken_one_is_listed_with_its_reason(here):
     assert "flowchart" in run(here, "draw", "mine:good").stdout
 
 
+@pytest.mark.slow
 def test_draw_prints_or_writes(here):
     printed = run(here, "draw", "mine:good", "2")
     assert printed.returncode == 0
@@ -167,6 +168,7 @@ def test_trace_writes_a_timeline(here, executor, rows):
     assert len({e["tid"] for e in events if e["ph"] == "X"}) == rows
 
 
+@pytest.mark.slow
 def test_trace_asks_what_is_no_program(here):
     assert run(here, "trace", "mine:Driven", "x", "-o", "t.json", "--ticks", "6", "--workers", "2").returncode == 0
     assert (here / "t.json").read_text() == "6 auto 2"

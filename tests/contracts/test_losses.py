@@ -232,11 +232,13 @@ def test_networks_that_somebody_has_touched_are_computed_as_written(name: str, t
 # ---------------------------------------------------------------------- who has a case
 
 
+@pytest.mark.slow
 def test_each_loss_has_a_case() -> None:
     tested = {type(loss) for case in CASES.values() for loss in case.made().nets.losses.values()}
     assert losses() == tested
 
 
+@pytest.mark.slow
 def test_each_function_of_the_extension_is_called_by_a_case() -> None:
     found = set()
     for case in CASES.values():

@@ -436,6 +436,7 @@ def test_a_vector_environment_says_what_a_plain_loop_says(name: str, mode: Any) 
     plays_as_a_loop(CASES[name], mode, executor="inline")
 
 
+@pytest.mark.slow
 @one_mode(["own observation", "texts", "agents, joining"])
 def test_in_processes_it_says_so_too(name: str, mode: Any) -> None:
     plays_as_a_loop(CASES[name], mode, executor="processes", workers=2)

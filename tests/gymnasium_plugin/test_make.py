@@ -230,6 +230,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.slow
 @in_turn("imports", ORDERS.values(), ids=ORDERS, kept=1)
 def test_imports_come_in_any_order(imports: str) -> None:
     pytest.importorskip("ale_py")
@@ -238,6 +239,7 @@ def test_imports_come_in_any_order(imports: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_make_vec_finds_atari_games_by_itself() -> None:
     pytest.importorskip("ale_py")
     code = (
@@ -258,6 +260,7 @@ def test_a_twin_is_made_alone_as_its_original() -> None:
     env.close()
 
 
+@pytest.mark.slow
 def test_importing_is_all_that_a_tool_needs() -> None:
     code = (
         "import gymnasium, sys; envs = gymnasium.make_vec('reactor_gymnasium:reactor/CartPole-v1', num_envs=2, executor='inline'); "

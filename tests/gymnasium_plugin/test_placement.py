@@ -20,6 +20,7 @@ def even(seconds: list[float], workers: int) -> list[Placed]:
     return [Placed(lo, hi, worker, sum(seconds[lo:hi])) for worker, (lo, hi) in enumerate(pairwise(cuts))]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(COSTS, st.integers(1, 12), st.data())
 def test_any_costs(costs: list[float], workers: int, data: st.DataObject) -> None:

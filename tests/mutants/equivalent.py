@@ -67,7 +67,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "reactor_rl/runtime/processes.py": {
         "ProcessesExecutor._exchange: self._lines[worker - 1].close()": _LATER,
         "ProcessesExecutor._release: self._start = None": _MEMORY,
-        "ProcessesExecutor.replace: self.channels[pair].unlink()": _LATER,
+        "ProcessesExecutor._exchange: self.channels[pair].unlink()": _LATER,
     },
     "reactor_rl/runtime/recovery.py": {
         "RecoveringHelpers._give_up: self._history = WorkerHistory()": _MEMORY,

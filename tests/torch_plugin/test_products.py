@@ -377,6 +377,7 @@ def beside(rng: np.random.Generator, rows: int, widths: list[int], types: list[s
     return networks
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_and_networks_beside_change_no_bit(kind: str) -> None:
@@ -440,6 +441,7 @@ def test_the_least_of_several_networks(count: int, threads: int) -> None:
     assert same_bits(out, np.stack(each)[values.argmin(0), np.arange(300)])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="threads of C are counted there")
 @pytest.mark.timeout(60)
 def test_what_helps_ends_and_sleeps() -> None:

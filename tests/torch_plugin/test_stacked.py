@@ -124,6 +124,7 @@ def test_what_cannot_act_is_refused() -> None:
         evaluate((one_hot,), 0)
 
 
+@pytest.mark.slow
 def test_no_reference_is_kept() -> None:
     """Neither by a call, whether or not it fails, nor by a network that is gone."""
     network, actions = kernel_network()

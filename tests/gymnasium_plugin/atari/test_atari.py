@@ -202,6 +202,7 @@ def test_a_life_that_is_lost_at_the_last_frame_is_no_truncation() -> None:
         assert (last[2].tolist(), last[3].tolist()) == ([options != {}], [options == {}])
 
 
+@pytest.mark.slow
 def test_the_last_life_is_not_lost_before_the_game_is_over() -> None:
     seen = both("frogger", 210, 2, life_loss_info=True)
     ended = [i for i, results in enumerate(seen) if results[2]]
@@ -215,6 +216,7 @@ def test_through_opencv_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compare("breakout", noop_max=0, episodic_life=True)
 
 
+@pytest.mark.slow
 def test_seeds_of_every_kind() -> None:
     with AtariVectorEnv("breakout", 2, **INLINE) as envs:
         expected = envs.reset(seed=5)
@@ -368,6 +370,7 @@ def test_without_copies_observations_are_views() -> None:
                 kept = others, list(expected[1:])
 
 
+@pytest.mark.slow
 def test_send_and_recv() -> None:
     with AtariVectorEnv("breakout", 2, **PLACES[3]) as envs:
         envs.reset(seed=0)
@@ -391,6 +394,7 @@ def test_send_and_recv() -> None:
         assert_same(found, expected)
 
 
+@pytest.mark.slow
 def test_repr_says_what_it_runs_on_and_why() -> None:
     with AtariVectorEnv("pong", 2, workers=1) as envs:
         assert repr(envs) == "AtariVectorEnv('pong', num_envs=2, executor='inline', workers=1 [one worker])"
@@ -401,6 +405,7 @@ def test_repr_says_what_it_runs_on_and_why() -> None:
     assert "num_envs=3" in repr(envs)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be bound to cores here")
 def test_helpers_are_bound_to_cores() -> None:
     def cores_of(pids: set[int]) -> list[set[int]]:
@@ -419,6 +424,7 @@ def test_helpers_are_bound_to_cores() -> None:
             assert os.sched_getaffinity(0) == mine
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be bound to cores here")
 def test_cores_that_may_not_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 100_000)
@@ -457,6 +463,7 @@ def test_make_vec_as_gymnasium_makes_it(name: str) -> None:
         assert assert_like_ale(ours, theirs, 50, seeds=True) > 0
 
 
+@pytest.mark.slow
 def test_make_vec_without_preprocessing_gives_what_make_gives() -> None:
     single = gymnasium.make("ALE/Pong-v5")
     expected = single.reset(seed=3)[0]
@@ -571,6 +578,7 @@ def test_refused_calls_change_nothing(place: dict[str, Any]) -> None:
             assert_same(envs.step(np.array([1, 3, 2])), expected[step])
 
 
+@pytest.mark.slow
 def test_refused_actions_of_a_joystick() -> None:
     with AtariVectorEnv("breakout", 2, continuous=True, **INLINE) as envs:
         envs.reset(seed=1)
@@ -588,6 +596,7 @@ def test_refused_actions_of_a_joystick() -> None:
         assert_same(envs.step(joystick), single)
 
 
+@pytest.mark.slow
 def test_the_first_reset_is_of_all_games() -> None:
     with AtariVectorEnv("pong", 2, **INLINE) as envs:
         for call in (envs.step, envs.send):
@@ -601,6 +610,7 @@ def test_the_first_reset_is_of_all_games() -> None:
         assert_same(envs.step(np.zeros(2, np.int64))[4]["env_id"], np.arange(2, dtype=np.int32))
 
 
+@pytest.mark.slow
 def test_a_mask_of_none_reports_what_was_last_seen() -> None:
     with AtariVectorEnv("pong", 2, **INLINE) as envs:
         envs.reset(seed=0)
@@ -608,6 +618,7 @@ def test_a_mask_of_none_reports_what_was_last_seen() -> None:
         assert_same(envs.reset(options={"reset_mask": MASK[:2] & False}), (last[0], infos))
 
 
+@pytest.mark.slow
 def test_masks_need_all_games_in_one_batch_and_actions_are_named_by_environment() -> None:
     with AtariVectorEnv("pong", 2, batch_size=1, **INLINE) as envs:
         envs.reset(seed=0)
@@ -681,6 +692,7 @@ def test_what_is_dropped_or_closed_in_a_step_leaves_nothing() -> None:
             envs.close()
 
 
+@pytest.mark.slow
 @in_turn("place", PLACES[:3], ids=str, kept=1)
 def test_games_and_their_emulators_are_called(place: dict[str, Any]) -> None:
     with AtariVectorEnv("breakout", 3, batch_size=0, **place) as envs:
@@ -699,6 +711,7 @@ def test_games_and_their_emulators_are_called(place: dict[str, Any]) -> None:
         envs.step(np.ones(3, np.int64))  # the games live on
 
 
+@pytest.mark.slow
 @in_turn(
     "options",
     [

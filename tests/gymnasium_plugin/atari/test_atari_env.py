@@ -34,6 +34,7 @@ def played(env: AtariEnv, actions: list[int], seed: int | None) -> list[Any]:
     return [env.reset(seed=seed), *(env.step(action) for action in actions)]
 
 
+@pytest.mark.slow
 @in_turn("probability", [0.0, 0.25], kept=1)
 def test_a_seed_repeats_everything_in_the_same_object_and_in_another(probability: float) -> None:
     first, second = (AtariEnv("breakout", repeat_action_probability=probability) for _ in range(2))
@@ -45,6 +46,7 @@ def test_a_seed_repeats_everything_in_the_same_object_and_in_another(probability
         assert not np.array_equal(played(first, actions, seed)[-1][0], expected[-1][0])
 
 
+@pytest.mark.slow
 def test_sticky_actions_repeat_actions() -> None:
     plain, sticky = (AtariEnv("pong", repeat_action_probability=p, noop_max=0) for p in (0.0, 0.9))
     actions = [2, 3] * 20
@@ -121,6 +123,7 @@ def test_frames_per_second_are_those_of_steps() -> None:
 # ---------------------------------------------------------------------- as an environment of Gymnasium's
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Not able to test alternative render modes:UserWarning")
 def test_gymnasiums_own_check() -> None:
     check_env(AtariEnv("breakout", render_mode="rgb_array"))

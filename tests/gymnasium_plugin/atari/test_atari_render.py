@@ -38,6 +38,7 @@ def screens() -> list[list[Any]]:
     return found
 
 
+@pytest.mark.slow
 @in_turn(
     "place",
     [{"executor": "inline"}, {"executor": "processes", "workers": 2}, {"executor": "threads", "workers": 2, "batch_size": 2}],

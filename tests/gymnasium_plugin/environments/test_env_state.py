@@ -168,6 +168,7 @@ sys.stdout.write(str(env.step(0)[0]))
 """
 
 
+@pytest.mark.slow
 def test_what_a_script_defines_is_what_it_stays(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MAIN, str(tmp_path / "saved")]
     said = [subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout for _ in range(2)]

@@ -82,6 +82,7 @@ def assert_as_gymnasium(infos: Infos, cuts: list[int], fast: bool = False) -> No
 # ---------------------------------------------------------------------- any infos
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), schema=schemas, other=schemas, size=st.integers(1, 7), ends=st.booleans())
 def test_columns_become_what_gymnasium_makes_of_the_infos(data: Any, schema: Any, other: Any, size: int, ends: bool) -> None:

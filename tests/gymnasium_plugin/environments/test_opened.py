@@ -141,6 +141,7 @@ def test_no_public_name_hands_out_an_environment(make: Any) -> None:
     held.close()
 
 
+@pytest.mark.slow
 def test_nobody_reaches_for_what_rows_hold() -> None:
     """What holds environments is named in the files alone that step them."""
     found, private = [], ("._takeover", "._envs.held", "._envs.targets")

@@ -65,6 +65,7 @@ def test_fewer_episodes_are_the_first_of_more() -> None:
     assert evaluate(rightwards, Walk, episodes=5, seed=2, executor="inline").fingerprint() != some.fingerprint()
 
 
+@pytest.mark.slow
 @in_turn("name", CASES, kept=2)
 def test_one_report_on_workers(name: str) -> None:
     policy, env = CASES[name]
@@ -108,6 +109,7 @@ def test_it_says_how_a_policy_is_asked() -> None:
     assert "remembers" in asked["remembering"]
 
 
+@pytest.mark.slow
 def test_batches_in_which_rows_matter_are_owned_up_to() -> None:
     report = evaluate(neighbourly, Walk, episodes=8, num_envs=4, batch_size=4, executor="inline")
     assert not report.row_independent and "with another num_envs they differ" in str(report)
@@ -131,6 +133,7 @@ def test_a_batch_always_has_as_many_rows() -> None:
 # ---------------------------------------------------------------------- deaths, and going on
 
 
+@pytest.mark.slow
 @in_turn("hang", [False, True], ids=["killed", "hung"], kept=1)
 def test_a_worker_that_dies_changes_nothing(tmp_path: Path, hang: bool) -> None:
     env = partial(Mortal, str(tmp_path / "marker"), hang)
@@ -146,6 +149,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path: Path, hang: bool) -> None:
     assert sorted(numbers) == list(range(40))
 
 
+@pytest.mark.slow
 def test_a_death_is_told_where_nothing_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(WorkerDiedError):
         evaluate(rightwards, partial(Mortal, str(tmp_path / "one")), episodes=40, num_envs=4, workers=2, executor="processes")
@@ -208,6 +212,7 @@ def test_an_evaluation_that_was_killed_goes_on(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- what goes wrong
 
 
+@pytest.mark.slow
 def test_an_error_says_which_episode_it_was(tmp_path: Path) -> None:
     for workers, executor in ((1, "inline"), (2, "processes")):
         with pytest.raises(ArithmeticError, match="too far") as caught:
@@ -272,7 +277,7 @@ def test_what_is_no_policy_is_refused_before_anything_is_played(
         ({"record": [3]}, ValueError, "there is no episode 3, but 3 of them"),
         ({"log": None, "resume": True}, ValueError, "resume=True needs log="),
         ({"env": Walk()}, TypeError, "env must be an id, a spec, or a function"),
-        ({"env": lambda: 3}, TypeError, "env must make a gymnasium.Env, got 3"),
+        ({"env": lambda: 3}, TypeError, "the function returned 3, which is not an environment"),
         ({"env": "Nothing-v0"}, gymnasium.error.Error, "Nothing"),
         ({"timeout": 0}, ValueError, "timeout"),
     ],

@@ -52,6 +52,7 @@ def pendulum() -> Any:
     return gymnasium.make("Pendulum-v1", max_episode_steps=40)
 
 
+@pytest.mark.slow
 def test_an_episode_has_what_a_policy_keeps_for_itself() -> None:
     def asked() -> LeRobotPolicy:
         return LeRobotPolicy(Remembering(), task="swing up", postprocessor=lambda action: action.clamp(-2, 2))

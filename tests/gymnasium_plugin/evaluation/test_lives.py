@@ -67,6 +67,7 @@ def report(env: Any, max_steps: int | None = None, n: int = 1, workers: int = 1,
     return evaluate(upright, env, episodes=9, seed=2, num_envs=n, workers=workers, executor=executor, max_steps=max_steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("env", "max_steps"), [(lives, 7), (counted_lives, None), (fired_lives, 7), (limited_lives, None)])
 def test_one_report_on_any_number_of_environments(env: Any, max_steps: int | None) -> None:
     ways: list[tuple[Any, ...]] = [(1,), (2,), (3,), (4,), (4, 2, "threads"), (5, 3, "processes")]

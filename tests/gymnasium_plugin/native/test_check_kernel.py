@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 QUICK = "--steps", "600"
 
 
+@pytest.mark.slow
 def test_the_same_bits(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["FrozenLake-v1", "is_slippery=False", *QUICK]) == 0
     said = capsys.readouterr().out.splitlines()
@@ -31,6 +32,7 @@ def test_the_same_bits(capsys: pytest.CaptureFixture[str]) -> None:
     assert "never run, so not compared: FrozenLakeEnv.step: self.render()" in said
 
 
+@pytest.mark.slow
 def test_code_that_it_was_not_written_from(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is compared all the same; what is not compared is named."""
     monkeypatch.setattr(CartPole, "written_from", ())
@@ -89,11 +91,13 @@ def test_an_environment_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> Non
         main(["CartPole-v1"])
 
 
+@pytest.mark.slow
 def test_a_class_of_a_module(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gymnasium.envs.toy_text.frozen_lake:FrozenLakeEnv", "is_slippery=False", *QUICK]) == 0
     assert capsys.readouterr().out.startswith("FrozenLake for FrozenLakeEnv: ")
 
 
+@pytest.mark.slow
 def test_the_doctor_has_a_line_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mujoco")
     assert isinstance(choose_kernel(CartPoleEnv), type)

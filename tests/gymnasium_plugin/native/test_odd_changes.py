@@ -189,6 +189,7 @@ def test_another_class() -> None:
     assert results[0][-1][1].tolist() == [77.0, 77.0]
 
 
+@pytest.mark.slow
 def test_what_is_as_it_was_again_is_stepped_by_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     for env, change in CHANGES.values():
         with pytest.MonkeyPatch.context() as patch:

@@ -82,6 +82,7 @@ def test_an_example_on_workers(example: ModuleType, options: dict[str, Any]) -> 
     assert "stepped by the " in compare(Maker(example.__name__), AutoresetMode.SAME_STEP, 4, 60, **options)
 
 
+@pytest.mark.slow
 def test_an_example_is_checked(example: ModuleType) -> None:
     kernel = kernel_class(env_type(example))
     report = check_kernel(env_type(example), steps=1, seeds=1, rows=(3,))
@@ -490,6 +491,7 @@ def test_an_error_in_a_kernel_ends_the_run() -> None:
     assert "step" in "".join(caught.value.__notes__)
 
 
+@pytest.mark.slow
 def test_arrays() -> None:
     report = check_kernel(lambda: Board(size=2), steps=1, seeds=1, rows=(2,))
     assert report.never_run == ()
@@ -529,6 +531,7 @@ def test_a_kernel_that_refuses_every_step_is_no_kernel() -> None:
         check_kernel(Counter, steps=1, seeds=1, rows=(1,))
 
 
+@pytest.mark.slow
 def test_a_policy_of_ones_own() -> None:
     register_kernel(Counter, FastCounter)
     still = lambda random, space, n: np.zeros((n, 2), np.int64)  # noqa: E731
@@ -536,6 +539,7 @@ def test_a_policy_of_ones_own() -> None:
     assert report.ends > 0  # by limits
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
 def test_the_header_has_numpys_draws(tmp_path: Path) -> None:
     source = tmp_path / "draws.c"

@@ -68,6 +68,7 @@ def test_a_mistake_is_found(mistake: str, grid: Any) -> None:
         check_kernel(lambda: grid.GridEnv(size=6), steps=1, seeds=1, rows=(1, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", EQUAL)
 def test_what_changes_no_bit_is_no_mistake(change: str, grid: Any) -> None:
     """A product has the bits of the quotient in float32, for any amount of fuel; numpy draws two numbers one after the other."""

@@ -167,6 +167,7 @@ def test_functions_that_travel_by_value_are_done_at_once(counts: Counts, monkeyp
     assert counts.kernels > 35 and called == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("make", "place"), [((pendulum, robot)[at % 2], place) for at, place in enumerate(PLACES)])
 def test_wherever_rows_are(make: Callable[[], Env], place: dict[str, Any]) -> None:

@@ -46,6 +46,7 @@ CURRICULUM = """
 """
 
 
+@pytest.mark.slow
 def test_a_curriculum_in_a_class_of_main() -> None:
     done = run(CURRICULUM.replace("WAYS", repr(WAYS)))
     assert done.returncode == 0, done.stderr

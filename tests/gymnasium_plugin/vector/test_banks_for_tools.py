@@ -38,6 +38,7 @@ def envpool_loop(envs: Any, steps: int) -> dict[int, list[Any]]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place", [{"executor": "inline"}, {"executor": "threads", "workers": 3}, {"executor": "processes", "workers": 2}], ids=str
 )

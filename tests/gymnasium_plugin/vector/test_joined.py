@@ -398,7 +398,7 @@ def unpicklable() -> Callable[[], Any]:
     ("makers", "kind", "message"),
     [
         ([], ValueError, "needs at least one environment: vector_env_fns is empty"),
-        ([Simulator(1)], TypeError, r"vector_env_fns\[0\] is not callable .* functions that make a new environment"),
+        ([Simulator(1)], TypeError, r"vector_env_fns\[0\] must be a function that makes a new environment, got Simulator"),
         ([partial(Simulator, 2), partial(Facts, 0)], TypeError, "shard 1 is not a vector environment .* without num_envs"),
         ([partial(Simulator, 2), partial(Simulator, 2, NESTED)], RuntimeError, "shard 1 has the observation space Dict"),
         (

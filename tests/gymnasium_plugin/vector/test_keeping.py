@@ -142,6 +142,7 @@ def test_what_would_go_on_otherwise_is_refused(make: Any, why: str, place: dict[
         envs.step(envs.action_space.sample())  # nothing has happened to it
 
 
+@pytest.mark.slow
 @in_turn("place", PLACES, ids=str, kept=1)
 def test_games_with_sticky_actions_are_refused(place: dict[str, Any]) -> None:
     with AtariVectorEnv("pong", 2, repeat_action_probability=0.25, **place) as envs:
@@ -161,6 +162,7 @@ MAKERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_copies_are_refused_and_the_original_goes_on(name: str, recwarn: pytest.WarningsRecorder) -> None:
     envs = MAKERS[name]()

@@ -143,6 +143,7 @@ def test_the_demo_says_when_the_machine_is_busy(monkeypatch: pytest.MonkeyPatch)
     assert demo._busy(2) is None
 
 
+@pytest.mark.slow
 def test_emulators_do_not_introduce_themselves(capfd: pytest.CaptureFixture[str]) -> None:
     with ReactorVectorEnv([partial(without_banner, "ALE/Pong-v5")] * 2, executor="processes", workers=2) as envs:
         envs.reset(seed=0)

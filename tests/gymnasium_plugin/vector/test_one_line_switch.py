@@ -96,6 +96,7 @@ def test_code_without_a_file(how: str, context: str | None) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @in_turn("context", [None, "spawn"], kept=1)
 def test_the_repl(context: str | None) -> None:
     # The REPL ends a block at an empty line, so a class must not hold one and a statement after it needs one.
@@ -178,6 +179,7 @@ def test_environments_that_print_start_threads_and_processes_and_hold_what_canno
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_an_exception_class_of_main_is_the_callers_own() -> None:
     done = run(
         """
@@ -209,6 +211,7 @@ def test_an_exception_class_of_main_is_the_callers_own() -> None:
     assert done.stdout == "caught in a helper\n", done.stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_be_pickled_travels_by_fork_and_is_refused_clearly_otherwise() -> None:
     code = """
         import threading, gymnasium as gym

@@ -89,6 +89,7 @@ def spaces_of(leaves: list[Any]) -> st.SearchStrategy[Any]:
     return st.recursive(st.sampled_from(leaves), combined, max_leaves=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(spaces_of(FIXED), modes, places, copies, st.booleans(), seeds)
 def test_observations_of_a_fixed_size(space: Any, mode: Any, place: Any, copy: bool, memory: bool, seed: int) -> None:
@@ -102,6 +103,7 @@ def test_every_space(space: Any) -> None:
     assert_like_sync(env_fns, rollout(), shared_memory=space in FIXED, executor="threads", workers=2)
 
 
+@pytest.mark.slow
 @in_turn("mode", MODES, kept=1)
 def test_every_space_in_processes(mode: AutoresetMode) -> None:
     of_a_fixed_size = [space for space in FIXED if not isinstance(space, (Text, OneOf))]
@@ -111,6 +113,7 @@ def test_every_space_in_processes(mode: AutoresetMode) -> None:
         assert_like_sync(env_fns, rollout(), autoreset_mode=mode, shared_memory=memory, executor="processes", workers=2)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @example(3, [3, None, 1], MODES[0], 2)
 @given(st.integers(1, 5), st.none() | seeds | st.lists(st.none() | seeds, min_size=5, max_size=5), modes, st.integers(1, 4))
@@ -119,6 +122,7 @@ def test_seeds(n: int, seed: Any, mode: Any, workers: int) -> None:
     assert_like_sync(facts(n), rollout(seed, steps=20), autoreset_mode=mode, executor="threads", workers=workers)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.lists(st.sampled_from(sorted(INFOS)), min_size=4, max_size=4), st.booleans(), modes, places)
 def test_infos(kinds: list[str], one: bool, mode: Any, place: Any) -> None:
@@ -168,6 +172,7 @@ ACTIONS: list[tuple[Any, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.sampled_from(ACTIONS), places)
 def test_actions_arrive_as_they_would_in_sync_and_may_be_kept(case: tuple[Any, Any], place: dict[str, Any]) -> None:
@@ -184,6 +189,7 @@ def test_actions_arrive_as_they_would_in_sync_and_may_be_kept(case: tuple[Any, A
     assert_like_sync(facts(3, length=100, action_space=space), play, **place)
 
 
+@pytest.mark.slow
 @in_turn("mode", MODES, kept=1)
 def test_different_and_custom_observation_spaces(mode: AutoresetMode) -> None:
     different = [Box(-i - 1, i + 1, (3,), np.float32) for i in range(3)]
@@ -194,6 +200,7 @@ def test_different_and_custom_observation_spaces(mode: AutoresetMode) -> None:
         assert_like_sync(env_fns, rollout(), observation_mode=both, autoreset_mode=mode, **place)
 
 
+@pytest.mark.slow
 def test_calls_between_steps() -> None:
     def play(envs: Any) -> list[Any]:
         seen = [envs.reset(seed=2), envs.np_random_seed, deepcopy(envs.np_random)]

@@ -141,8 +141,12 @@ def test_options_are_not_shared() -> None:
     ("arguments", "kind", "text"),
     [
         ({"env_fns": []}, ValueError, "at least one environment"),
-        ({"env_fns": [Facts(0)]}, TypeError, r"env_fns\[0\] is not callable.*make a new environment"),
-        ({"env_fns": [partial(Facts, 0), None]}, TypeError, r"env_fns\[1\] is not callable"),
+        ({"env_fns": [Facts(0)]}, TypeError, r"env_fns\[0\] must be a function that makes a new environment, got <"),
+        (
+            {"env_fns": [partial(Facts, 0), None]},
+            TypeError,
+            r"env_fns\[1\] must be a function that makes a new environment, got None",
+        ),
         ({"max_concurrency": 0}, ValueError, "`max_concurrency` must be positive"),
         ({"max_concurrency": False}, ValueError, "`max_concurrency` must be an integer"),
         ({"worker": print}, ValueError, "no worker function"),

@@ -170,6 +170,7 @@ def test_games_against_a_snapshot_that_has_gone_are_not_counted() -> None:
         Pool(torch.nn.Sequential(torch.nn.BatchNorm1d(2)), League())
 
 
+@pytest.mark.slow
 def test_rules() -> None:
     games, payoffs = np.array([[6.0, 6.0], [6.0, 0.0], [0.0, 0.0]]), np.zeros((3, 3, 2))
     payoffs[2, :2], payoffs[:2, 2] = (4, 4), (4, 0)  # the newest has won against both
@@ -212,6 +213,7 @@ class Told(Late):
         return np.array([self.t, sum(self.moves)], np.float32)
 
 
+@pytest.mark.slow
 def test_snapshots_of_centralised_policies_act_alone() -> None:
     """By what their agents see, as tournaments ask of them."""
     with trained(Told, centralised_critic=True, learning_rate=0.1) as model:
@@ -259,6 +261,7 @@ def chances(policy: Any) -> Any:
         return policy.get_distribution(torch.ones(1, *policy.observation_space.shape)).distribution.probs.tolist()
 
 
+@pytest.mark.slow
 def test_snapshots_and_opponents_have_buffers_of_their_own(tmp_path: Path) -> None:
     arguments = {"features_extractor_class": Counted, "net_arch": [8]}
     with trained(Late, policy_kwargs=arguments, league=League(every=2, size=3, opponents=2, games=0)) as model:

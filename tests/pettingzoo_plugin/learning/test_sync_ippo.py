@@ -88,6 +88,7 @@ class Watching(Pair):
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(kernels.compiled is None, reason="no extension")
 def test_agents_that_see_images_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def learned(dense: bool, **place: Any) -> dict[str, Any]:
@@ -437,6 +438,7 @@ class Known(Table):
 SPREAD = partial(simple_spread.parallel_env, N=3, max_cycles=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("env", "size"), [("deaths", 16), (Known, 3), (SPREAD, 54)], ids=["deaths", "known", "spread"])
 def test_centralised_critics(env: Any, size: int) -> None:
     """They see what the environment says of its state, or all observations; actors do not."""
@@ -501,12 +503,14 @@ def test_all_observations_are_the_state() -> None:
 # ---------------------------------------------------------------------- wherever it runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("env", "pipeline", "place"), [("masks", 0, PROCESSES), ("turns", 1, THREADS)])
 def test_the_same_on_any_workers(env: str, pipeline: int, place: dict[str, Any]) -> None:
     with make(env, pipeline=pipeline, **EVALUATED, **place) as model:
         assert outcome(model.learn(256)) == alone(env, pipeline)
 
 
+@pytest.mark.slow
 def test_what_networks_draw_where_they_act_is_the_actors_own() -> None:
     """See ``tests/sb3_plugin/trainers/test_draws.py``."""
     found = []
@@ -531,6 +535,7 @@ class Normalising(FlattenExtractor):
         return nn.functional.dropout(self.norm(super().forward(observations)), 0.2, self.training)
 
 
+@pytest.mark.slow
 def test_policies_that_draw_and_normalise_batches_learn_the_same() -> None:
     found = []
     for how in ({"n_learners": 1, **INLINE}, {"n_learners": 2, **THREADS}):

@@ -17,6 +17,7 @@ from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 # Threads cannot share what they write into; processes have one each.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [mlp(0, 3, 4), RandomPolicy()], ids=["network", "random"])
 @in_turn("masks", [False, True], kept=1)
 def test_policies_that_workers_ask_themselves(policy: Any, masks: bool) -> None:

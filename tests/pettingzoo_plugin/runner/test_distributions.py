@@ -224,6 +224,7 @@ def by_torch(seen: Any) -> Any:
     return torch.randint(0, 5, (len(seen),))
 
 
+@pytest.mark.slow
 @in_turn("policy", [Noisy(), Mixed(), by_numpy, by_torch], ids=["module", "distribution", "numpy", "torch"], kept=2)
 def test_the_same_draws_wherever_it_runs(policy: Any) -> None:
     """A seed says them all; no generator of the caller's is moved, and none of theirs moves the draws."""

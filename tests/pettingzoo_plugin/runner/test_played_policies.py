@@ -280,6 +280,7 @@ def test_agents_whose_ids_are_no_strings(ids: tuple[Any, Any]) -> None:
         assert len(runner.run(episodes=2, seed=0).episodes) == 2
 
 
+@pytest.mark.slow
 def test_policies_of_numbered_agents_that_have_learned() -> None:
     env_fn = partial(Many, CHOICE, (0, 1))
     with SyncIPPO("MlpPolicy", env_fn, n_steps=8, batch_size=8, n_actors=1, executor="inline", seed=0) as model:

@@ -122,6 +122,7 @@ def test_actions_that_begin_elsewhere() -> None:
         assert set(actions_of(policy, space, (0, 1, 1, 0, 0)).flat) == {-2, -1}
 
 
+@pytest.mark.slow
 @in_turn("policy", [Scores("", torch.tensor([5.0, -5.0])), Scores("normal", torch.tensor([5.0, -5.0]))], kept=1)
 def test_continuous_actions_are_clipped(policy: nn.Module) -> None:
     space = spaces.Box(np.array([-1, -2], np.float32), np.array([1, 2], np.float32))
@@ -138,6 +139,7 @@ def test_several_choices_at_once() -> None:
     assert np.allclose((drawn[..., 1] == 6).mean(0), 0.665, atol=0.05)
 
 
+@pytest.mark.slow
 @in_turn("kind", ["", "bits"], kept=1)
 def test_bits(kind: str) -> None:
     scores = torch.tensor([2.0, -1.0, 0.1])

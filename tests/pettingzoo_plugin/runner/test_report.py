@@ -124,6 +124,7 @@ def test_without_a_record_there_is_nothing_to_save(tmp_path: Path) -> None:
     assert report.fingerprint == ran(Herd, {"all": by_sum}, steps=30).fingerprint
 
 
+@pytest.mark.slow
 def test_plot(tmp_path: Path) -> None:
     ran(Herd, {name: RandomPolicy() for name in Herd.possible_agents}, episodes=5).plot(tmp_path / "returns.png")
     picture = imageio.imread(tmp_path / "returns.png")

@@ -273,6 +273,7 @@ WORLDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 @in_turn("deterministic", [True, False], ids=["greedy", "sampled"], kept=1)
 def test_the_same_everywhere(world: str, deterministic: bool) -> None:

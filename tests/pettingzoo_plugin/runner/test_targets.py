@@ -39,6 +39,7 @@ def test_it_is_registered(name: str) -> None:
     assert EntryPoint(name, value, "reactor_rl.verify").load() is getattr(PLACES[name][0], name)
 
 
+@pytest.mark.slow
 @in_turn("name", PLACES, kept=1)
 def test_one_fingerprint_on_every_executor(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     place, ticks = PLACES[name]

@@ -177,6 +177,7 @@ def test_teams_by_agent_beside_single_policies() -> None:
     assert found.payoffs[0].tolist() == [[1, 4], [41, 44]] and found.sides == (0, 1)
 
 
+@pytest.mark.slow
 def test_sides_have_names_in_the_order_of_agents(tmp_path: Path) -> None:
     sides = {"a0": "one", "a1": "one", "b0": "two", "b1": "two", "b2": "two"}
     found = tournament(partial(Matrix, (2, 3)), POPULATION, side_of=sides, executor="inline", **TWO)

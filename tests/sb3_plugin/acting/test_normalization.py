@@ -135,6 +135,7 @@ def test_the_policy_sees_what_it_would_see_through_a_wrapper(algorithm: str, nor
 MIXED = spaces.Dict(image=spaces.Box(0, 255, (36, 36, 1), np.uint8), vector=WIDE, kind=spaces.Discrete(3))
 
 
+@pytest.mark.slow
 @each
 def test_keys_and_images(algorithm: str) -> None:
     venv = toys(MIXED, algorithm=algorithm, norm_obs_keys=["vector"])
@@ -150,6 +151,7 @@ def test_keys_and_images(algorithm: str) -> None:
         assert model.get_vec_normalize_env() is images
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [0, 1])
 @each
 def test_a_resumed_run_ends_with_the_same_statistics(algorithm: str, pipeline: int, tmp_path: Path) -> None:
@@ -170,6 +172,7 @@ def test_a_resumed_run_ends_with_the_same_statistics(algorithm: str, pipeline: i
         ALGORITHMS[algorithm][0].resume(tmp_path / "other", toys(algorithm=algorithm))
 
 
+@pytest.mark.slow
 @each
 def test_saved_and_loaded_as_sb3_does(algorithm: str, tmp_path: Path) -> None:
     venv = toys(algorithm=algorithm)

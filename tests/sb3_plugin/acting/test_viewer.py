@@ -323,6 +323,7 @@ def test_a_saved_model_is_watched_again_when_it_is_told_to(tmp_path: Path) -> No
 # ---------------------------------------------------------------------- TensorBoard and windows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [INLINE, {"executor": "processes", "workers": 2}])
 def test_tensorboard_gets_the_film(place: dict[str, Any], tmp_path: Path) -> None:
     with new("ppo", Painted, watch="tensorboard", tensorboard_log=str(tmp_path), **WATCHED, **place) as model:
@@ -489,6 +490,7 @@ def test_what_was_filmed_before_an_interrupt_too(suffix: str, place: dict[str, A
         assert steps_of(tmp_path / f"run-0{suffix}") == EPISODE + EPISODE[:3]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals")
 @pytest.mark.parametrize("suffix", [".gif", ".mp4"])
 def test_no_interrupt_is_lost_in_the_library(suffix: str, tmp_path: Path) -> None:
@@ -531,6 +533,7 @@ class Dying(Painted):
         return super().render()
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_while_it_films(tmp_path: Path) -> None:
     """Nothing half-written has a film's name, and what is left is removed by the next viewer."""
     with new("dqn", Dying, watch=tmp_path / "run.gif", **{**WATCHED, "executor": "processes", "workers": 2}) as model:

@@ -108,6 +108,7 @@ def test_which_update_it_was(algorithm: str) -> None:
             model.learn(160, reset_num_timesteps=False)
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_with_a_coefficient_that_is_learned(tmp_path: Any) -> None:
     with new("sac", ent_coef="auto_0.3") as model:
         model.learn(320)
@@ -122,6 +123,7 @@ def test_saved_and_loaded_with_a_coefficient_that_is_learned(tmp_path: Any) -> N
     assert SAC.load(tmp_path / "model").predict(np.zeros(4, np.float32))[0].shape == (1,)
 
 
+@pytest.mark.slow
 @each
 def test_executors_that_are_chosen(algorithm: str) -> None:
     """As ``auto`` does, which times throw-away updates."""

@@ -40,6 +40,7 @@ def test_the_same_on_any_workers(algorithm: str, pipeline: int, place: dict[str,
         assert outcome(model.learn(STEPS)) == alone(algorithm, pipeline)
 
 
+@pytest.mark.slow
 @each
 def test_any_number_of_learners(algorithm: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(networks, "LEAST_ROWS", 4)
@@ -94,6 +95,7 @@ def test_killed_workers_change_no_weight(algorithm: str) -> None:
         assert outcome(model.learn(STEPS, callback=Killing({3, 9}))) == alone(algorithm)
 
 
+@pytest.mark.slow
 @in_turn(
     "algorithm, kind", [(name, kind) for name, row in CONTRIB.items() for kind in ("image", "dict") if kind in row.policies], kept=2
 )
@@ -113,6 +115,7 @@ def test_actors_see_images_by_the_extension(algorithm: str) -> None:
         assert isinstance(model.acting()[1].policy.network, ImageNet)
 
 
+@pytest.mark.slow
 @each
 def test_saved_and_loaded(algorithm: str, tmp_path: Path) -> None:
     row = CONTRIB[algorithm]

@@ -51,6 +51,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.slow
 @in_turn("pipeline, split, place", [*product((0, 1), (False, True), PLACES)], kept=4)
 def test_the_same_wherever_it_is_run(pipeline: int, split: bool, place: dict[str, Any]) -> None:
     with make("crossq", pipeline=pipeline, split=split, policy_kwargs=NETWORK, **EVALUATED, **place) as model:

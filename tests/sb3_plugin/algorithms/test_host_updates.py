@@ -78,6 +78,7 @@ def test_maskable_ppo(actions: Any, kind: str, tmp_path: Path) -> None:
         assert np.isfinite(buffer.log_probs).all() and (buffer.log_probs > -50).all()
 
 
+@pytest.mark.slow
 @in_turn("kind, network", [("box", {}), ("dict", {"enable_critic_lstm": False}), ("box", {"n_lstm_layers": 2})], ids=str, kept=1)
 def test_recurrent_ppo(kind: str, network: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """sb3-contrib cuts sequences at a random place: here at none."""

@@ -48,6 +48,7 @@ def test_a_mask_may_be_a_wrappers() -> None:
         assert {int(model.predict(seen, action_masks=[False, True, False])[0]) for _ in range(9)} == {1}
 
 
+@pytest.mark.slow
 def test_a_policy_of_your_own_is_given_masks() -> None:
     with make("maskable_ppo", ToyOf("maskable_ppo"), Own, evaluate_every=1, evaluate_episodes=2) as model:
         model.learn(256)  # the environment would fail

@@ -160,6 +160,7 @@ def growing() -> Any:
     return Growing(pendulum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cartpole", "normalized", "growing", "more rows than episodes"])
 def test_a_resumed_run(kind: str, tmp_path: Path) -> None:
     envs = 3 if kind == "more rows than episodes" else 1

@@ -87,6 +87,7 @@ PLACES = [THREADS, pytest.param(PROCESSES, marks=pytest.mark.slow)]
 NOISE = OrnsteinUhlenbeckActionNoise(np.zeros(2), np.full(2, 0.3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: str(place["executor"]))
 @in_turn("given", [{}, {"pipeline": 1}, {"n_learners": 2}, {"split": True, "pipeline": 1}, {"n_steps": 3}], kept=1, ids=str)
 def test_one_result(given: dict[str, Any], place: dict[str, Any]) -> None:

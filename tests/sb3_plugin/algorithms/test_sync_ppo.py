@@ -227,6 +227,7 @@ def test_one_result(pipeline: int, place: dict[str, Any]) -> None:
     assert len(alone(pipeline)["evaluations"]) >= 2 and len(alone(pipeline)["episodes"]) > 10
 
 
+@pytest.mark.slow
 def test_other_seeds_and_pipelines_give_other_results() -> None:
     assert len({alone(pipeline, seed)["weights"] for pipeline in (0, 1) for seed in (0, 1)}) == 4
 
@@ -294,6 +295,7 @@ def test_a_checkpoint_without_pickles(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- what SB3 promises
 
 
+@pytest.mark.slow
 def test_a_second_model_made_after_learning_can_start_again() -> None:
     """What a distribution remembers of the last minibatch is no obstacle to copies of the policy."""
     with new(executor="auto", pipeline=1, workers=2) as model:

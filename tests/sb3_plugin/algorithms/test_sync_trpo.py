@@ -222,6 +222,7 @@ def ends_with(name: str = "verbose", value: Any = 0) -> Any:
         return model.learn(5 * ROWS, Sets(name, value)).fingerprint()
 
 
+@pytest.mark.slow
 @in_turn("name", SETTINGS, kept=4)
 def test_settings_count_from_the_next_round_on(name: str) -> None:
     assert ends_with(name, SETTINGS[name]) != ends_with()

@@ -304,6 +304,7 @@ def test_every_round_of_pqn_is_learned_from(pipeline: int) -> None:
     assert rates == pytest.approx([2.5e-4 * part / 4 for part in parts])
 
 
+@pytest.mark.slow
 def test_epsilon_spread() -> None:
     """Actor i of n explores with epsilon ** (1 + spread * i / (n - 1)); where it does not, it is greedy."""
     arguments: dict[str, Any] = {"exploration_initial_eps": 0.6, "exploration_final_eps": 0.6}

@@ -123,6 +123,7 @@ ENVS: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.slow
 @every_other(kept=5, algorithm=sorted(ALGORITHMS), pipeline=[0, 1], name=ENVS)
 def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, name: str, tmp_path: Path) -> None:
     env, way = ENVS[name]
@@ -376,6 +377,7 @@ class Noisy(FlattenExtractor):
         return self.more(super().forward(observations))  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @both
 def test_networks_that_draw(algorithm: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
@@ -419,6 +421,7 @@ def test_another_environment_of_the_same_kind(algorithm: str, tmp_path: Path) ->
         assert resumed.get_env().envs[0].get_wrapper_attr("spec").max_episode_steps == 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=["inline", "processes"])
 def test_what_can_neither_be_saved_nor_replayed(place: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
@@ -471,6 +474,7 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
         SyncDQN.resume(path, allow_pickle=False)
 
 
+@pytest.mark.slow
 @ROUNDS
 def test_no_pickles_where_none_are_needed(locked_id: str, pipeline: int, tmp_path: Path) -> None:
     """What is replayed needs none; nor does what has not begun."""
@@ -485,6 +489,7 @@ def test_no_pickles_where_none_are_needed(locked_id: str, pipeline: int, tmp_pat
     resume("dqn", path, allow_pickle=False).close()
 
 
+@pytest.mark.slow
 def test_an_evaluation_env_that_cannot_be_pickled(locked_id: str, tmp_path: Path) -> None:
     """It can be made again, and that is enough for learning."""
     with new("dqn", locked_id, evaluate_env=gymnasium.make(locked_id), **EVALUATED) as model:
@@ -763,6 +768,7 @@ def test_what_resume_may_change(tmp_path: Path) -> None:
         assert (model.workers, model.verbose) == (3, 1) and "executor='threads', workers=3" in repr(model)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @in_turn("place", [{"executor": "inline"}, {"executor": "processes", "workers": 2}, {"executor": "auto"}], ids=str, kept=1)
 def test_nodes_do_not_go_to_another_executor(place: dict[str, Any], tmp_path: Path) -> None:

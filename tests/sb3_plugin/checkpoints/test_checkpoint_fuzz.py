@@ -264,6 +264,7 @@ def test_a_pickle_hides_nowhere(kind: str | None, listed: bool, whole: Path, tmp
     assert not flag.exists()
 
 
+@pytest.mark.slow
 def test_an_entry_that_nobody_reads_is_not_unpacked(whole: Path, tmp_path: Path) -> None:
     entries = {**read(whole), "arrays/more.npy": bytes(200_000_000)}
     path = write(tmp_path / "bomb.zip", entries, compressed="arrays/more.npy")

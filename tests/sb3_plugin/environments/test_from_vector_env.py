@@ -104,6 +104,7 @@ class Copies(Short):
         return observation, {key: value for key, value in info.items() if value is not None}  # None has no batch
 
 
+@pytest.mark.slow
 def test_trains_the_same_weights() -> None:
     def weights(make: Callable[[Sequence[Any]], VecEnv]) -> list[Any]:
         env = VecNormalize(VecMonitor(make([partial(gymnasium.make, "CartPole-v1", max_episode_steps=30)] * 4)))
@@ -166,6 +167,7 @@ def test_under_gymnasiums_statistics() -> None:
     env.close()
 
 
+@pytest.mark.slow
 def test_atari() -> None:
     pytest.importorskip("ale_py")
     from reactor_gymnasium import AtariVectorEnv
@@ -248,6 +250,7 @@ def test_padding_is_no_episode(tmp_path: Path) -> None:
         env.close()
 
 
+@pytest.mark.slow
 def test_shared_policy() -> None:
     """PPO trains one policy for all agents, to the same weights on one worker and on two."""
     simple_spread_v3 = pytest.importorskip("mpe2.simple_spread_v3")

@@ -147,6 +147,7 @@ def test_a_worker_that_is_asked_in_vain_goes_on(monkeypatch: pytest.MonkeyPatch)
         venv.close()
 
 
+@pytest.mark.slow
 def test_a_closed_one_is_refused() -> None:
     venv = SubprocVecEnv([Toy])
     venv.close()

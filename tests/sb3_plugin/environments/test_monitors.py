@@ -131,6 +131,7 @@ def test_a_random_program(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted.taken > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env_id", "place"), [(("CartPole-v1", "FrozenLake-v1")[at % 2], one) for at, one in enumerate(PLACES[1:])]
 )

@@ -363,6 +363,7 @@ def test_classes_that_somebody_has_changed(kind: Any, cls: Any, name: str, befor
     assert unseen._untrue(kind) is None
 
 
+@pytest.mark.slow
 def test_the_doctor_says_so() -> None:
     assert "fetches no screen" in doctor._bypass(of_sb3)
     assert "all of which" in doctor._bypass(partial(of_sb3, screen_size=96))
@@ -374,6 +375,7 @@ def test_the_doctor_says_so() -> None:
 PLACES = [INLINE, THREADS, PROCESSES | {"workers": 3}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_what_a_user_sees_of_a_vector_environment(place: dict[str, Any]) -> None:
     fns = [partial(of_sb3, "Breakout", noop_max=number + 2) for number in range(3)]

@@ -31,6 +31,7 @@ def new(env: Any = "CartPole-v1") -> PPO:
     return PPO("MlpPolicy", env, n_steps=64, policy_kwargs={"net_arch": [16]}, seed=0, device="cpu")
 
 
+@pytest.mark.slow
 def test_the_best_model_has_its_statistics(tmp_path: Path) -> None:
     env = VecNormalize(make_vec_env("CartPole-v1", 2, seed=0))
     best, each = Counting(), Counting()
@@ -49,6 +50,7 @@ def test_the_best_model_has_its_statistics(tmp_path: Path) -> None:
     assert evaluate(model, "CartPole-v1", episodes=4, executor="inline").mean == callback.best_mean_reward
 
 
+@pytest.mark.slow
 def test_it_changes_nothing_and_does_not_depend_on_workers() -> None:
     callbacks = [
         ReactorEvalCallback("CartPole-v1", n_eval_episodes=6, eval_freq=64, num_envs=n, workers=w, executor=how, verbose=0)  # type: ignore[arg-type]

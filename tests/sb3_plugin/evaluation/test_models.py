@@ -161,6 +161,7 @@ class Killing(gymnasium.Wrapper[Any, Any, Any, Any]):
         return super().step(action)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 36, 37), (12, 36, 37), (36, 37, 12)])
 def test_images_with_channels_first_or_stacked(shape: tuple[int, ...]) -> None:
     env = partial(Pictures, spaces.Discrete(3), shape)
@@ -228,6 +229,7 @@ def test_models_that_remember_or_explore_see_normalised_observations(kind: Any, 
         model.close()
 
 
+@pytest.mark.slow
 def test_modules_of_torch() -> None:
     torch.manual_seed(0)
     dense = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))

@@ -34,6 +34,7 @@ def test_outputs_have_the_actors_bits(name: str, tmp_path: Path) -> None:
     assert len(np.unique(actions, axis=0)) > 1 or "bounds" in name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", COMPILERS, ids=" ".join)
 def test_whoever_compiles_it(how: tuple[str, ...], tmp_path: Path) -> None:
     policies, wanted = {}, {}

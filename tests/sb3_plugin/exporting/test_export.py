@@ -115,6 +115,7 @@ def test_gsde_without_its_noise(cls: Any, squash: bool, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, actions, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "actions",
     [spaces.Discrete(3, start=2), spaces.Discrete(3, start=-1), spaces.MultiDiscrete([2, 3], start=[5, -4]), DOUBLE],
@@ -202,6 +203,7 @@ def test_a_header_writes_nothing_but_what_is_passed(tmp_path: Path) -> None:
     assert numbers and max(map(len, numbers)) <= len("-0x1.abcdefp-10f")
 
 
+@pytest.mark.slow
 def test_another_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"path must end in \.h or \.onnx, got 'policy\.pt'"):
         export(model_of(PPO, CHOICE), "policy.pt")

@@ -46,6 +46,7 @@ def leaves_a_process(trial: Trial) -> float:
     return 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("train", [leaves_a_pool, pytest.param(leaves_a_process, marks=pytest.mark.faults)])
 def test_a_search_ends_whatever_a_training_has_left(train: Callable[[Trial], Any]) -> None:
@@ -186,6 +187,7 @@ class Small:
     """A choice that no file can keep."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", [Small, len, np.int64(3), {1, 2}])
 @pytest.mark.parametrize("by_function", [False, True])
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution:UserWarning")

@@ -95,6 +95,7 @@ def test_trials_are_shown_as_they_were_whoever_reports_first() -> None:
     assert states == [[TrialState.COMPLETE, TrialState.RUNNING, TrialState.RUNNING], [TrialState.RUNNING] * 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prune", ["none", "halving", "median"])
 def test_one_study_on_workers(prune: str) -> None:
     ways: list[dict[str, Any]] = [{"executor": "inline"}, {"executor": "inline"}, {"executor": "processes", "workers": 2}]
@@ -164,6 +165,7 @@ class Careless(InProcess):
             self.lose(node)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [1, pytest.param(3, marks=pytest.mark.faults)])
 def test_lost_nodes_change_nothing(when: int, tmp_path: Path) -> None:
     def slow(trial: Trial) -> None:
@@ -178,6 +180,7 @@ def test_lost_nodes_change_nothing(when: int, tmp_path: Path) -> None:
     assert report.trials == expected.trials and transport.losses
 
 
+@pytest.mark.slow
 def test_trainings_that_wait_are_lost_with_their_node(tmp_path: Path) -> None:
     """And begin again on a new one, where they are asked for nothing that the old one had."""
     begun, transport = tmp_path / "begun", InProcess(2, 2)
@@ -205,6 +208,7 @@ def test_trainings_that_wait_are_lost_with_their_node(tmp_path: Path) -> None:
     assert len([*tmp_path.glob("[23] *")]) == 4
 
 
+@pytest.mark.slow
 def test_a_node_that_is_always_lost() -> None:
     class Gone(Careless):
         def replace(self, node: int) -> None:
@@ -309,6 +313,7 @@ def test_a_training_that_raises_is_a_failed_trial(tmp_path: Path) -> None:
     assert states == [TrialState.FAIL if one.state == "failed" else TrialState.COMPLETE for one in report.trials]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prune", ["none", pytest.param("halving", marks=pytest.mark.faults)])
 def test_a_killed_process_changes_nothing(tmp_path: Path, prune: str) -> None:
     train = partial(mortal, str(tmp_path / "marker"), 2)
@@ -338,6 +343,7 @@ def test_a_training_that_always_dies_is_a_failed_trial() -> None:
     assert report.trials[2].error == "WorkerDiedError: its process died by signal 9, 2 times"
 
 
+@pytest.mark.slow
 def test_a_search_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "study"
     whole = searched(executor="inline", seeds=2, prune=HALVING, path=path)
@@ -411,6 +417,7 @@ def test_a_training_finds_its_folder(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- the user's study
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["sqlite", "journal"])
 def test_a_study_gets_every_trial(tmp_path: Path, storage: str) -> None:
     def study() -> optuna.Study:
@@ -544,6 +551,7 @@ def test_the_caller_keeps_its_random_numbers() -> None:
     assert np.array_equal(np.random.random(3), expected)
 
 
+@pytest.mark.slow
 def test_the_report_says_what_it_found() -> None:
     pytest.importorskip("pandas")
     report = searched(executor="inline", seeds=2, prune=HALVING)

@@ -76,6 +76,7 @@ def test_weights_are_those_of_a_quiet_program(case: str) -> None:
     assert trained(case, True) == trained(case, False)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @in_turn("case", ["sac", "own policy"], kept=1)
 def test_on_threads(case: str) -> None:

@@ -345,6 +345,7 @@ def test_settings_of_own_modules_reach_the_actors(algorithm: str, when: str) -> 
         assert model._run is not run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extractor", [Scaled, OfThat, Hooked])
 @in_turn("algorithm", STEPWISE, kept=2)
 def test_what_own_modules_count_is_theirs(algorithm: str, extractor: Any, tmp_path: Any) -> None:
@@ -364,6 +365,7 @@ def test_what_own_modules_count_is_theirs(algorithm: str, extractor: Any, tmp_pa
 SHARED: dict[str, Any] = {"executor": "threads", "workers": 2, "n_learners": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the policy acts in another way")
 @every_other(kept=1, algorithm=["dqn", "ppo", "sac"], change=[freeze, doubled, deeper], when=["between", "callback"])
 def test_whoever_executes_it(algorithm: str, change: Any, when: str) -> None:
@@ -481,6 +483,7 @@ def test_checkpoints_of_what_would_be_made_otherwise_are_refused(algorithm: str,
         assert not (tmp_path / "second.zip").exists()
 
 
+@pytest.mark.slow
 def test_a_policy_that_was_exchanged_for_a_like_one_is_resumed(tmp_path: Any) -> None:
     with new("sac", learning_starts=0) as model:
         model.learn(ROUND)

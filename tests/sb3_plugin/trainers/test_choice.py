@@ -177,6 +177,7 @@ class Slow(gymnasium.Env[Any, Any]):
         return np.zeros(3, np.float32), 0.0, False, False, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reset", "step", "steps"), [(0.3, 0.0, 2), (0.3, 0.0, 6), (0.3, 0.01, 1000)])
 def test_what_a_round_of_an_actor_costs(reset: float, step: float, steps: int) -> None:
     with SyncDQN("MlpPolicy", lambda: Slow(reset, step), n_actors=1, train_freq=steps, seed=0) as model:

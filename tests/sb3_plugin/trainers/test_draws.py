@@ -189,6 +189,7 @@ class Narrow(ActorCriticPolicy):
         super().__init__(*args, **{**kwargs, "net_arch": [8]})
 
 
+@pytest.mark.slow
 def test_policies_that_compute_otherwise_may_draw() -> None:
     model = SyncPPO(Extracting, "CartPole-v1", n_steps=32, seed=0)
     assert model.nets.draws and model.session.draws and draws(model.policy)
@@ -221,6 +222,7 @@ def test_a_pooling_that_always_draws() -> None:
 # ---------------------------------------------------------------------- whose numbers actors draw
 
 
+@pytest.mark.slow
 @each
 def test_what_networks_draw_where_they_act_is_the_actors_own(algorithm: str) -> None:
     """The program's generator decides about nothing, and is left alone; nor does it matter who else draws."""

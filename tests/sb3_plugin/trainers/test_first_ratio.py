@@ -67,6 +67,7 @@ def test_the_first_ratio_is_one(name: str, tmp_path: Path) -> None:
     assert divergence(tmp_path, name, 64, 1) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_later_ones_are_not(tmp_path: Path) -> None:
     assert min(divergence(tmp_path, "ppo box, apart", 64, 2)) > 0.0
     assert min(divergence(tmp_path, "ppo box, apart", 16, 1)) > 0.0

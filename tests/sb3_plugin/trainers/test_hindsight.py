@@ -156,6 +156,7 @@ def test_what_is_stored_and_sampled_is_sb3s(strategy: str, infos: bool) -> None:
                     assert torch.equal(sampled.next_observations[key], wanted.next_observations[key]), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("infos", [False, True])
 def test_updates_are_those_of_sb3(infos: bool) -> None:
     """From the same state, transitions and generators; observations that are normalised are so after goals were exchanged."""
@@ -206,6 +207,7 @@ class Mine(HerReplayBuffer):
     """One of somebody's own: it is asked as SB3's is."""
 
 
+@pytest.mark.slow
 @in_turn("pipeline, goals, kind", [
     (0, None, HerReplayBuffer), (1, None, HerReplayBuffer), (0, {"copy_info_dict": True}, HerReplayBuffer),
     (1, {"copy_info_dict": True}, HerReplayBuffer), (1, {"copy_info_dict": True}, Mine),
@@ -288,6 +290,7 @@ class Nearer(BaseCallback):
         self.training_env.set_attr("near", NEAR / (1 + self.num_timesteps // 48))
 
 
+@pytest.mark.slow
 def test_what_is_changed_in_the_environments_counts_for_other_goals(tmp_path: Path) -> None:
     found = []
     for place in (INLINE, THREADS):
@@ -336,6 +339,7 @@ def test_environments_that_are_exchanged() -> None:
         assert other.learn(96).n_updates > model.n_updates
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The last trajectory")
 def test_buffers_that_are_loaded(tmp_path: Path) -> None:
     with hindsight() as model:

@@ -61,6 +61,7 @@ def test_one_result(learners: int | None, pipeline: int, place: dict[str, Any]) 
     assert alone(pipeline)["evaluations"]
 
 
+@pytest.mark.slow
 @in_turn("learners", [2, 3], kept=1)
 def test_the_number_of_learners_is_not_part_of_the_algorithm(learners: int) -> None:
     with new(n_learners=learners, **EVALUATED, **PROCESSES) as model:
@@ -226,6 +227,7 @@ def test_any_network_of_q_learning(algorithm: str, env: str) -> None:
     assert ends[0] == ends[1] == ends[2]
 
 
+@pytest.mark.slow
 @both
 def test_resumed_q_learning(algorithm: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"

@@ -225,6 +225,7 @@ def test_a_log_of_all_episodes_is_written(watched: bool, tmp_path: Path) -> None
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 
 
+@pytest.mark.slow
 @each
 def test_images_are_stacked_and_turned(algorithm: str) -> None:
     found = []

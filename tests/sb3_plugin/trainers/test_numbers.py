@@ -37,6 +37,7 @@ def test_what_is_no_number_is_refused(algorithm: str) -> None:
                 make_any(algorithm, **{name: value})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @every
 def test_every_number_works_or_is_refused_by_its_name(algorithm: str) -> None:

@@ -47,6 +47,7 @@ def alone(algorithm: str, rounds: int = 3) -> str:
     return fingerprint(algorithm, 1, INLINE, rounds)
 
 
+@pytest.mark.slow
 @each
 def test_one_fingerprint(algorithm: str) -> None:
     for learners, place in SOME if algorithm == "sac" else SOME[:1]:
@@ -69,6 +70,7 @@ class InTurn:
         self.seconds += seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False])
 @each
 def test_rounds_may_do_without_gradient_workers(algorithm: str, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +87,7 @@ def test_rounds_may_do_without_gradient_workers(algorithm: str, first: bool, mon
     assert made[0].ended >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(kernels.compiled is None, reason="no extension")
 @pytest.mark.parametrize("turns", [True, False])
 @each
@@ -115,6 +118,7 @@ class Slow(Toy):
         return super().step(action)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(kernels.compiled is None, reason="no extension")
 def test_with_pipeline_threads_take_part_if_rounds_end_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 3)
@@ -127,6 +131,7 @@ def test_with_pipeline_threads_take_part_if_rounds_end_sooner(monkeypatch: pytes
     assert made[0].seconds > (made[0].ended - 2) * 32e-3  # all that the actors took, for each update
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(kernels.compiled is None, reason="no extension")
 @pytest.mark.parametrize("algorithm", ["ppo", "pqn", "dqn"])
 def test_threads_that_convolve_change_no_bit(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,7 @@ def test_torchs_generator_is_lent_to_where_something_draws(activation: Any, draw
     assert bool(lent) == draws
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [SyncPPO, SyncSAC])
 def test_what_a_subclass_draws_is_drawn_from_the_trainers_generator(algorithm: Any) -> None:
     class Drawing(algorithm):  # type: ignore[misc]

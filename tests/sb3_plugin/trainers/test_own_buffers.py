@@ -132,6 +132,7 @@ def made(algorithm: str, features: Any, **changed: Any) -> Any:
     return (make if algorithm in CONTRIB else new)(algorithm, policy_kwargs=network, **{**more, **changed})
 
 
+@pytest.mark.slow
 @every_other(kept=2, algorithm=STEPWISE, features=[Largest, Exchanged, ByData, Tied, Unsaved, Remembering])
 def test_one_result_whatever_executes_it(algorithm: str, features: Any) -> None:
     found = []
@@ -142,6 +143,7 @@ def test_one_result_whatever_executes_it(algorithm: str, features: Any) -> None:
     assert len(set(found)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [Tied, Unsaved, Remembering])
 def test_what_actors_note_is_what_the_policy_computes(features: Any) -> None:
     with made("ppo", features, learning_rate=0.0) as model:
@@ -204,6 +206,7 @@ def _tensors() -> int:
     return sum(type(one) is torch.Tensor for one in gc.get_objects())
 
 
+@pytest.mark.slow
 @in_turn("algorithm", ALL, kept=3)
 def test_buffers_for_few_numbers_of_rows_are_kept(algorithm: str) -> None:
     """Each minibatch has another number of rows, as where agents die."""

@@ -75,6 +75,7 @@ def test_one_result(algorithm: str, learners: int, split: bool, place: dict[str,
     assert alone(algorithm, split)["evaluations"]
 
 
+@pytest.mark.slow
 @each
 def test_what_is_part_of_the_algorithm(algorithm: str) -> None:
     assert alone(algorithm, False)["weights"] != alone(algorithm, True)["weights"]

@@ -39,6 +39,7 @@ from reactor_sb3 import SaveCheckpoint
 from reactor_sb3.trainers.costs import actor_cost
 
 
+@pytest.mark.slow
 @both
 def test_save_load_and_predict(algorithm: str, tmp_path: Path) -> None:
     cls = ALGORITHMS[algorithm][0]

@@ -145,6 +145,7 @@ def test_warm_up(early: bool) -> None:
         assert deviation < 0.2 if early else deviation > 0.4
 
 
+@pytest.mark.slow
 def test_what_is_changed_counts_from_the_next_round_on() -> None:
     found = []
     for first, then in ((3, 3), (3, 1), (1, 1), (1, 3)):

@@ -87,6 +87,7 @@ class Harder(BaseCallback):
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [0, 1])
 @in_turn("algorithm", STEPWISE, kept=2)
 def test_calls_reach_the_actors(algorithm: str, pipeline: int) -> None:
