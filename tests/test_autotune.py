@@ -236,7 +236,6 @@ def test_helpers_that_cannot_be_started_cost_too_much(monkeypatch: pytest.Monkey
     assert autotune._measured(None, 0.0, None, 0.0) == math.inf
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("away", [0.0, 0.5e-3])
 def test_measuring_for_real_leaves_nothing_behind(away: float) -> None:
     assert 0.0 <= autotune._measured(None, away, None, 0.1e-3) < math.inf

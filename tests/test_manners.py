@@ -62,7 +62,6 @@ LISTENING = "import logging; logging.basicConfig(level=logging.INFO, format='%(n
 MAKING = "from reactor_gymnasium import make_vec; make_vec('CartPole-v1', num_envs=2, workers=1).close()"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "told"),
     [(MAKING, []), (LISTENING + MAKING, ["reactor_gymnasium.vector.sharded INFO", "reactor_rl.program INFO"])],

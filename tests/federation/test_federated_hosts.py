@@ -54,7 +54,6 @@ class Sleepy(gymnasium.Wrapper[Any, Any, Any, Any]):
         return super().step(action)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_an_environment_that_does_not_return(restarts: int) -> None:
     def stepped(restarts: int = 0, **how: Any) -> list[bytes]:

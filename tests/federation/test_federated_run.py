@@ -275,7 +275,6 @@ def test_a_lost_node_is_named() -> None:
             run.tick()
 
 
-@pytest.mark.slow
 def test_closing_waits_for_lost_nodes_too() -> None:
     transport, before = InProcess(3, 1), set(threading.enumerate())
     GATE[3] = gate = threading.Event()
@@ -303,7 +302,6 @@ class Dies(Reactor):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.slow
 def test_a_worker_that_dies_on_another_node() -> None:
     program = Program("dying")
     program.bank(Dies, 2, name="dies")

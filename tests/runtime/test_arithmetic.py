@@ -87,7 +87,6 @@ def flush() -> None:
         pytest.skip("this processor cannot")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", [round_downward, flush])
 def test_the_processors_settings_are_those_of_the_caller(change: Any) -> None:
     usual = outcome(executor="inline")[0]
@@ -98,7 +97,6 @@ def test_the_processors_settings_are_those_of_the_caller(change: Any) -> None:
     assert [outcome(**way)[0] == changed for way in WAYS] == [True] * len(WAYS)
 
 
-@pytest.mark.slow
 def test_numpys_errors_are_those_of_the_caller() -> None:
     np.seterr(over="raise", under="print")
     for way in WAYS:

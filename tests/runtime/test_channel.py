@@ -85,7 +85,6 @@ def drain(channel: Channel, done: Channel, count: int) -> None:
     done.signal()
 
 
-@pytest.mark.slow
 def test_no_token_is_lost_or_doubled_by_who_runs_ahead(pair: tuple[Channel, Channel]) -> None:
     channel, done = pair
     count = 5 * TOKENS

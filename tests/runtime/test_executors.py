@@ -599,7 +599,6 @@ class Lingers(Reactor):
         Path(f"{self.path}.ended").touch()
 
 
-@pytest.mark.slow
 def test_of_two_threads_that_close_the_second_one_waits(way: dict[str, Any], tmp_path: Path) -> None:
     program = Program("lingers")
     program.bank(Lingers, 2, path=str(tmp_path))
@@ -670,7 +669,6 @@ class Slow(Reactor):
         self.out.set(self.tag[0] + 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("caller_works", [True, False])
 @pytest.mark.parametrize("executor", ["threads", "processes"])
 def test_a_timeout_can_be_waited_out(executor: str, caller_works: bool) -> None:
@@ -688,7 +686,6 @@ def test_a_timeout_can_be_waited_out(executor: str, caller_works: bool) -> None:
             assert run.x.tolist() == [tick, tick]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", "threads"])
 def test_a_tick_that_was_done_too_late_is_found_done_by_the_next_wait(executor: str) -> None:
     program = Program("slow")

@@ -87,7 +87,6 @@ def test_a_handler_raises_as_the_lock_is_taken_or_released(kind: Any, method: st
     assert done == ([] if method == "acquire" else [1])
 
 
-@pytest.mark.slow
 def test_handlers_that_raise_at_any_moment(kind: Any) -> None:
     lock, calls, strikes = kind(), [0], 0
 

@@ -109,7 +109,6 @@ SET: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(SET), 5))  # so many are named at once
 def test_what_was_set_is_named(rules: Any, first: int) -> None:
     some = list(SET.items())[first : first + 5]
@@ -123,7 +122,6 @@ def test_what_was_set_is_named(rules: Any, first: int) -> None:
         assert re.search(said, told[0])
 
 
-@pytest.mark.slow
 def test_nothing_else_is(rules: Any) -> None:
     """Counters, caches, times, and what has a leading underscore."""
     rules.count()
@@ -145,7 +143,6 @@ def test_who_has_the_same_modules_is_not_warned(rules: Any, context: str | None,
     assert told == []
 
 
-@pytest.mark.slow
 def test_a_warning_that_is_an_error_ends_the_run(rules: Any) -> None:
     rules.LEVEL = 7
     with pytest.raises(RuntimeWarning, match="LEVEL"):  # warnings are errors here

@@ -162,7 +162,6 @@ def test_a_fork_server_with_no_room_for_another_connection_is_asked_again(monkey
             start()
 
 
-@pytest.mark.slow
 def test_who_cannot_look_for_workers_that_have_ended_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with nothing_left():
         run = start()
@@ -174,7 +173,6 @@ def test_who_cannot_look_for_workers_that_have_ended_says_so(monkeypatch: pytest
         del run
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("at", range(1, 8))
 def test_a_close_that_cannot_wait_leaves_nothing_at_the_second_try(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one tries again itself, but says so."""

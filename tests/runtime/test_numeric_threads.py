@@ -120,7 +120,6 @@ class Sets(Multiplies):
                 library.set(4)
 
 
-@pytest.mark.slow
 def test_what_a_reaction_sets_is_gone_at_the_next_tick() -> None:
     for way in FEW:
         with multiplies(Sets).start(**way) as run:

@@ -135,7 +135,6 @@ def other_side(block: SharedMemory, line: Connection) -> None:
     line.send((grown[size - 1], grown[10]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_another_process_maps_the_same_memory_also_what_was_added_later(method: str) -> None:
     block = SharedMemory(PAGE, "a test")

@@ -165,7 +165,6 @@ def test_after_quiet_the_first_late_yield_is_paid_for_anew(core: Core) -> None:
     assert until_spinning(core, spinning) == pytest.approx(PARK_FACTOR * 2 * LATE, rel=0.01)
 
 
-@pytest.mark.slow
 def test_with_a_neighbour_now_and_then_most_waits_still_spin(core: Core) -> None:
     spinning = SpinControl(SPIN)
     waits = spun = 0

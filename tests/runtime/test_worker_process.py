@@ -89,7 +89,6 @@ def test_who_has_ended_is_told_from_who_has_not() -> None:
         assert worker.ended
 
 
-@pytest.mark.slow
 def test_some_end_by_themselves_and_others_do_not() -> None:
     def resist(home: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
