@@ -35,6 +35,7 @@ from reactor_rl import (
     RecoveryWarning,
     Run,
     RunError,
+    Timer,
     WorkerDiedError,
     reaction,
     shutdown,
@@ -628,6 +629,54 @@ def test_helpers_that_signal_each_other_are_all_replaced_between_ticks_too(worke
         run.set(given=30)
         run.tick()
         assert run.sum == 42
+
+
+class Gap(Reactor):
+    """Passes on what it is given, at some ticks only."""
+
+    given = Input()
+    out = Output((3,), np.int64)
+
+    @reaction(given, effects=out)
+    def go(self) -> None:
+        if self.given.value % 3 == 0:
+            self.out.set(np.full(3, self.given.value))
+
+
+class Late(Reactor):
+    """Says all that it has got so far."""
+
+    inp = Input((3,), np.int64)
+    beat = Timer(period=1)
+    said = Output()
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    @reaction(beat, uses=inp, effects=said)
+    def go(self) -> None:
+        if self.inp.present:
+            self.got.append((self.tag[0], *self.inp.value.tolist()))
+        self.said.set(list(self.got))
+
+
+@pytest.mark.parametrize("log_bytes", [1, 300, 500, 800])
+def test_what_was_under_way_when_a_state_was_saved_arrives_after_a_death(log_bytes: int) -> None:
+    """It is in the arena of then, and in no note of later passes."""
+    program = Program("late")
+    late, gap = program.add(Late, name="late"), program.add(Gap, name="gap")
+    program.connect(program.input("given"), gap.given)
+    program.connect(gap.out, late.inp, after=4)
+    program.connect(late.said, program.output("said"))
+    recover = Recover(restarts=99, log_bytes=log_bytes)
+    with program.start(executor="processes", workers=2, placement={"gap": 0, "late": 1}, recover=recover) as run:
+        for tick in range(24):
+            run.set(given=tick)
+            run.tick()
+            assert run.said == [(time, *[time - 4] * 3) for time in range(4, tick + 1) if (time - 4) % 3 == 0]
+            killed(run)
+            with warns("worker 1 was killed by SIGKILL"):
+                run.snapshot()
 
 
 def chain() -> Program:

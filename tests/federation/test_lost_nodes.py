@@ -36,6 +36,7 @@ from reactor_rl import (
     startup,
 )  # fmt: skip
 from reactor_rl.federation import recovery
+from reactor_rl.federation.home import FederatedRun
 from reactor_rl.federation.in_process import InProcess
 from reactor_rl.federation.transport import NodeRequest
 from reactor_rl.runtime import lifetime
@@ -351,3 +352,22 @@ def test_what_recovery_does_not_go_with() -> None:
 
 if __name__ == "__main__":
     settings(QUIET, max_examples=int(sys.argv[1]))(given(st.data(), programs())(agree))()
+
+
+def test_a_run_that_nobody_has_waits_for_no_node_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C as it was given up: its start has ended the nodes, and closing it, as the garbage collector does, must end too."""
+    runs: list[FederatedRun] = []
+
+    def interrupted(run: FederatedRun, *args: Any) -> None:
+        runs.append(run)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FederatedRun, "_count_others", interrupted)
+        patch.setattr(FederatedRun, "_mark_broken", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sums().start(executor=InProcess(2, 1))
+    closing = threading.Thread(target=runs[0].close, daemon=True)
+    closing.start()
+    closing.join(20.0)
+    assert not closing.is_alive()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reactor_rl import Input, Output, Program, ProgramError, Reactor, Timer, reaction, shutdown
+from reactor_rl import Input, Output, Program, ProgramError, Reactor, RunClosedError, RunError, Timer, reaction, shutdown
 
 
 class Tells(Reactor):
@@ -173,3 +173,20 @@ def test_an_output_that_is_an_input_is_there_after_the_last_tick() -> None:
         run.set(given=3)
         run.tick()
         assert run.stopped and run.same == 3
+
+
+@pytest.mark.parametrize("way", [{"executor": "inline"}, {"executor": "processes", "workers": 2}], ids=str)
+@pytest.mark.parametrize("kind", [(), ((2,), np.float32)], ids=["object", "array"])
+def test_nobody_writes_once_the_run_is_over(way: dict[str, Any], kind: tuple[Any, ...]) -> None:
+    program = Program("reads")
+    bank = program.bank(Doubles, 2).given if kind else program.bank(Reads, 2).row
+    program.connect(program.input("given", *kind), bank)
+    run = program.start(**way)
+    write, value = run.writer("given"), np.ones(2, np.float32)
+    write(value)
+    run.tick()
+    run.close()
+    with pytest.raises(RunError, match=r"cannot set given .* after the run is over"):
+        write(value)
+    with pytest.raises(RunClosedError, match="the run is over"):
+        run.set(given=value)

@@ -19,7 +19,7 @@ import pytest
 
 from reactor_rl import Program, Reactor, Recover, RecoveryWarning, RunClosedError, Timer, reaction, shutdown, startup
 from reactor_rl.runtime import launch, lifetime, processes
-from reactor_rl.runtime.channel import ControlBlock
+from reactor_rl.runtime.channel import Channel, ControlBlock
 from reactor_rl.runtime.run import Run
 
 HURRIES: dict[str, Callable[[Run], None]] = {
@@ -215,8 +215,11 @@ def test_successors_that_start_while_their_run_is_closed_close_what_they_made(
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_nobody_is_replaced_once_all_are_ended(makes: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even by a thread that has begun to: nobody would ever end the successors."""
+    channels: list[int] = []
     monkeypatch.setattr(lifetime, "ABORTED", 0.1)
+    monkeypatch.setattr(processes, "Channel", lambda: channels.append(1) or Channel())
     closes_as_they_are_replaced(makes, lambda: makes._state == "closed", monkeypatch).join()
+    assert not channels  # whose names would be there for a while
     assert not list(tmp_path.glob("[12].*.made"))
 
 

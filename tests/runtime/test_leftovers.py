@@ -13,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+from multiprocessing import connection, forkserver, spawn
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,19 @@ def _is_open(fd: str) -> bool:
 
 def names() -> list[str]:
     return [name for name in os.listdir("/dev/shm") if f"rrl-{os.getpid():x}-" in name]
+
+
+# ---------------------------------------------------------------------- other users of multiprocessing
+
+
+def test_multiprocessing_is_as_it_was_once_helpers_have_started() -> None:
+    """Functions of its modules are others while ours are started."""
+    places = (connection, "arbitrary_address"), (spawn, "get_preparation_data"), (forkserver, "connect_to_new_process")
+    before = [getattr(module, name) for module, name in places]
+    for method in ("forkserver", "spawn"):
+        with start(start_method=method) as run:
+            run.tick()
+        assert [getattr(module, name) for module, name in places] == before, method
 
 
 # ---------------------------------------------------------------------- helpers that say much, or die unseen

@@ -109,6 +109,15 @@ def test_one_result_and_one_thread_everywhere() -> None:
         assert set(numbers()) == {3}, way
 
 
+def test_ticks_in_a_row_without_a_look_in_between_have_one_thread_from_the_first_on() -> None:
+    with multiplies().start(executor="inline", fingerprint="off") as run:
+        for _ in range(2):
+            run.run(3)
+            assert set(numbers()) == {3}
+        for seen in run.seen:
+            assert {number for found in seen for number in found} == {1}
+
+
 class Sets(Multiplies):
     """Has an idea of its own at tick 1, which lasts until that tick ends."""
 
