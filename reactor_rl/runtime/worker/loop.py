@@ -345,7 +345,6 @@ class WorkerLoop(WorkerClock):
                     reactions[bit]()
                     if self.later:
                         self._finish_reaction()
-                self.current = ALL
                 return None
             except Exception as error:
                 self._failed(bit, error)
