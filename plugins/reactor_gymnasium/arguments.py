@@ -52,7 +52,7 @@ EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 
 
 def checked_makers(makers: Any, owner: str, name: str = "env_fns") -> tuple[Callable[[], Any], ...]:
-    """What makes environments, as a tuple.
+    """Return the functions that make environments, as a tuple.
 
     Args:
         makers: What the user has passed.

@@ -118,6 +118,11 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Else torch imports its compiler at the first call: seconds for who only acts. Optimizers of torch's import it anyway."""
         return False
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Torch asks. Else ``torch.compile`` would do nothing any more once calls of two threads have overlapped: its flag is one."""
+        return True
+
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._generator = generator

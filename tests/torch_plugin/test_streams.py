@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import distributions, nn
 from torch.nn import functional
+from torch.utils import _python_dispatch
 
 from reactor_torch import streams, torch_state, torch_stream
 
@@ -196,3 +197,34 @@ assert torch.equal(*drawn)
 @pytest.mark.slow
 def test_compiled_networks_draw_the_same() -> None:
     subprocess.run([sys.executable, "-c", COMPILED], check=True, timeout=100)
+
+
+def test_draws_of_two_threads_that_overlap_do_not_switch_compiling_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch has one flag for all threads, which whoever leaves last puts back to what it was when that one came."""
+    switched_off = getattr(_python_dispatch, "is_in_any_mode_without_ignore_compile_internals", None)
+    if switched_off is None:
+        pytest.skip("this torch has no such flag")
+    before, on_cpu = switched_off(), streams._on_cpu
+    came, left = threading.Event(), threading.Event()
+
+    def waiting(*given: Any) -> bool:
+        """The other thread comes before this one leaves, and leaves after it."""
+        if threading.current_thread() is other:
+            came.set()
+            left.wait(30)
+        return on_cpu(*given)
+
+    def draw() -> None:
+        with torch_stream(torch_state(1)):
+            functional.dropout(ROW)
+
+    other = threading.Thread(target=draw)
+    monkeypatch.setattr(streams, "_on_cpu", waiting)
+    with torch_stream(torch_state(1)):
+        calls = streams._innermost.calls
+        with calls._operations:
+            other.start()
+            came.wait(30)
+    left.set()
+    other.join(30)
+    assert switched_off() == before

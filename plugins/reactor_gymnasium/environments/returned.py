@@ -17,7 +17,7 @@ _OLD = {
     ("step", 4): "four are those of OpenAI Gym before 0.26: `done` is `terminated or truncated` today",
     ("reset", 1): "an observation alone is that of OpenAI Gym before 0.26",
 }
-"""What a wrong number of values most likely means, by the method and the number."""
+"""The most likely reason of a wrong number of values, by the method and the number."""
 
 
 def check_info(info: Any, method: str) -> None:

@@ -270,7 +270,7 @@ class ShardedVectorEnv(LiveVectorEnv):
 
     @property
     def envs(self) -> NoReturn:
-        """There is none; ``SyncVectorEnv`` has one.
+        """``SyncVectorEnv`` has its environments here; these may be in other processes.
 
         Raises:
             AttributeError: Naming what to use in its place.
