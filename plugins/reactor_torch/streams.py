@@ -120,7 +120,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Torch asks. Else ``torch.compile`` would do nothing any more once calls of two threads have overlapped: its flag is one."""
+        """Torch asks. Else ``torch.compile`` would do nothing any more once calls of two threads have overlapped."""
         return True
 
     def __init__(self, generator: torch.Generator) -> None:
