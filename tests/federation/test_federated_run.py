@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -472,6 +473,8 @@ def test_a_trace_has_a_row_for_each_worker_of_each_node(tmp_path: Path, monkeypa
     assert rows == {0: "node 0, worker 0 (caller)", 1: "node 1, worker 0", 2: "node 2, worker 0"}
     waits = {event["name"] for event in events if event.get("cat") == "wait"}
     assert waits == {"wait for node 1", "wait for node 2", "wait for the other nodes"}
+    here = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e.get("tid") == 0 and "dur" in e)
+    assert all(end <= begin + 0.01 for (_, end), (begin, _) in pairwise(here))  # microseconds; a wait begins after what was before
     spans = {name: [e for e in events if e.get("name") == name] for name in ("rolls[3].roll", "search.gather")}
     hour = 3600e6  # by which the clock of other nodes seems to be ahead, so that their slices are moved back
     for early, late in zip(*spans.values(), strict=True):

@@ -76,6 +76,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "reactor_rl/runtime/revival.py": {
         "InputLog._object: assert side is not None": _TYPED,
         "apply_notes: assert block is not None": _TYPED,
+        "apply_notes: continue": "nobody reads an output before its reaction writes it, and that writes the same again",
         "WorkerRevival._run: told = time.monotonic()": "only the reports of progress are more",
     },
     "reactor_rl/runtime/module_settings.py": {
@@ -86,6 +87,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_look: _modules = len(sys.modules)": _TIME,
         "_library: return _Library(name, partial(word.__getitem__, 0), write, partial(word.__setitem__, 0), False, word)": _TIME,
         "_word: word[0] = 1": _TIME,
+    },
+    "reactor_rl/runtime/run.py": {
+        'Run.__init__: self._mark_broken(f"it could not be started ({type(error).__name__})")': "busy runs are closed alike",
     },
     "reactor_rl/runtime/shared_memory.py": {
         'SharedMemory.__init__: self._path = str(Path(tempfile.gettempdir()) / f"reactor_rl-{secrets.token_hex(8)}")': _OTHER,

@@ -217,6 +217,24 @@ def test_a_reaction_may_not_use_the_run_that_runs_it() -> None:
         run.run(1)
 
 
+class Uses(Reactor):
+    each = Timer(period=1)
+    used = Output()
+
+    @reaction(each, effects=used)
+    def go(self) -> None:
+        self.used.set(use_all(self.tag[0]))
+
+
+def test_nor_in_ticks_without_a_look_in_between() -> None:
+    program = Program("uses")
+    program.connect(program.add(Uses).used, program.output("used"))
+    with program.start(executor="inline", fingerprint="off") as run:
+        RUNS[:] = [run]
+        assert run.run(4) == 4
+        assert run.used == 3
+
+
 def test_without_a_fingerprint_there_is_none_to_tell() -> None:
     with echo().start(executor="inline", fingerprint="off") as run:
         with pytest.raises(RunError, match='fingerprint="boundary" or "all"'):
