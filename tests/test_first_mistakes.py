@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -175,3 +179,32 @@ def test_what_a_step_raises_by_itself_is_left_alone() -> None:
         with pytest.raises(ValueError, match="too many values to unpack") as raised:
             envs.step(np.zeros(1, np.int64))
     assert not any("must return" in note for note in raised.value.__notes__)
+
+
+WITH_CTYPES = """
+import ctypes
+import gymnasium, numpy as np
+from reactor_gymnasium import ReactorVectorEnv
+
+LIBRARY = ctypes.CDLL(None)
+
+class Own(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def step(self, action):
+        return LIBRARY.abs
+
+try:
+    ReactorVectorEnv([Own] * 2, executor="inline")
+except Exception as error:
+    print(error.__notes__)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="the C library by no name")
+def test_a_library_of_ctypes_in_a_script_is_named(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(WITH_CTYPES)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert "a library of ctypes, say). Put it into a module of its own, and import that" in done.stdout

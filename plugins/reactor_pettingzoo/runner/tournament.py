@@ -250,6 +250,8 @@ def _members(
     specs: AgentSpecs, population: Mapping[str, Any], policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None
 ) -> tuple[dict[str, Any], dict[str, dict[AgentID, str]]]:
     """All policies by name; and for each member of a population the names of the policies of its agents."""
+    if policy_of is not None and not any(isinstance(one, Mapping) for one in population.values()):
+        raise ValueError("policy_of= is for teams, and no member of the population is one: a dict of policies by name")
     policies, members = dict[str, Any](), dict[str, dict[AgentID, str]]()
     for member, one in population.items():
         if not isinstance(one, Mapping):

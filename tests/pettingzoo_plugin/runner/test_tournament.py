@@ -231,6 +231,7 @@ def test_a_seed_is_told() -> None:
         ({"side_of": lambda agent: 0}, ValueError, "side_of gives"),
         ({"side_of": lambda agent: 1 + "ab".index(agent[0])}, ValueError, "side_of gives"),
         ({"side_of": lambda agent: "same"}, ValueError, "for two sides that have names"),
+        ({"policy_of": lambda agent: "nought"}, ValueError, "policy_of= is for teams, and no member"),
         ({"workers": 0}, ValueError, "workers"),
         ({"executor": "thread"}, ValueError, "executor"),
     ],
